@@ -1,0 +1,52 @@
+# The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
+.PHONY: help setup demo test check bench lint types format lock fixtures clean
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+# The first Python from 3.11 on that is found and can run; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+
+setup: $(STAMP) ## create .venv with everything, from the lock
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
+	@"$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## the main job on the bundled recordings
+	@$(BIN)/adacompute demo
+
+test: $(STAMP) ## the tests
+	$(BIN)/python -m pytest
+
+check: lint types test ## lint, strict types, layers, docs and the tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure the ratios of docs/benchmarks.md, and write them there
+	$(BIN)/python -m benchmarks
+
+lock: ## resolve pyproject.toml anew into requirements.lock (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
+
+clean: ## remove what setup and the tests made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,74 @@
+"""Everything this package raises on purpose, as one tree. Knows nothing of the rooms that raise it.
+
+    AdacomputeError
+    ├── ConfigError          a setting, in a file, the environment or an option, can't be used
+    ├── TaskError            a task's way of reading or comparing answers can't be used
+    └── PoolError
+        ├── PoolNotFound     there is no pool, file or recording of that name
+        ├── NotAPool         the file is something else, or a pool of a newer version
+        ├── PoolLocked       another process is writing to this pool
+        ├── PoolDamaged      what is stored is not what was written
+        ├── PoolFull         the disk is full or refuses writes
+        ├── RecordInvalid    a record has a missing field, a wrong type or a value out of range
+        └── DuplicateRecord  a problem or sample that is already there
+
+Each message names the value, the place and the remedy, in one line.
+"""
+
+__all__ = [
+    "AdacomputeError",
+    "ConfigError",
+    "DuplicateRecord",
+    "NotAPool",
+    "PoolDamaged",
+    "PoolError",
+    "PoolFull",
+    "PoolLocked",
+    "PoolNotFound",
+    "RecordInvalid",
+    "TaskError",
+]
+
+
+class AdacomputeError(Exception):
+    """The root: catch this to catch all that the package raises on purpose."""
+
+
+class ConfigError(AdacomputeError):
+    """A setting, in a file, the environment or an option, can't be used."""
+
+
+class TaskError(AdacomputeError):
+    """A task's way of reading or comparing answers can't be used."""
+
+
+class PoolError(AdacomputeError):
+    """Something about a pool of recorded samples."""
+
+
+class PoolNotFound(PoolError):
+    """There is no pool, file or recording of that name."""
+
+
+class NotAPool(PoolError):
+    """The file is something else, or a pool of a newer version."""
+
+
+class PoolLocked(PoolError):
+    """Another process is writing to this pool."""
+
+
+class PoolDamaged(PoolError):
+    """What is stored is not what was written."""
+
+
+class PoolFull(PoolError):
+    """The disk is full or refuses writes; what was stored before is intact."""
+
+
+class RecordInvalid(PoolError):
+    """A record has a missing field, a wrong type or a value out of range."""
+
+
+class DuplicateRecord(PoolError):
+    """A problem or sample that is already there."""

@@ -1,0 +1,43 @@
+"""What several tests need: where the recordings lie, and running the real command line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """The folder of recordings beside the checkout; the test skips, saying so, where there is none."""
+    folder = ROOT.parent / "shared" / "recordings"
+    if not (folder / "README.md").is_file():
+        pytest.skip("needs the recordings in ../shared/recordings, which are not part of the repository")
+    return folder
+
+
+@pytest.fixture
+def adacompute(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run the installed command in an empty folder, as a user would: `adacompute("pool", "p.sqlite")`."""
+
+    def run(*words: str, code: int | None = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")}
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "adacompute"), *words],
+            cwd=tmp_path,
+            env=plain | environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if code is not None:
+            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run

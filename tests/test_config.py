@@ -1,0 +1,81 @@
+"""Settings: later wins, and what can't be used is named with its place and a remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from adacompute.config import Config, load_config
+from adacompute.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_without_file_and_environment_there_are_the_defaults():
+    assert load_config(environ={}) == Config()
+
+
+def test_the_environment_outranks_the_file_and_the_file_the_defaults(tmp_path: Path):
+    (tmp_path / "adacompute.toml").write_text(
+        '[answers]\nextract = "boxed"\npercent = "fraction"\n[summary]\nbudgets = [1, 3]\n'
+    )
+    config = load_config(environ={"ADACOMPUTE_ANSWERS_EXTRACT": "hash", "PATH": "/bin"})
+    assert (config.answers.extract, config.answers.percent) == ("hash", "fraction")
+    assert config.summary.budgets == (1, 3)
+
+
+def test_the_named_file_outranks_the_one_in_the_environment(tmp_path: Path):
+    (tmp_path / "a.toml").write_text('[answers]\nextract = "boxed"\n')
+    (tmp_path / "b.toml").write_text('[answers]\nextract = "line"\n')
+    environ = {"ADACOMPUTE_CONFIG": "a.toml"}
+    assert load_config(environ=environ).answers.extract == "boxed"
+    assert load_config(Path("b.toml"), environ=environ).answers.extract == "line"
+
+
+def test_a_list_can_come_from_the_environment():
+    assert load_config(environ={"ADACOMPUTE_SUMMARY_BUDGETS": "1, 2,5"}).summary.budgets == (1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("toml", "parts"),
+    [
+        ('[answer]\nextract = "boxed"\n', ["adacompute.toml", "'answer'", "did you mean 'answers'?"]),
+        ("[answers]\nextrakt = 1\n", ["adacompute.toml, [answers]", "'extrakt'", "did you mean 'extract'?"]),
+        ("[answers]\nextract = 1\n", ["adacompute.toml, [answers]: extract is 1", "give a text"]),
+        ('[answers]\npercent = "half"\n', ["percent is 'half'", "unit, fraction"]),
+        ("[summary]\nbudgets = 4\n", ["budgets is 4", "give a list"]),
+        ('[summary]\nbudgets = ["x"]\n', ["budgets is 'x'", "a whole number"]),
+        ("[summary]\nbudgets = [true]\n", ["budgets is True", "a whole number"]),
+        ("[summary]\nbudgets = [2, 1]\n", ["[summary]", "budgets [2, 1]", "ascending"]),
+        ("[summary]\nbudgets = []\n", ["budgets []", "from 1 up"]),
+        ("answers = 3\n", ["unknown section 'answers'"]),
+        ("[answers\n", ["adacompute.toml", "not valid TOML"]),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_place_and_remedy(tmp_path: Path, toml: str, parts: list[str]):
+    (tmp_path / "adacompute.toml").write_text(toml)
+    with pytest.raises(ConfigError) as caught:
+        load_config(environ={})
+    assert "\n" not in str(caught.value)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "parts"),
+    [
+        ("ADACOMPUTE_SUMMARY_BUDGETS", "one", ["ADACOMPUTE_SUMMARY_BUDGETS", "'one'", "a whole number"]),
+        ("ADACOMPUTE_ANSWERS_EXTRAC", "x", ["ADACOMPUTE_ANSWERS_EXTRAC", "did you mean 'extract'?"]),
+        ("ADACOMPUTE_CONFIG", "no.toml", ["'no.toml'", "No such file"]),
+    ],
+)
+def test_a_bad_variable_is_named(variable: str, value: str, parts: list[str]):
+    with pytest.raises(ConfigError) as caught:
+        load_config(environ={variable: value})
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_variables_of_other_programs_are_left_alone():
+    assert load_config(environ={"ADACOMPUTE_": "", "ADACOMPUTER": "1", "HOME": "/"}) == Config()

@@ -1,0 +1,170 @@
+"""One arrow direction: a room imports only rooms above it. Reads the imports; runs nothing."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "adacompute"
+
+# Top to bottom. A room may import the rooms above it, unless MAY says otherwise.
+ROOMS = (
+    "errors",
+    "records",
+    "config",
+    "answers",
+    "pool",
+    "endpoint",
+    "collect",
+    "score",
+    "solve",
+    "features",
+    "policies",
+    "replay",
+    "evaluate",
+    "serve",
+    "scale",
+    "cli",
+)
+OPEN = {"errors", "records"}
+MAY = {"errors": set(), "records": {"errors"}, "solve": OPEN}
+NEVER = {"serve": {"collect", "evaluate"}}
+DOORS = {"__init__", "__main__"}  # the package's own door may import any room
+
+
+def faults(source: Path) -> list[str]:
+    """Every wrong arrow, cycle or file without a room below `source`, one line each."""
+    found: list[str] = []
+    graph: dict[str, set[str]] = {}
+    modules = {module_name(file, source): file for file in sorted(source.rglob("*.py"))}
+    for name, file in modules.items():
+        here = room(name)
+        if here not in ROOMS and here not in DOORS:
+            found.append(f"{name}: no room of that name")
+            continue
+        graph[name] = set()
+        for target in imports(file, source.name, package=name):
+            goal = longest_module(target, modules)
+            if goal is None:
+                found.append(f"{name}: imports {target}, which is not there")
+                continue
+            if goal != name:
+                graph[name].add(goal)
+            there = room(goal)
+            if here in DOORS or here == there:
+                continue
+            if there not in allowed(here):
+                found.append(f"{name}: imports {goal}, against the arrow")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        found.append("cycle: " + " -> ".join(reversed(exc.args[1])))
+    return found
+
+
+def allowed(here: str) -> set[str]:
+    above = MAY.get(here, set(ROOMS[: ROOMS.index(here)]))
+    return (above | OPEN if here not in OPEN else above) - NEVER.get(here, set())
+
+
+def module_name(file: Path, source: Path) -> str:
+    parts = file.relative_to(source).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+def room(name: str) -> str:
+    return name.split(".", 1)[0]
+
+
+def longest_module(target: str, modules: dict[str, Path]) -> str | None:
+    """`answers.vote.Tally` is the module `answers.vote`; the bare package is its `__init__`."""
+    parts = target.split(".") if target else []
+    while parts:
+        if (name := ".".join(parts)) in modules:
+            return name
+        parts.pop()
+    return "__init__" if not target and "__init__" in modules else None
+
+
+def imports(file: Path, top: str, *, package: str) -> list[str]:
+    """What a file imports of our package, wherever in the file, without the package's own name."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.split(".")[0] == top]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise AssertionError(f"{package}: relative import; write it out")
+            if node.module and node.module.split(".")[0] == top:
+                found += [f"{node.module}.{a.name}" for a in node.names]
+    return [name[len(top) + 1 :] for name in found]
+
+
+def test_every_import_follows_the_arrow():
+    assert faults(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        ({"answers/vote.py": "from adacompute.pool import store", "pool/store.py": ""}, "against the arrow"),
+        ({"solve/frontier.py": "import adacompute.score", "score.py": ""}, "against the arrow"),
+        (
+            {"serve/gateway.py": "def f():\n    from adacompute import collect", "collect.py": ""},
+            "against the",
+        ),
+        (
+            {
+                "pool/a.py": "import adacompute.pool.b",
+                "pool/b.py": "from adacompute.pool.a import x",
+            },
+            "cycle",
+        ),
+        ({"utils.py": ""}, "no room"),
+        ({"misc/thing.py": ""}, "no room"),
+        ({"pool/store.py": "from adacompute.answers import vote"}, "not there"),
+    ],
+)
+def test_the_layers_test_can_fail(tmp_path: Path, files: dict[str, str], fault: str):
+    source = tmp_path / "adacompute"
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, "utf-8")
+    assert any(fault in line for line in faults(source))
+
+
+def test_a_good_tree_has_no_fault(tmp_path: Path):
+    for name, text in {
+        "__init__.py": "from adacompute.pool.store import Store",
+        "errors.py": "",
+        "pool/store.py": "from adacompute import errors\nclass Store: ...",
+        "pool/files.py": "import adacompute.pool.store",
+    }.items():
+        (tmp_path / "adacompute" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "adacompute" / name).write_text(text, "utf-8")
+    assert faults(tmp_path / "adacompute") == []
+
+
+def test_only_config_reads_environment_and_toml():
+    readers = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"})
+        or (isinstance(node, ast.Import) and any(a.name == "tomllib" for a in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "tomllib")
+    }
+    assert readers == {"config.py"}
+
+
+def test_only_the_command_line_prints_or_exits():
+    loud = {
+        f"{file.relative_to(SOURCE)}:{node.lineno}"
+        for file in SOURCE.rglob("*.py")
+        if "cli" not in file.relative_to(SOURCE).parts
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if (isinstance(node, ast.Name) and node.id in {"print", "exit", "quit"})
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.exit")
+    }
+    assert loud == set()
