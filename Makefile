@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test check bench lint types format lock fixtures clean
+.PHONY: help setup demo test check bench docs lint types format lock clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -18,8 +18,9 @@ setup: $(STAMP) ## create .venv with everything, from the lock
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "setting up $(VENV) from requirements.lock: once, about a minute or two"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(STAMP) ## the main job on the bundled recordings
@@ -43,6 +44,9 @@ format: $(STAMP) ## let ruff mend what it can
 
 bench: $(STAMP) ## measure the ratios of docs/benchmarks.md, and write them there
 	$(BIN)/python -m benchmarks
+
+docs: $(STAMP) ## renew the parts of the docs that are made by running commands
+	$(BIN)/python scripts/docs.py
 
 lock: ## resolve pyproject.toml anew into requirements.lock (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \

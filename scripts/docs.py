@@ -1,0 +1,63 @@
+"""Write the parts of the docs that are made by running the product, between their marks. Run by `make docs`.
+
+A part stands between `<!-- made by: COMMAND -->` and `<!-- end -->`: the command's output replaces what is
+between. `tests/docs` runs the same commands and fails where a page has drifted.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """README, CONTRIBUTING, CHANGELOG and everything below docs/."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def made(command: str, *, folder: Path) -> str:
+    """What a command prints, as a fenced block: run in an empty folder, as someone would in a pipe."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        words = ["adacompute", words[1]]  # `make demo` is that command, once everything is set up
+    program = str(Path(sys.executable).parent / words[0])
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")} | {"COLUMNS": "100"}
+    done = subprocess.run(
+        [program, *words[1:]],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{command}: exit {done.returncode}: {done.stderr}")
+    body = "\n".join(line.rstrip() for line in done.stdout.strip("\n").split("\n"))
+    return f"```\n$ {command}\n{body}\n```\n"
+
+
+def renewed(text: str) -> str:
+    """A page with every made part made anew; the parts of one page share a folder, in order."""
+    with tempfile.TemporaryDirectory() as folder:
+        return PART.sub(lambda m: m.group(1) + made(m["command"], folder=Path(folder)) + m.group(4), text)
+
+
+def parts(text: str) -> Iterator[str]:
+    """The commands that make parts of a page."""
+    return (match["command"] for match in PART.finditer(text))
+
+
+if __name__ == "__main__":
+    for page in pages():
+        before = page.read_text("utf-8")
+        if (after := renewed(before)) != before:
+            page.write_text(after, "utf-8")
+            sys.stderr.write(f"renewed {page.relative_to(ROOT)}\n")

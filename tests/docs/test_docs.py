@@ -1,0 +1,79 @@
+"""Docs are executed: made parts, Python examples and links; drift fails."""
+
+import doctest
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts" / "docs.py")
+assert spec is not None
+assert spec.loader is not None
+docs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(docs)
+
+PAGES = docs.pages()
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+MADE = [page for page in PAGES if any(True for _ in docs.parts(page.read_text("utf-8")))]
+
+
+@pytest.mark.parametrize("page", MADE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_made_parts_of_a_page_are_what_the_commands_print(page: Path):
+    text = page.read_text("utf-8")
+    assert docs.renewed(text) == text, "run `make docs`"
+
+
+def test_the_command_reference_and_the_readme_have_made_parts():
+    assert {"README.md", "docs/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_the_python_examples_of_a_page_give_what_they_show(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    scope: dict[str, object] = {}
+    for block in blocks:
+        if ">>>" not in block:
+            exec(compile(block, str(page), "exec"), scope)
+            continue
+        test = doctest.DocTestParser().get_doctest(block, scope, page.name, str(page), 0)
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+        report: list[str] = []
+        runner.run(test, out=report.append, clear_globs=False)
+        scope.update(test.globs)
+        assert not runner.failures, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_of_a_page_leads_to_a_file(page: Path):
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_make_target_that_a_page_names_exists(page: Path):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z]+)`", page.read_text("utf-8")))
+    assert named <= targets
+
+
+def test_every_public_docstring_example_gives_what_it_shows():
+    import adacompute
+
+    failed, tried = 0, 0
+    for file in sorted((ROOT / "src" / "adacompute").rglob("*.py")):
+        name = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        if name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name)
+        result = doctest.testmod(module)
+        failed, tried = failed + result.failed, tried + result.attempted
+    assert failed == 0
+    assert tried > 10, adacompute.__name__

@@ -1,0 +1,80 @@
+"""The package as it is handed out: its public door, its lock, and a wheel that works without the checkout."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import adacompute
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = (ROOT / "requirements.lock").read_text("utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_the_public_door_shows_what_it_lists_and_has_no_logic():
+    source = ast.parse(Path(adacompute.__file__).read_text("utf-8"))
+    imported = {a.asname or a.name for n in source.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert sorted(adacompute.__all__) == adacompute.__all__
+    assert imported | {"__version__"} == set(adacompute.__all__)
+    assert all(isinstance(n, ast.Expr | ast.ImportFrom | ast.Assign) for n in source.body)
+
+
+def test_importing_the_package_is_light():
+    heavy = "{'sympy', 'math_verify', 'pandas', 'ray', 'pyarrow', 'typer', 'rich'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, adacompute; print(sorted({heavy}))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_c24_every_requirement_is_pinned_with_hashes_and_without_addresses():
+    entries = re.split(r"\n(?=\S)", LOCK.strip())
+    assert all(re.match(r"^[A-Za-z0-9._-]+==\S+", entry) for entry in entries)
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links", LOCK)
+
+
+def test_c24_what_the_project_asks_for_is_in_the_lock_and_little():
+    locked = {re.split(r"==", entry)[0].lower() for entry in re.split(r"\n(?=\S)", LOCK.strip())}
+    asked = [*PROJECT["dependencies"], *(d for x in PROJECT["optional-dependencies"].values() for d in x)]
+    names = {re.split(r"[\[<>=!~ ;]", one)[0].lower() for one in asked}
+    assert names <= locked
+    assert len(PROJECT["dependencies"]) <= 16
+    assert set(PROJECT["optional-dependencies"]) >= {"local", "ray", "redis", "dev"}
+
+
+def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        archive.extractall(tmp_path / "site")
+    parquet = {name: size for name, size in sizes.items() if name.endswith(".parquet")}
+    assert len(parquet) == 2
+    assert sum(parquet.values()) < 4_000_000
+    assert "adacompute/py.typed" in sizes
+    assert not any(name.startswith(("tests/", "benchmarks/", "scripts/")) for name in sizes)
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
+        "import adacompute as ac\n"
+        "print(ac.__file__)\n"
+        "print([len(ac.bundled(name)) for name in ac.bundled_names()])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    where, lengths = done.stdout.splitlines()
+    assert where.startswith(str(tmp_path))
+    assert lengths == "[353, 441]"
