@@ -10,6 +10,8 @@
         ├── PoolDamaged      what is stored is not what was written
         ├── PoolFull         the disk is full or refuses writes
         ├── RecordInvalid    a record has a missing field, a wrong type or a value out of range
+        ├── RecordNotFound   no such problem, model or parameters in the pool
+        ├── SourceAmbiguous  several models or parameters in the pool, and none was named
         └── DuplicateRecord  a problem or sample that is already there
 
 Each message names the value, the place and the remedy, in one line.
@@ -26,6 +28,8 @@ __all__ = [
     "PoolLocked",
     "PoolNotFound",
     "RecordInvalid",
+    "RecordNotFound",
+    "SourceAmbiguous",
     "TaskError",
 ]
 
@@ -68,6 +72,14 @@ class PoolFull(PoolError):
 
 class RecordInvalid(PoolError):
     """A record has a missing field, a wrong type or a value out of range."""
+
+
+class RecordNotFound(PoolError):
+    """No such problem, model or parameters in the pool."""
+
+
+class SourceAmbiguous(PoolError):
+    """Several models or parameters in the pool, and none was named."""
 
 
 class DuplicateRecord(PoolError):

@@ -1,0 +1,40 @@
+"""`adacompute demo`: the main job on the recordings inside the package. Knows no numbers of its own."""
+
+import typer
+
+from adacompute.cli.options import Json, settings
+from adacompute.cli.show import as_json, line, percent
+from adacompute.cli.summary import show_summary
+from adacompute.pool import Summary, bundled, bundled_names, summarise
+
+__all__ = ["demo"]
+
+
+def demo(context: typer.Context, json: Json = False) -> None:
+    """Show what votes buy on the bundled recordings."""
+    budgets = settings(context).summary.budgets
+    summaries: dict[str, Summary] = {}
+    for name in bundled_names():
+        with bundled(name) as pool:
+            summaries[name] = summarise(pool, budgets=budgets)
+    if json:
+        as_json({name: summary.to_dict() for name, summary in summaries.items()})
+        return
+    for name, summary in summaries.items():
+        show_summary(summary, name=name)
+        line()
+    for name, summary in summaries.items():
+        line(_verdict(name, summary))
+
+
+def _verdict(name: str, summary: Summary) -> str:
+    """What the dearest vote bought over one sample, and at what price."""
+    (source,) = summary.sources
+    budget, vote = max(source.votes.items())
+    if source.accuracy is None or budget == 1:
+        return f"{name}: only single samples were looked at"
+    gain = 100 * (vote.mean - source.accuracy.mean)
+    return (
+        f"{name}: one sample is right {percent(source.accuracy.mean)} of the time, a vote of {budget} "
+        f"{percent(vote.mean)}: {gain:+.1f} points for {budget} times the cost"
+    )

@@ -1,0 +1,125 @@
+"""`adacompute import`, `export` and `pool`. Knows the words of the commands, not how a pool works."""
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adacompute.cli.options import (
+    Budgets,
+    Extract,
+    Json,
+    Percent,
+    PoolPath,
+    settings,
+    summary_budgets,
+    task_of,
+)
+from adacompute.cli.show import as_json, counted, line, progress
+from adacompute.cli.summary import damage, show_summary
+from adacompute.errors import PoolDamaged
+from adacompute.pool import export_file, import_file, open_pool, summarise
+from adacompute.pool.schema import is_sqlite
+
+__all__ = ["export", "import_", "pool"]
+
+
+class Format(StrEnum):
+    native = "native"
+    lm_eval = "lm-eval"
+    inspect = "inspect"
+
+
+class Existing(StrEnum):
+    error = "error"
+    skip = "skip"
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
+    into: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
+    kind: Annotated[Format, typer.Option("--format", help="What wrote the file.")] = Format.native,
+    extract: Extract = None,
+    percent: Percent = None,
+    existing: Annotated[
+        Existing, typer.Option(help="What to do about problems whose samples are already there.")
+    ] = Existing.error,
+    json: Json = False,
+) -> None:
+    """Add recorded samples to a pool: all or nothing.
+
+    Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
+    answer. A pool keeps the --extract and --percent it was made with.
+    """
+    answers = settings(context).answers
+    # A pool keeps its own way of reading answers: settings are for new ones, options for all.
+    asked = extract or percent or not into.exists()
+    task = task_of(answers, extract, percent) if asked else None
+    with progress(f"importing {file.name}") as at:
+        done = import_file(file, into, format=kind.value, task=task, existing=existing.value, progress=at)
+    if json:
+        as_json({"pool": str(into), **asdict(done)})
+        return
+    line(f"{into}: added {counted(done.problems, 'problem')} and {counted(done.samples, 'sample')}")
+    if done.failures:
+        line(f"  and {counted(done.failures, 'failed attempt')}")
+    if done.skipped:
+        line(f"  left out {counted(done.skipped, 'problem')} whose samples were already there")
+
+
+def export(
+    source: PoolPath,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .jsonl, .jsonl.gz or .parquet file.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a pool to a file, without loss.
+
+    The file appears whole or not at all.
+    """
+    with open_pool(source) as opened:
+        done = export_file(opened, file, overwrite=overwrite)
+    if json:
+        as_json({"file": str(file), **asdict(done)})
+        return
+    size = f"{counted(done.problems, 'problem')}, {counted(done.samples, 'sample')}, {done.bytes:,} bytes"
+    line(f"{file}: {size}")
+
+
+def pool(
+    context: typer.Context,
+    source: PoolPath,
+    budgets: Budgets = None,
+    extract: Extract = None,
+    percent: Percent = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say what is in a pool, and how right its votes are.
+
+    Problems, samples, models, share of answers found, agreement, and the accuracy of one sample and of
+    votes by budget, each with its 95% interval over problems.
+    """
+    config = settings(context)
+    wanted = summary_budgets(config.summary, budgets)
+    asked = extract or percent or not is_sqlite(source)
+    with open_pool(source, task=task_of(config.answers, extract, percent) if asked else None) as opened:
+        checked = opened.verify() if verify else None
+        if checked is not None and not checked.ok:
+            if json:
+                as_json({"pool": str(source), "verification": checked.to_dict()})
+            raise PoolDamaged(damage(checked, name=str(source)))
+        summary = summarise(opened, budgets=wanted)
+    if json:
+        body = {"pool": str(source), **summary.to_dict()}
+        as_json(body if checked is None else {**body, "verification": checked.to_dict()})
+        return
+    show_summary(summary, name=str(source))
+    if checked is not None:
+        rows = f"{counted(checked.problems, 'problem')} and {counted(checked.samples, 'sample')}"
+        line(f"verified: {rows}, each as it was written")

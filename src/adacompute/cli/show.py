@@ -1,0 +1,87 @@
+"""How the command line shows things: tables for a terminal, plain text for a pipe, JSON for a program.
+
+Knows nothing of pools or policies: it gets headings, cells and numbers. What is asked for goes to stdout;
+progress and messages go to stderr.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import orjson
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = ["as_json", "counted", "interval", "line", "message", "percent", "progress", "table"]
+
+
+def as_json(value: object) -> None:
+    """One JSON object on stdout."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+
+
+def line(text: str = "") -> None:
+    """A line of the result."""
+    sys.stdout.write(text + "\n")
+
+
+def message(text: str) -> None:
+    """A line beside the result: on stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A rich table on a terminal; in a pipe, columns aligned by spaces, none of them cut."""
+    if sys.stdout.isatty():
+        pretty = Table(title=title or None, title_justify="left", title_style="bold")
+        for number, heading in enumerate(headings):
+            pretty.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
+        for row in rows:
+            pretty.add_row(*row)
+        Console().print(pretty)
+        return
+    if title:
+        line(title)
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    for row in [headings, *rows]:
+        first, *rest = (
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        line("  ".join([first, *rest]).rstrip())
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A running count of problems and samples on stderr, where that is a terminal; else None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        start = time.monotonic()
+
+        def at(problems: int, samples: int) -> None:
+            rate = samples / max(time.monotonic() - start, 1e-9)
+            done = f"{counted(problems, 'problem')}, {counted(samples, 'sample')}, {rate:,.0f} a second"
+            bar.update(task, description=f"{what}: {done}")
+
+        yield at
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 problem`, `1,200 problems`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(share: float | None) -> str:
+    """0.5831 -> `58.3%`; a dash where it isn't known."""
+    return "–" if share is None else f"{share:.1%}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """`53.1–63.4%`; a dash where it isn't known."""
+    return "–" if low is None or high is None else f"{100 * low:.1f}–{high:.1%}"

@@ -1,0 +1,31 @@
+"""The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
+
+from adacompute.pool.ballots import Ballots
+from adacompute.pool.bundled import bundled, bundled_card, bundled_names
+from adacompute.pool.content import fingerprint
+from adacompute.pool.files import Exported, Imported, export_file, import_file
+from adacompute.pool.opening import open_pool
+from adacompute.pool.readable import Counts
+from adacompute.pool.store import Pool
+from adacompute.pool.summary import Estimate, SourceSummary, Summary, summarise
+from adacompute.pool.verify import Verification
+
+__all__ = [
+    "Ballots",
+    "Counts",
+    "Estimate",
+    "Exported",
+    "Imported",
+    "Pool",
+    "SourceSummary",
+    "Summary",
+    "Verification",
+    "bundled",
+    "bundled_card",
+    "bundled_names",
+    "export_file",
+    "fingerprint",
+    "import_file",
+    "open_pool",
+    "summarise",
+]

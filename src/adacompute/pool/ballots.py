@@ -1,0 +1,107 @@
+"""A pool as arrays, for the stages that count votes. Knows nothing of texts, SQLite files or estimators."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ABSENT", "ABSTAINS", "Ballots", "ballots"]
+
+ABSTAINS = -1
+ABSENT = -2
+_CHUNK = 65536  # rows at a time: the arrays are the memory that counts, not the tuples on the way
+
+Floats = npt.NDArray[np.float64]
+
+_PROBLEMS = """
+    SELECT r.key, p.id, p.question, p.subject, p.level, p.gold IS NOT NULL, count(*)
+    FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
+    WHERE r.source = ? GROUP BY p.key ORDER BY p.key
+"""
+_SAMPLES = """
+    SELECT s.class, s.correct, s.tokens, s.logprob, s.entropy
+    FROM records r JOIN samples s ON s.record = r.key
+    WHERE r.source = ? ORDER BY r.problem, s.idx
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ballots:
+    """The votes of one source on every problem that it has samples of, as drawn. Arrays are read-only."""
+
+    ids: tuple[str, ...]  # (problems,)
+    prompts: tuple[str, ...]  # (problems,) the questions
+    subjects: tuple[str | None, ...]  # (problems,)
+    levels: tuple[int | float | str | None, ...]  # (problems,)
+    gold_known: npt.NDArray[np.bool_]  # (problems,)
+    classes: npt.NDArray[np.int32]  # (problems, samples) by first appearance; -1 abstains, -2 absent
+    correct: npt.NDArray[np.float32]  # (problems, samples) 0 to 1; NaN: not known
+    tokens: Floats  # (problems, samples) output tokens; NaN: not known
+    logprob: Floats  # (problems, samples) sum, natural logarithm; NaN: not known
+    entropy: Floats  # (problems, samples) mean, nats; NaN: not known
+    model: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def drawn(self) -> npt.NDArray[np.int64]:
+        """Samples of each problem, (problems,)."""
+        return np.asarray((self.classes != ABSENT).sum(axis=1))
+
+
+def ballots(
+    connection: sqlite3.Connection, source: int | None, *, model: str | None, parameters: Mapping[str, Any]
+) -> Ballots:
+    """The arrays of one source (None: an empty pool's); the caller holds the pool still."""
+    heads = connection.execute(_PROBLEMS, (source,)).fetchall()
+    counts = np.array([head[6] for head in heads], dtype=np.int64)
+    shape = (len(heads), int(counts.max(initial=0)))
+    places = np.flatnonzero(np.arange(shape[1])[None, :] < counts[:, None])
+    classes = np.full(shape, ABSENT, dtype=np.int32)
+    correct = np.full(shape, np.nan, dtype=np.float32)
+    tokens, logprob, entropy = (np.full(shape, np.nan) for _ in range(3))
+    at = 0
+    cursor = connection.execute(_SAMPLES, (source,))
+    while rows := cursor.fetchmany(_CHUNK):
+        where = places[at : at + len(rows)]
+        columns = np.array(rows, dtype=np.float64)  # None becomes NaN
+        classes.reshape(-1)[where] = columns[:, 0]
+        for column, target in zip(columns.T[1:], (correct, tokens, logprob, entropy), strict=True):
+            target.reshape(-1)[where] = column
+        at += len(rows)
+    _renumber(classes)
+    for array in (classes, correct, tokens, logprob, entropy):
+        array.setflags(write=False)
+    known = np.array([head[5] for head in heads], dtype=bool)
+    known.setflags(write=False)
+    return Ballots(
+        ids=tuple([head[1] for head in heads]),
+        prompts=tuple([head[2] for head in heads]),
+        subjects=tuple([head[3] for head in heads]),
+        levels=tuple([head[4] for head in heads]),
+        gold_known=known,
+        classes=classes,
+        correct=correct,
+        tokens=tokens,
+        logprob=logprob,
+        entropy=entropy,
+        model=model,
+        parameters=parameters,
+    )
+
+
+def _renumber(classes: npt.NDArray[np.int32]) -> None:
+    """Numbers by first appearance, in place: samples may have come in another order than their index."""
+    if classes.size == 0:
+        return
+    highest = np.maximum.accumulate(classes, axis=1)
+    before = np.concatenate([np.full((len(classes), 1), -1, dtype=np.int32), highest[:, :-1]], axis=1)
+    wrong = np.flatnonzero((classes > np.maximum(before, -1) + 1).any(axis=1))
+    for i in wrong:
+        names: dict[int, int] = {ABSENT: ABSENT, ABSTAINS: ABSTAINS}
+        classes[i] = [names.setdefault(int(number), len(names) - 2) for number in classes[i]]

@@ -1,0 +1,228 @@
+"""Files into pools and pools into files. Knows nothing of JSON lines or Parquet beyond their names."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Literal
+
+from adacompute.answers import Task
+from adacompute.errors import (
+    AdacomputeError,
+    DuplicateRecord,
+    NotAPool,
+    PoolError,
+    PoolNotFound,
+    RecordInvalid,
+    TaskError,
+)
+from adacompute.pool.connect import built, connected, fitting_task
+from adacompute.pool.faults import mapped
+from adacompute.pool.importers import FORMATS
+from adacompute.pool.jsonl import jsonl_entries, write_jsonl
+from adacompute.pool.lock import WriterLock
+from adacompute.pool.parquet import parquet_entries, write_parquet
+from adacompute.pool.publish import published
+from adacompute.pool.read import line_of, stored
+from adacompute.pool.reading import Entry, Reading, place_in
+from adacompute.pool.schema import is_sqlite
+from adacompute.pool.shape import Flaw, Inexact, Line, read_line
+from adacompute.pool.store import Pool
+from adacompute.pool.write import Bulk
+
+__all__ = ["Exported", "Imported", "export_file", "fill", "import_file", "is_pool_file", "native"]
+
+Format = Literal["native", "lm-eval", "inspect"]
+Progress = Callable[[int, int], None]  # problems, samples so far
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+_EVERY = 256  # problems between two calls of `progress`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import added."""
+
+    problems: int  # that were new
+    samples: int
+    failures: int
+    skipped: int  # (problem, model, parameters) that were already there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export wrote."""
+
+    problems: int
+    samples: int
+    bytes: int  # of the file
+
+
+def import_file(
+    path: str | os.PathLike[str],
+    pool: Pool | str | os.PathLike[str],
+    *,
+    format: Format = "native",  # noqa: A002 - the command line's word
+    task: Task | None = None,
+    existing: Literal["error", "skip"] = "error",
+    progress: Progress | None = None,
+) -> Imported:
+    """Adds a file's problems and samples to a pool, all or nothing; a pool that isn't there is made.
+
+    `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
+    `"lm-eval"` and `"inspect"` read those tools' logs.
+    """
+    if existing not in ("error", "skip"):
+        raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
+    if format != "native" and format not in FORMATS:
+        raise PoolError(f"format {format!r} is not known; give native, {', '.join(FORMATS)}")
+    with mapped(Path(path)):
+        reading = native(Path(path)) if format == "native" else FORMATS[format](Path(path))
+    skip = existing == "skip"
+    if isinstance(pool, Pool):
+        if task is not None and task != pool.task:
+            raise TaskError(f"{pool.path}: was made with {pool.task}, not {task}; leave the task out")
+        with pool.bulk() as connection:
+            return fill(connection, reading, task=pool.task, skip=skip, progress=progress)
+    target = Path(pool)
+    with _locked(target):
+        if target.exists():
+            with _writer(target, task) as own, own.bulk() as connection:
+                return fill(connection, reading, task=own.task, skip=skip, progress=progress)
+        task = task or Task()
+        if target.name.endswith(SUFFIXES):
+            raise NotAPool(f"{target}: would be a file, not a pool; name it e.g. {target.stem}.sqlite")
+        with built(target, task) as connection:
+            return fill(connection, reading, task=task, skip=skip, progress=progress)
+
+
+def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
+    """Writes a pool as .jsonl, .jsonl.gz or .parquet, whole or not at all; equal pools, equal bytes.
+
+    A file that is already there is left alone unless `overwrite=True`.
+    """
+    target = Path(path)
+    if not target.name.endswith(SUFFIXES):
+        raise NotAPool(f"{target}: has an unknown suffix; give {', '.join(SUFFIXES)}")
+    if target.exists() and not overwrite:
+        raise DuplicateRecord(f"{target}: is already there; give another name, or overwrite=True")
+    if not len(pool):
+        raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
+    count = {"problems": 0, "samples": 0}
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for line in pool.lines():
+            count["problems"] += 1
+            count["samples"] += len(line["samples"])
+            yield line
+
+    with mapped(target), published(target, mark=f"{os.getpid()}.part") as beside:
+        if target.suffix == ".parquet":
+            write_parquet(lines(), beside, levels=pool.level_types())
+        else:
+            write_jsonl(lines(), beside, compress=target.suffix == ".gz")
+    return Exported(problems=count["problems"], samples=count["samples"], bytes=target.stat().st_size)
+
+
+def fill(
+    connection: sqlite3.Connection,
+    reading: Reading,
+    *,
+    task: Task,
+    skip: bool = False,
+    progress: Progress | None = None,
+    classes: Iterable[Sequence[int]] | None = None,
+) -> Imported:
+    """Adds all that is read; the caller holds the transaction. Errors name the file and the place.
+
+    `classes`: each entry's, where they are known already.
+    """
+    bulk = Bulk(connection, task=task, skip=skip, name=reading.name)
+    known = repeat(None) if classes is None else classes
+    number = 0
+    for number, (entry, numbers) in enumerate(
+        zip(reading.entries, known, strict=classes is not None), start=1
+    ):
+        try:
+            bulk.add(_checked(entry), entry.place, numbers)
+        except Flaw as exc:
+            raise RecordInvalid(f"{reading.path}: {reading.name(entry.place)}: {exc}") from exc
+        except DuplicateRecord as exc:
+            raise DuplicateRecord(f"{reading.path}: {reading.name(entry.place)}: {exc}") from exc
+        if progress is not None and number % _EVERY == 0:
+            progress(bulk.problems, bulk.samples)
+    if not number:
+        raise RecordInvalid(f"{reading.path}: holds no problem; give at least one {reading.unit}")
+    bulk.flush()
+    if progress is not None:
+        progress(bulk.problems, bulk.samples)
+    return Imported(
+        problems=bulk.problems, samples=bulk.samples, failures=bulk.failures, skipped=bulk.skipped
+    )
+
+
+def is_pool_file(path: Path) -> bool:
+    """Whether this is a file to import, by its name (or a folder), not an SQLite pool."""
+    return path.is_dir() or path.name.endswith(SUFFIXES)
+
+
+def native(path: Path) -> Reading:
+    """The problems of a pool file, a folder of Parquet or another pool."""
+    if not path.exists():
+        raise PoolNotFound(f"{path}: there is no such file; check the path")
+    if path.is_dir():
+        parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
+        if not parts:
+            raise NotAPool(f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file")
+        entries = (entry for i, part in enumerate(parts) for entry in parquet_entries(part, file=i))
+        names = tuple(part.relative_to(path).as_posix() for part in parts)
+        return Reading(path=path, unit="row", files=names, entries=entries)
+    if path.suffix == ".parquet":
+        return Reading(path=path, unit="row", files=(path.name,), entries=parquet_entries(path))
+    if path.name.endswith(SUFFIXES):
+        return Reading(path=path, unit="line", files=(path.name,), entries=jsonl_entries(path))
+    if not is_sqlite(path):
+        raise NotAPool(
+            f"{path}: has an unknown suffix and is no pool; give a pool, {', '.join(SUFFIXES)} or a folder"
+        )
+    return Reading(path=path, unit="problem", files=(path.name,), entries=_pool_entries(path))
+
+
+def _pool_entries(path: Path) -> Iterator[Entry]:
+    with contextlib.closing(connected(path, write=False)) as connection, mapped(path):
+        for number, row in enumerate(stored(connection), start=1):
+            yield Entry(place_in(0, number), line_of(row))
+
+
+def _checked(entry: Entry) -> Line:
+    try:
+        return read_line(entry.value, exact=entry.again is None)
+    except Inexact:
+        assert entry.again is not None
+        return read_line(entry.again(), exact=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with mapped(path):
+        lock = WriterLock(path)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _writer(path: Path, task: Task | None) -> Iterator[Pool]:
+    """The pool, for one who holds its lock already."""
+    connection = connected(path, write=True)
+    try:
+        own = fitting_task(connection, path, task)
+    except AdacomputeError:
+        connection.close()
+        raise
+    with Pool(connection, path=str(path), task=own, writable=True) as pool:
+        yield pool

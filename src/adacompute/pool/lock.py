@@ -1,0 +1,56 @@
+"""One writer at a time: a lock file beside the pool. Knows nothing of SQLite."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from adacompute.errors import PoolLocked, PoolNotFound
+
+__all__ = ["WriterLock"]
+
+
+class WriterLock:
+    """Held from construction until `release`; the operating system releases it when the process dies.
+
+    The file `<path>.lock` holds the writer's process id, for the message to whoever comes second.
+    """
+
+    def __init__(self, path: Path) -> None:
+        real = path.resolve()  # one lock for a pool, under whatever name it is reached
+        self.path = real.with_name(real.name + ".lock")
+        self._descriptor = self._take(path)
+
+    def _take(self, pool: Path) -> int:
+        while True:
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError as exc:
+                raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                os.close(descriptor)
+                raise PoolLocked(
+                    f"{pool}: process {holder} is writing to it; wait for it to end, or open it for reading"
+                ) from exc
+            if self._is_current(descriptor):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+                return descriptor
+            os.close(descriptor)  # the last holder removed the file between our open and our lock
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Removes the file while still holding it, so that nobody locks a file that is going."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,206 @@
+"""The reading half of a pool. Knows nothing of how rows come in, nor of files and their formats."""
+
+import contextlib
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from adacompute.answers import Task
+from adacompute.errors import RecordNotFound
+from adacompute.pool.ballots import Ballots, ballots
+from adacompute.pool.content import fingerprint
+from adacompute.pool.faults import mapped
+from adacompute.pool.lock import WriterLock
+from adacompute.pool.read import (
+    Totals,
+    choose_source,
+    find_source,
+    line_of,
+    problem_of,
+    recorded_of,
+    sources,
+    stored,
+    totals,
+)
+from adacompute.pool.verify import Verification, digest, verify
+from adacompute.records import Problem, Recorded
+
+__all__ = ["Counts", "Readable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How much a pool holds."""
+
+    problems: int
+    samples: int
+    failures: int
+    sources: int  # (model, parameters) pairs
+
+
+class Readable:
+    """An open pool, as far as it can be read: every read is of one state, and long ones stream."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        path: str,
+        task: Task,
+        lock: WriterLock | None = None,
+        writable: bool,
+    ) -> None:
+        self.path = path
+        self.task = task
+        self.writable = writable
+        self._connection = connection
+        self._turn = threading.RLock()
+        self._finalizer = weakref.finalize(self, _close, connection, lock)
+
+    def close(self) -> None:
+        """Frees the file and the writer's lock; twice does nothing."""
+        with self._turn:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Pool({self.path!r}, {'writable' if self.writable else 'read-only'})"
+
+    def __len__(self) -> int:
+        return self._one("SELECT count(*) FROM problems")
+
+    def __bool__(self) -> bool:
+        return True  # an empty pool is a pool
+
+    def __iter__(self) -> Iterator[Recorded]:
+        """Every problem with each source's samples, streaming, in the order in which they came."""
+        with mapped(self.path):
+            for row in stored(self._connection):
+                yield recorded_of(row)
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """As `iter`, as the lines of a pool file: plain data."""
+        with mapped(self.path):
+            for row in stored(self._connection):
+                yield line_of(row)
+
+    def problems(self) -> Iterator[Problem]:
+        """Every problem, streaming, in the order in which they came."""
+        with mapped(self.path):
+            for row in self._connection.execute(
+                "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
+            ):
+                yield problem_of(row)
+
+    def recorded(
+        self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
+    ) -> Recorded:
+        """One problem with the samples of one source; without samples where the source has none of it."""
+        with self._state():
+            source = choose_source(self._connection, self.path, model=model, parameters=parameters)
+            found = list(stored(self._connection, "AND r.source IS ? WHERE p.id = ?", (source, problem_id)))
+        if not found:
+            raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; pool.problems() lists them")
+        return recorded_of(found[0])
+
+    @property
+    def models(self) -> list[tuple[str | None, dict[str, Any]]]:
+        """Every (model, parameters) in the pool, in the order in which they came."""
+        with mapped(self.path):
+            return list(sources(self._connection).values())
+
+    def counts(self) -> Counts:
+        """How many problems, samples, failures and sources there are."""
+        with self._state():
+            tables = ("problems", "samples", "failures", "sources")
+            return Counts(**{name: self._one(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
+
+    def keys(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> set[tuple[str, int]]:
+        """(problem id, sample index) of all that this source has: what is left is a set difference."""
+        with mapped(self.path):
+            return set(
+                self._connection.execute(
+                    "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
+                    "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
+                    "WHERE s.model IS ? AND s.fingerprint = ?",
+                    (model, fingerprint(parameters or {})),
+                )
+            )
+
+    def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
+        """The votes of one source as arrays; problems that it has no sample of are left out."""
+        with self._state():
+            return self.ballots_of(
+                choose_source(self._connection, self.path, model=model, parameters=parameters)
+            )
+
+    def ballots_of(self, source: int | None) -> Ballots:
+        """As `ballots`, by the source's key."""
+        with self._state():
+            name, values = sources(self._connection)[source] if source is not None else (None, {})
+            return ballots(self._connection, source, model=name, parameters=values)
+
+    def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
+        """The key of exactly this source; None where the pool has nothing of it."""
+        with mapped(self.path):
+            return find_source(self._connection, model, parameters)
+
+    def totals(self, source: int | None) -> Totals:
+        """Shares and means over all samples of one source, and its failures by kind."""
+        with self._state():
+            return totals(self._connection, source)
+
+    def level_types(self) -> set[str]:
+        """SQLite's names of the types that the problems' levels have."""
+        with mapped(self.path):
+            rows = self._connection.execute(
+                "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
+            )
+            return {name for (name,) in rows}
+
+    def verify(self) -> Verification:
+        """Every row against the hash it was stored with, and SQLite's own checks of the file."""
+        with self._state():
+            return verify(self._connection)
+
+    def digest(self) -> str:
+        """Hash of all that was recorded: equal for equal content, whatever the order or the file."""
+        with self._state():
+            return digest(self._connection)
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[None]:
+        """Several reads of one and the same state of the pool."""
+        with self._turn, mapped(self.path):
+            mine = not self._connection.in_transaction
+            if mine:
+                self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if mine:
+                    self._connection.execute("COMMIT")
+
+    def _one(self, statement: str) -> int:
+        with mapped(self.path):
+            return int(self._connection.execute(statement).fetchone()[0])
+
+
+def _close(connection: sqlite3.Connection, lock: WriterLock | None) -> None:
+    with contextlib.suppress(
+        sqlite3.Error
+    ):  # nothing is lost: what was committed is in the log beside the file
+        connection.close()
+    if lock is not None:
+        lock.release()

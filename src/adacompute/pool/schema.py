@@ -1,0 +1,144 @@
+"""The tables of a pool and how they came to be. Knows nothing of what is in them."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from adacompute.answers import Task
+from adacompute.errors import NotAPool, PoolDamaged, PoolNotFound, TaskError
+from adacompute.pool.faults import mapped
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "applied", "is_sqlite", "migrate", "recognise", "stored_task"]
+
+APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
+_MAGIC = b"SQLite format 3\0"
+_OFFSET = 68  # of the application id in the header, big-endian
+
+Migration = Callable[[sqlite3.Connection], None]
+
+_FIRST = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE problems (
+        key INTEGER PRIMARY KEY,  -- the order in which they came
+        id TEXT NOT NULL UNIQUE,
+        question TEXT NOT NULL,
+        gold TEXT,
+        subject TEXT,
+        level,  -- a number or text, as given
+        extra TEXT,  -- unknown keys, canonical JSON
+        hash BLOB NOT NULL
+    )""",
+    """CREATE TABLE sources (
+        key INTEGER PRIMARY KEY,
+        model TEXT,
+        parameters TEXT NOT NULL,  -- JSON
+        fingerprint TEXT NOT NULL
+    )""",
+    # a plain UNIQUE would let two nameless models in: NULL equals nothing
+    "CREATE UNIQUE INDEX one_source ON sources (model IS NULL, coalesce(model, ''), fingerprint)",
+    """CREATE TABLE records (
+        key INTEGER PRIMARY KEY,
+        problem INTEGER NOT NULL REFERENCES problems (key),
+        source INTEGER NOT NULL REFERENCES sources (key),
+        spelling TEXT,  -- keys given empty or null, canonical JSON
+        hash BLOB NOT NULL,
+        UNIQUE (problem, source)
+    )""",
+    """CREATE TABLE samples (
+        record INTEGER NOT NULL REFERENCES records (key),
+        idx INTEGER NOT NULL CHECK (idx >= 0),
+        text TEXT,
+        answer TEXT,  -- NULL abstains
+        class INTEGER NOT NULL CHECK (class >= 0 OR (class = -1 AND answer IS NULL)),
+        correct REAL CHECK (correct BETWEEN 0 AND 1),
+        tokens INTEGER CHECK (tokens >= 0),
+        logprob REAL,
+        entropy REAL,
+        finished INTEGER CHECK (finished IN (0, 1)),
+        extra TEXT,
+        hash BLOB NOT NULL,
+        PRIMARY KEY (record, idx)
+    )""",
+    """CREATE TABLE failures (
+        key INTEGER PRIMARY KEY,
+        record INTEGER NOT NULL REFERENCES records (key),
+        idx INTEGER NOT NULL CHECK (idx >= 0),
+        kind TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        message TEXT,
+        at REAL,
+        hash BLOB NOT NULL
+    )""",
+    "CREATE INDEX failures_of ON failures (record)",
+)
+
+
+def _first_tables(connection: sqlite3.Connection) -> None:
+    for statement in _FIRST:
+        connection.execute(statement)
+
+
+# Applied once each, in this order, and recorded by name. Never edit one that was released: add another.
+MIGRATIONS: Mapping[str, Migration] = {"0001_first_tables": _first_tables}
+
+
+def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Migration] = MIGRATIONS) -> list[str]:
+    """Applies what is not yet applied, all in one transaction; answers the names."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        done = applied(connection)
+        missing = [name for name in migrations if name not in done]
+        for name in missing:
+            migrations[name](connection)
+            connection.execute("INSERT INTO migrations VALUES (?)", (name,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return missing
+
+
+def applied(connection: sqlite3.Connection) -> set[str]:
+    """Names of the migrations that this pool has had."""
+    return {name for (name,) in connection.execute("SELECT name FROM migrations")}
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file is some SQLite database, by its first bytes; it is only read."""
+    return _header(path).startswith(_MAGIC)
+
+
+def recognise(path: Path) -> None:
+    """Raises NotAPool unless the file's header is a pool's; SQLite doesn't even open it."""
+    header = _header(path)
+    if not header:
+        raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
+    if not header.startswith(_MAGIC):
+        raise NotAPool(f"{path}: is no pool; give a pool, a .jsonl, .jsonl.gz or .parquet file, or a folder")
+    if header[_OFFSET : _OFFSET + 4] != APPLICATION_ID.to_bytes(4, "big"):
+        raise NotAPool(f"{path}: is an SQLite database of something else; give a pool")
+
+
+def stored_task(connection: sqlite3.Connection, path: str | Path) -> Task:
+    """The task that the pool was made with."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
+    if row is None:
+        raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
+    try:
+        return Task.from_dict(json.loads(row[0]))
+    except (ValueError, TaskError) as exc:
+        raise PoolDamaged(f"{path}: its task {row[0]!r} can't be read; restore it from a copy") from exc
+
+
+def _header(path: Path) -> bytes:
+    try:
+        with mapped(path), path.open("rb") as file:
+            return file.read(100)
+    except NotAPool as exc:  # a folder
+        raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files") from exc
+    except PoolNotFound as exc:
+        raise PoolNotFound(f"{path}: there is no such pool; check the path, or create it") from exc

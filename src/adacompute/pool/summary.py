@@ -1,0 +1,206 @@
+"""What is in a pool, in numbers. Knows nothing of policies; its vote is the plain one.
+
+Vote accuracy is the paper's estimator: the mean over disjoint windows of b samples in the order recorded,
+ties shared equally, abstentions ignored, a window in which all abstain wrong. Intervals are over problems.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import RecordInvalid
+from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.pool.store import Pool
+
+__all__ = ["Estimate", "SourceSummary", "Summary", "summarise"]
+
+PROTOCOL = "windows: disjoint windows of b samples in recorded order; ties shared; 95% interval over problems"
+_FEW = 40  # subjects or levels worth listing
+_CELLS = 1 << 22  # counts held at a time
+_Z = 1.959964  # of a 95% interval
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean over problems with its 95% interval; no interval from a single problem."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    problems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSummary:
+    """What one model gave under one set of parameters. Shares and accuracies are 0 to 1."""
+
+    model: str | None
+    parameters: Mapping[str, Any]
+    problems: int  # with samples
+    samples: int
+    samples_min: int  # a problem
+    samples_median: float
+    samples_max: int
+    answered: float | None  # share of samples with an answer
+    finished: float | None  # share, of those where it is known
+    mean_tokens: float | None
+    failures: Mapping[str, int]  # by kind
+    accuracy: Estimate | None  # of one sample; None: correctness is not known
+    votes: Mapping[int, Estimate]  # by budget, as far as there are samples
+    agreement: float | None  # mean share of the leading answer, at the largest of the budgets
+    agreement_budget: int | None
+    classes_mean: float | None  # different answers a problem
+    classes_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is in a pool."""
+
+    problems: int
+    samples: int
+    failures: int
+    gold_known: int  # problems with a gold answer
+    subjects: Mapping[str, int] | None  # problems by subject; None: none, or too many to list
+    levels: Mapping[str, int] | None
+    sources: tuple[SourceSummary, ...]
+    protocol: str = PROTOCOL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        found = asdict(self)
+        for source in found["sources"]:
+            source["votes"] = {str(budget): vote for budget, vote in source["votes"].items()}
+        return found | {"sources": list(found["sources"])}
+
+
+def summarise(pool: Pool, budgets: Sequence[int] = (1, 2, 4, 8, 16)) -> Summary:
+    """Counts, shares and the plain vote's accuracy by budget, for every source of a pool."""
+    if not budgets or any(type(b) is not int or b < 1 for b in budgets):
+        raise RecordInvalid(f"budgets {budgets!r} can't be used; give whole numbers from 1, e.g. (1, 2, 4)")
+    counts = pool.counts()
+    subjects: Counter[str] = Counter()
+    levels: Counter[str] = Counter()
+    gold = 0
+    for problem in pool.problems():
+        gold += problem.gold is not None
+        if problem.subject is not None:
+            subjects[problem.subject] += 1
+        if problem.level is not None:
+            levels[str(problem.level)] += 1
+    return Summary(
+        problems=counts.problems,
+        samples=counts.samples,
+        failures=counts.failures,
+        gold_known=gold,
+        subjects=dict(sorted(subjects.items())) if 0 < len(subjects) <= _FEW else None,
+        levels=dict(sorted(levels.items())) if 0 < len(levels) <= _FEW else None,
+        sources=tuple(
+            _source(pool, model, parameters, sorted(set(budgets))) for model, parameters in pool.models
+        ),
+    )
+
+
+def _source(
+    pool: Pool, model: str | None, parameters: Mapping[str, Any], budgets: Sequence[int]
+) -> SourceSummary:
+    key = pool.source_key(model, parameters)
+    ballots = pool.ballots_of(key)
+    totals = pool.totals(key)
+    drawn = ballots.drawn
+    graded = _graded(ballots)
+    largest = max((b for b in budgets if len(drawn) and b <= drawn.max()), default=None)
+    votes = {
+        b: estimate
+        for b in (1, *budgets)
+        if graded.any() and (estimate := _vote(ballots, graded, b)) is not None
+    }
+    kinds = ballots.classes.max(axis=1, initial=-1) + 1 if len(drawn) else drawn
+    return SourceSummary(
+        model=model,
+        parameters=parameters,
+        problems=len(ballots),
+        samples=int(drawn.sum()),
+        samples_min=int(drawn.min(initial=np.iinfo(np.int64).max)) if len(drawn) else 0,
+        samples_median=float(np.median(drawn)) if len(drawn) else 0.0,
+        samples_max=int(drawn.max(initial=0)),
+        answered=totals.answered,
+        finished=totals.finished,
+        mean_tokens=totals.tokens,
+        failures=totals.failures,
+        accuracy=votes.get(1),
+        votes={b: votes[b] for b in budgets if b in votes},
+        agreement=None if largest is None else float(_windows(ballots.classes, None, largest)[1].mean()),
+        agreement_budget=largest,
+        classes_mean=float(kinds.mean()) if len(drawn) else None,
+        classes_max=int(kinds.max(initial=0)),
+    )
+
+
+def _graded(ballots: Ballots) -> npt.NDArray[np.bool_]:
+    """Problems of which every answer's correctness is known, (problems,)."""
+    unknown = np.isnan(ballots.correct) & (ballots.classes >= 0)
+    return np.asarray(~unknown.any(axis=1))
+
+
+def _vote(ballots: Ballots, graded: npt.NDArray[np.bool_], budget: int) -> Estimate | None:
+    rows = graded & (ballots.drawn >= budget)
+    if not rows.any():
+        return None
+    right, _ = _windows(ballots.classes[rows], ballots.correct[rows].astype(np.float64), budget)
+    mean = float(right.mean())
+    if len(right) == 1:
+        return Estimate(mean=mean, low=None, high=None, problems=1)
+    half = _Z * float(right.std(ddof=1)) / len(right) ** 0.5
+    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), problems=len(right))
+
+
+def _windows(classes: npt.NDArray[np.int32], correct: Floats | None, budget: int) -> tuple[Floats, Floats]:
+    """Each problem's vote accuracy and the leader's share of the answers, means over windows, (problems,)."""
+    enough = (classes != ABSENT).sum(axis=1) >= budget
+    classes = classes[enough]
+    correct = None if correct is None else correct[enough]
+    kinds = int(classes.max(initial=0)) + 1
+    step = max(1, _CELLS // (kinds * max(1, classes.shape[1] // budget)))
+    parts = [
+        _count(classes[i : i + step], None if correct is None else correct[i : i + step], budget, kinds)
+        for i in range(0, len(classes), step)
+    ]
+    right = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0)
+    return right, np.concatenate([part[1] for part in parts]) if parts else np.zeros(0)
+
+
+def _count(
+    classes: npt.NDArray[np.int32], correct: Floats | None, budget: int, kinds: int
+) -> tuple[Floats, Floats]:
+    rows, width = len(classes), classes.shape[1] // budget
+    cut = classes[:, : width * budget].reshape(rows, width, budget)  # (problems, windows, budget)
+    there = (cut != ABSENT).all(axis=2)  # (problems, windows): whole windows only
+    cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
+    counts = np.bincount(cell[cut >= 0], minlength=rows * width * kinds).reshape(rows, width, kinds)
+    best = counts.max(axis=2)  # (problems, windows)
+    answered = counts.sum(axis=2)
+    share = np.divide(best, answered, out=np.zeros(best.shape), where=answered > 0)
+    agreement = _mean(share, there)
+    if correct is None:
+        return np.zeros(rows), agreement
+    value = np.zeros((rows, kinds))  # correctness of each class: its samples' mean, (problems, classes)
+    at, kind = np.nonzero(classes >= 0)[0], classes[classes >= 0]
+    sizes = np.zeros((rows, kinds))
+    np.add.at(sizes, (at, kind), 1.0)
+    np.add.at(value, (at, kind), correct[classes >= 0])
+    value = np.divide(value, sizes, out=value, where=sizes > 0)
+    leads = (counts == best[:, :, None]) & (best[:, :, None] > 0)  # (problems, windows, classes)
+    won = np.einsum("pwk,pk->pw", leads, value, optimize=False)
+    ties = leads.sum(axis=2)
+    return _mean(np.divide(won, ties, out=np.zeros(won.shape), where=ties > 0), there), agreement
+
+
+def _mean(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
+    return np.asarray((values * there).sum(axis=1) / there.sum(axis=1))

@@ -1,0 +1,260 @@
+"""The installed command, run as a user would: results on stdout, the rest on stderr, exit codes kept."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LINES = [
+    {
+        "id": "p1",
+        "question": "What is 6 times 7?",
+        "gold": "42",
+        "subject": "sums",
+        "level": 1,
+        "model": "m",
+        "note": "kept",
+        "samples": [
+            {"text": r"It is \boxed{42}.", "tokens": 8, "logprob": -0.5},
+            {"text": "The answer is 42.0.", "tokens": 6},
+            {"text": "####41", "tokens": 3},
+            {"text": "no idea at all, sorry to say", "tokens": 7, "seed": 4},
+        ],
+    },
+    {
+        "id": "p2",
+        "question": "What is half of one?",
+        "gold": "1/2",
+        "model": "m",
+        "samples": [{"text": t} for t in ("Answer: 0.5", r"\boxed{\frac12}", "Answer: 2", "Answer: 1/2")],
+    },
+]
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    file = tmp_path / "samples.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return file
+
+
+def test_import_reads_grades_and_says_what_it_added(adacompute, samples):
+    done = adacompute("import", "samples.jsonl", "--pool", "p.sqlite")
+    assert done.stdout == "p.sqlite: added 2 problems and 8 samples\n"
+    assert done.stderr == ""
+
+
+def test_pool_shows_what_hand_counting_gives(adacompute, samples):
+    adacompute("import", "samples.jsonl", "--pool", "p.sqlite")
+    body = json.loads(adacompute("pool", "p.sqlite", "--budgets", "1,2,4", "--json").stdout)
+    (source,) = body["sources"]
+    assert (body["problems"], body["samples"], body["gold_known"]) == (2, 8, 2)
+    assert source["answered"] == 7 / 8
+    # p1: right, right, wrong, none; p2: right, right, wrong, right
+    assert source["accuracy"]["mean"] == (2 / 4 + 3 / 4) / 2
+    # windows of two: p1 right, wrong; p2 right, a tie of 2 and 1/2 shared
+    assert source["votes"]["2"]["mean"] == ((1 + 0) / 2 + (1 + 0.5) / 2) / 2
+    assert source["votes"]["4"]["mean"] == 1.0
+    assert source["agreement"] == pytest.approx((2 / 3 + 3 / 4) / 2)
+
+
+def test_a_file_shows_the_same_as_the_pool_made_of_it(adacompute, samples):
+    adacompute("import", "samples.jsonl", "--pool", "p.sqlite")
+    stored = json.loads(adacompute("pool", "p.sqlite", "--json").stdout)
+    direct = json.loads(adacompute("pool", "samples.jsonl", "--json").stdout)
+    assert {**stored, "pool": ""} == {**direct, "pool": ""}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_export_keeps_what_was_imported(adacompute, samples, tmp_path: Path, suffix: str):
+    adacompute("import", "samples.jsonl", "--pool", "p.sqlite")
+    adacompute("export", "p.sqlite", f"out{suffix}")
+    adacompute("export", f"out{suffix}", "back.jsonl")
+    back = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
+    for line, before in zip(back, LINES, strict=True):
+        assert {k: line[k] for k in before if k != "samples"} == {
+            k: v for k, v in before.items() if k != "samples"
+        }
+        for sample, recorded in zip(line["samples"], before["samples"], strict=True):
+            assert sample.items() >= recorded.items()
+            assert {"answer", "correct"} <= sample.keys()
+
+
+def test_every_command_gives_one_json_object_on_stdout(adacompute, samples):
+    for words in (
+        ("import", "samples.jsonl", "--pool", "p.sqlite"),
+        ("export", "p.sqlite", "x.jsonl.gz"),
+        ("pool", "p.sqlite", "--verify"),
+        ("demo",),
+    ):
+        done = adacompute(*words, "--json")
+        assert isinstance(json.loads(done.stdout), dict)
+        assert done.stdout.count("\n") == 1
+        assert done.stderr == ""
+
+
+def test_percent_and_extract_are_what_the_pool_keeps(adacompute, tmp_path: Path):
+    line = {
+        "id": "p",
+        "question": "?",
+        "gold": "0.5",
+        "samples": [{"text": "so 50% [[7]]"}, {"text": "1/2 [[9]]"}],
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    adacompute("import", "a.jsonl", "--pool", "unit.sqlite", "--extract", r"regex:(\S+) \[")
+    adacompute(
+        "import",
+        "a.jsonl",
+        "--pool",
+        "fraction.sqlite",
+        "--extract",
+        r"regex:(\S+) \[",
+        "--percent",
+        "fraction",
+    )
+    means = [
+        json.loads(adacompute("pool", f"{name}.sqlite", "--json").stdout)["sources"][0]["accuracy"]["mean"]
+        for name in ("unit", "fraction")
+    ]
+    assert means == [0.5, 1.0]
+    clash = adacompute("import", "a.jsonl", "--pool", "unit.sqlite", "--percent", "fraction", code=1)
+    assert "unit.sqlite" in clash.stderr
+
+
+def test_settings_come_from_file_environment_and_option_in_that_order(adacompute, samples, tmp_path: Path):
+    def budgets(*words: str, **environ: str) -> list[str]:
+        body = json.loads(adacompute(*words, "pool", "samples.jsonl", "--json", **environ).stdout)
+        return list(body["sources"][0]["votes"])
+
+    (tmp_path / "mine.toml").write_text("[summary]\nbudgets = [1, 2]\n")
+    assert budgets() == ["1", "2", "4"]
+    assert budgets("--config", "mine.toml") == ["1", "2"]
+    assert budgets("--config", "mine.toml", ADACOMPUTE_SUMMARY_BUDGETS="3") == ["3"]
+    done = adacompute("pool", "samples.jsonl", "--budgets", "2,4", "--json", ADACOMPUTE_SUMMARY_BUDGETS="3")
+    assert list(json.loads(done.stdout)["sources"][0]["votes"]) == ["2", "4"]
+
+
+def test_a_flipped_grade_is_found_and_named(adacompute, samples, tmp_path: Path):
+    import sqlite3
+
+    adacompute("import", "samples.jsonl", "--pool", "p.sqlite")
+    assert "verified: 2 problems and 8 samples" in adacompute("pool", "p.sqlite", "--verify").stdout
+    database = sqlite3.connect(tmp_path / "p.sqlite")
+    database.execute("UPDATE samples SET correct = 1 WHERE correct = 0 AND idx = 2")
+    database.commit()
+    database.close()
+    done = adacompute("pool", "p.sqlite", "--verify", code=1)
+    assert "p1" in done.stderr
+    assert "2" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (
+        json.loads(adacompute("pool", "p.sqlite", "--verify", "--json", code=1).stdout)["verification"]["ok"]
+        is False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (("pool", "no.sqlite"), 1, ["no.sqlite", "no such"]),
+        (("import", "no.jsonl", "--pool", "p.sqlite"), 1, ["no.jsonl", "no such"]),
+        (("import", "bad.jsonl", "--pool", "p.sqlite"), 1, ["bad.jsonl", "line 2"]),
+        (("import", "cut.jsonl.gz", "--pool", "p.sqlite"), 1, ["cut.jsonl.gz"]),
+        (("pool", "bad.jsonl"), 1, ["bad.jsonl", "line 2"]),
+        (("pool", "text.sqlite"), 1, ["text.sqlite", "no pool"]),
+        (("import", "text.sqlite", "--pool", "text.sqlite"), 1, ["text.sqlite"]),
+        (("pool", "samples.jsonl", "--budgets", "two"), 1, ["'two'", "1,2,4,8,16"]),
+        (("pool", "samples.jsonl", "--budgets", "4,2"), 1, ["[4, 2]", "ascending"]),
+        (("pool", "samples.jsonl", "--extract", "boxes"), 1, ["'boxes'", "boxed"]),
+        (("pool", "samples.jsonl", "--extract", "regex:("), 1, ["regex", "("]),
+        (("--config", "no.toml", "demo"), 1, ["no.toml"]),
+        (("export", "samples.jsonl", "x.csv"), 1, ["x.csv", ".jsonl"]),
+        (("export", "samples.jsonl", "bad.jsonl"), 1, ["bad.jsonl", "already there"]),
+        (("pool",), 2, ["POOL"]),
+        (("pool", "samples.jsonl", "--percent", "half"), 2, ["half"]),
+        (("import", "samples.jsonl", "--pool", "p.sqlite", "--format", "csv"), 2, ["csv"]),
+        (("nonsense",), 2, ["nonsense"]),
+    ],
+)
+def test_a_wrong_input_gets_one_line_and_its_exit_code(
+    adacompute, samples, tmp_path: Path, words, code, parts
+):
+    (tmp_path / "bad.jsonl").write_text(json.dumps(LINES[0]) + "\n{not json\n")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(samples.read_bytes())[:-12])
+    (tmp_path / "text.sqlite").write_text("hello\n")
+    before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
+    done = adacompute(*words, code=code)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+
+
+def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path):
+    command = [str(Path(sys.executable).parent / "adacompute"), "demo"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.close()
+    assert run.stderr.read() == b""
+    run.stderr.close()
+    assert run.wait(60) in (0, 1)
+
+
+def test_on_a_terminal_there_is_a_table_with_rules(tmp_path: Path):
+    screen = terminal(["demo"], tmp_path)
+    assert "┏" in screen
+    assert "accuracy" in screen
+    assert (
+        "┏"
+        not in subprocess.run(
+            [str(Path(sys.executable).parent / "adacompute"), "demo"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
+
+
+def terminal(words: list[str], folder: Path) -> str:
+    """What a person sees who runs the command in a terminal of 100 columns."""
+    parent, child = pty.openpty()
+    environ = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "60"}
+    run = subprocess.Popen(
+        [str(Path(sys.executable).parent / "adacompute"), *words],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        cwd=folder,
+        env=environ,
+        close_fds=True,
+    )
+    os.close(child)
+    seen, end = b"", time.monotonic() + 60
+    while time.monotonic() < end and select.select([parent], [], [], 60)[0]:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # the terminal closes with its last user
+            break
+        if not part:
+            break
+        seen += part
+    os.close(parent)
+    assert run.wait(10) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+
+
+def test_help_and_version_work_without_a_command(adacompute):
+    assert re.fullmatch(r"adacompute \d+\.\d+\.\d+\n", adacompute("--version").stdout)
+    assert "Commands:" in adacompute("--help").stdout
+    for command in ("demo", "import", "export", "pool"):
+        assert f"adacompute {command}" in adacompute(command, "-h").stdout

@@ -1,0 +1,74 @@
+"""The recordings inside the package: whole, small, quick, and what their cards say they are."""
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from adacompute.errors import PoolNotFound
+from adacompute.pool import bundled, bundled_card, bundled_names, open_pool
+
+FOLDER = Path(__file__).parent.parent.parent / "src" / "adacompute" / "pool" / "recordings"
+SOURCES = {"facts": "facts-smollm2-135m.jsonl.gz", "words": "words-qwen2.5-coder-1.5b.jsonl.gz"}
+SIZES = {"facts": (353, 64), "words": (441, 64)}
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_a_recording_opens_quickly_and_verifies(name: str):
+    start = time.perf_counter()
+    with bundled(name) as pool:
+        seconds = time.perf_counter() - start
+        assert pool.ballots().classes.shape == SIZES[name]
+        assert pool.verify().ok
+    assert seconds < 5, "about half a second; more by far than that is a defect"
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_its_stored_classes_are_those_of_a_fresh_comparison(name: str):
+    with bundled(name) as ours, open_pool(FOLDER / f"{name}.parquet") as fresh:
+        assert [r.classes for r in ours] == [r.classes for r in fresh], "run scripts/bundle.py again"
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_the_card_names_licence_model_digest_and_parameters(name: str):
+    card = bundled_card(name)
+    with bundled(name) as pool:
+        digest = pool.digest()
+        ((model, parameters),) = pool.models
+    for part in ("Apache-2.0", digest, str(model).split("-Q4")[0], parameters["system"], "temperature 0.7"):
+        assert part in card
+
+
+def test_both_together_are_under_four_megabytes():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 4_000_000
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(PoolNotFound, match=r"'math'.*facts, words"):
+        bundled("math")
+    with pytest.raises(PoolNotFound, match="facts, words"):
+        bundled_card("../facts")
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("name", bundled_names())
+def test_a_recording_has_every_field_of_its_source(recordings: Path, name: str):
+    with gzip.open(recordings / SOURCES[name], "rt", encoding="utf-8") as file:
+        source = [json.loads(text) for text in file]
+    with bundled(name) as pool:
+        lines = list(pool.lines())
+    for line in lines:
+        assert line.pop("parameters")["temperature"] == 0.7
+    assert lines == source
+
+
+@pytest.mark.recordings
+def test_every_recording_goes_in_and_out_unchanged(recordings: Path):
+    for path in sorted(recordings.glob("*.jsonl.gz")):
+        if path.name.startswith(("math500", "gsm8k")):
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                source = [json.loads(text) for text in file]
+            with open_pool(path) as pool:
+                assert list(pool.lines()) == source
