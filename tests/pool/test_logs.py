@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pool_lines import line, write
 
+from adacompute.answers import vote
 from adacompute.errors import AdacomputeError, NotAPool, PoolDamaged, PoolError, RecordInvalid
 from adacompute.pool import archive, import_file, open_pool
 
@@ -36,6 +37,17 @@ def test_lm_eval_repeats_become_samples_extracted_and_graded(tmp_path: Path):
         assert first.classes == (0, 1, 1)
         assert first.samples[0].extra["lm_eval"]["maj@3"] == {"exact_match": 1.0, "filtered_resps": ["17"]}
         assert pool.verify().ok
+
+
+def test_our_vote_finds_the_number_where_the_tools_own_vote_finds_no_match(tmp_path: Path):
+    (log,) = LM_EVAL.glob("samples_tiny_repeats_*.jsonl")
+    rows = [json.loads(text) for text in log.read_text().splitlines()]
+    (theirs,) = (r["filtered_resps"] for r in rows if (r["doc_id"], r["filter"]) == (2, "maj@3"))
+    assert theirs == ["[invalid]"]  # "1,250" and "1250" were kept apart, and no match counted as an answer
+    import_file(log, tmp_path / "p.sqlite", format="lm-eval")
+    with open_pool(tmp_path / "p.sqlite") as pool:
+        recorded = pool.recorded("tiny_repeats/2")
+    assert vote([sample.answer for sample in recorded.samples]).answer == "1,250"
 
 
 def test_lm_eval_scores_of_single_responses_are_kept(tmp_path: Path):
