@@ -1,0 +1,121 @@
+"""Reading and comparing answers: ours beside math-verify's parse and verify, in the same run.
+
+Knows nothing of `make`: `run()` answers rows `(what, ours, alternative, theirs, ratio, unit)`.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
+from adacompute.answers.normal import forget_forms, normalise
+
+Row = tuple[str, float, str, float, float, str]
+
+SAMPLES = 20_000
+THEIRS = 400  # answers for the slow way: its rate is steady
+_STEPS = (
+    "First, we find the total number of apples: \\(12 \\times 7 = 84\\).",
+    "Next, we subtract the ones that were given away, so \\[ 84 - 15 = 69 \\].",
+    "We know that each box holds \\(\\frac{3}{4}\\) of a crate, which gives $69 \\cdot 0.75$.",
+    "**Step 2:** add the two parts together and simplify the expression.",
+    "Therefore, the remaining amount is the difference between the two values.",
+)
+
+
+def spellings(count: int, *, seed: int = 0) -> list[str]:
+    """Answers as models write them: seven in ten plain numbers, the rest formulas, units, text and sets."""
+    rng = random.Random(seed)
+    forms: list[Callable[[int, int], str]] = [
+        lambda a, b: f"\\frac{{{a}}}{{{b}}}",
+        lambda a, b: f"{a}\\sqrt{{{b}}}",
+        lambda a, b: f"{a}.{b} \\text{{ cm}}",
+        lambda a, b: f"({a}, {b})",
+        lambda a, b: f"x = {a}.{b}",
+        lambda a, b: f"{a}x^2 + {b}x - 1",
+        lambda a, b: f"\\${a},{b + 100:03d}",
+        lambda a, b: f"City {chr(97 + a % 26)}{chr(97 + b % 26)}",
+    ]
+    found = []
+    for _ in range(count):
+        a, b = rng.randrange(1, 10_000), rng.randrange(2, 900)
+        plain = rng.random() < 0.7
+        found.append((str(a) if rng.random() < 0.7 else f"{a}.{b}") if plain else rng.choice(forms)(a, b))
+    return found
+
+
+def responses(answers: list[str], *, seed: int = 0) -> list[str]:
+    """Worked solutions of about a kilobyte, each ending in its boxed answer."""
+    rng = random.Random(seed)
+    return [
+        "\n\n".join(rng.choice(_STEPS) for _ in range(13))
+        + f"\n\nSo the answer is \\(\\boxed{{{answer}}}\\)."
+        for answer in answers
+    ]
+
+
+def _rate(work: Callable[[], object], count: int) -> float:
+    """Items a second, the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        forget_forms()  # every answer is worked on anew
+        begun = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - begun)
+    return count / best
+
+
+def _theirs(answers: list[str], texts: list[str]) -> tuple[float, float]:
+    """math-verify: parse and verify of answers, and parse of whole responses with verify."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    gold: Any = parse("$42$", parsing_timeout=None)
+
+    def judge(items: list[str]) -> None:
+        for item in items:
+            verify(gold, parse(item, parsing_timeout=None), timeout_seconds=None)
+
+    rates = []
+    for items in ([f"${answer}$" for answer in answers], texts):
+        judge(items[:20])  # its grammar's caches
+        begun = time.perf_counter()
+        judge(items)
+        rates.append(len(items) / (time.perf_counter() - begun))
+    return rates[0], rates[1]
+
+
+def run() -> list[Row]:
+    """The rows: answers a second, on one core."""
+    answers = spellings(SAMPLES)
+    texts = responses(answers)
+    task = Task()
+    parse_rate, text_rate = _theirs(answers[:THEIRS], texts[:THEIRS])
+    plain = [str(n) for n in range(SAMPLES)]
+    repeated = spellings(20) * (SAMPLES // 20)
+
+    def grade() -> None:
+        for answer in answers:
+            same_answer(answer, "42", task)
+
+    def read() -> None:
+        for text in texts:
+            normalise(extract_answer(text, task) or "")
+
+    def place() -> None:
+        classes = Classes(task)
+        for answer in plain:
+            classes.place(answer)
+
+    ours = [
+        ("grade distinct answers", _rate(grade, SAMPLES), parse_rate),
+        ("extract and normalise responses of 1 KB", _rate(read, SAMPLES), text_rate),
+        ("class distinct whole numbers", _rate(place, SAMPLES), parse_rate),
+        ("class repeated answers", _rate(lambda: classify(repeated), len(repeated)), parse_rate),
+    ]
+    return [
+        (what, rate, "math-verify parse + verify", theirs, rate / theirs, "answers/s")
+        for what, rate, theirs in ours
+    ]

@@ -1,0 +1,83 @@
+"""How the answers of one task are read and compared. Knows nothing of texts, models or votes."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from adacompute.errors import TaskError
+
+__all__ = ["EXTRACTORS", "PLAIN", "Extractor", "Percent", "Task"]
+
+Extractor = str | Callable[[str], str | None]
+Percent = Literal["unit", "fraction"]
+
+EXTRACTORS = ("auto", "boxed", "phrase", "line", "hash", "number", "choice")
+_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a function of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How answers are read (`extract`) and whether a percent is a unit or a hundredth (`percent`).
+
+    `percent="unit"`: 50% is 50, as a grader of "what percent" wants it; `"fraction"`: 50% is 1/2.
+
+    >>> Task(extract="boxed").percent
+    'unit'
+    """
+
+    extract: Extractor = "auto"
+    percent: Percent = field(default="unit", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_extractor(self.extract)
+        if self.percent not in get_args(Percent):
+            raise TaskError(
+                f"percent {self.percent!r} is not known; give 'unit' (50% is 50) or 'fraction' (1/2)"
+            )
+
+    def to_dict(self) -> dict[str, str]:
+        """The task as plain JSON data; a function can't be stored."""
+        if not isinstance(self.extract, str):
+            raise TaskError(
+                f"the extractor {_name(self.extract)} is a function and can't be stored; "
+                f"store one of {', '.join(EXTRACTORS)}, json:FIELD or regex:PATTERN"
+            )
+        return {"extract": self.extract, "percent": self.percent}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Task":
+        """The task that `to_dict` wrote; missing keys take their defaults."""
+        if not isinstance(stored, Mapping):
+            raise TaskError(f"a stored task is an object with 'extract' and 'percent', not {stored!r}")
+        unknown = sorted(str(key) for key in stored if key not in ("extract", "percent"))
+        if unknown:
+            raise TaskError(
+                f"a stored task has no field {unknown[0]!r}; its fields are 'extract' and 'percent'"
+            )
+        return cls(**stored)
+
+
+def _check_extractor(extract: object) -> None:
+    if callable(extract):
+        return
+    if not isinstance(extract, str):
+        raise TaskError(f"extractor {extract!r} is not known; give {_CHOICES}")
+    kind, _, argument = extract.partition(":")
+    if extract in EXTRACTORS or (kind == "json" and argument):
+        return
+    if kind != "regex" or not argument:
+        raise TaskError(f"extractor {extract!r} is not known; give {_CHOICES}")
+    try:
+        re.compile(argument)
+    except (re.error, RecursionError, OverflowError) as exc:
+        raise TaskError(
+            f"extractor {extract!r} is not a regular expression ({exc}); give {_CHOICES}"
+        ) from exc
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+PLAIN = Task()  # what every function takes where no task is given
