@@ -1,4 +1,4 @@
-"""The records that pass between rooms: frozen, named fields with units. Knows nothing of files, models or maths."""
+"""The records that pass between rooms: frozen, named fields with units. Knows nothing of files or models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
