@@ -37,11 +37,11 @@ ProblemRow = tuple[str, str, str | None, str | None, int | float | str | None, s
 FailureRow = tuple[int, str, int, str | None, float | None]
 
 
-class Flaw(AdacomputeError):  # noqa: N818 - never leaves the room
+class Flaw(AdacomputeError):
     """What is wrong with a record; whoever knows the file and line turns it into a RecordInvalid."""
 
 
-class Inexact(AdacomputeError):  # noqa: N818 - never leaves the room
+class Inexact(AdacomputeError):
     """A number may have been rounded by a fast parser: parse again, exactly."""
 
 
