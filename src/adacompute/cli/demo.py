@@ -20,11 +20,15 @@ def demo(context: typer.Context, json: Json = False) -> None:
     if json:
         as_json({name: summary.to_dict() for name, summary in summaries.items()})
         return
+    line("Two recordings inside the package: small models, asked each question many times.")
     for name, summary in summaries.items():
-        show_summary(summary, name=name)
         line()
+        show_summary(summary, name=name)
+    line()
     for name, summary in summaries.items():
         line(_verdict(name, summary))
+    line()
+    line("Your own samples: adacompute import FILE --pool pool.sqlite, then adacompute pool pool.sqlite")
 
 
 def _verdict(name: str, summary: Summary) -> str:
