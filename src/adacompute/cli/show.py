@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import orjson
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -32,25 +33,23 @@ def message(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A rich table on a terminal; in a pipe, columns aligned by spaces, none of them cut."""
     if sys.stdout.isatty():
-        pretty = Table(title=title or None, title_justify="left", title_style="bold")
+        pretty = Table()
         for number, heading in enumerate(headings):
             pretty.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
         for row in rows:
             pretty.add_row(*row)
-        Console().print(pretty)
+        Console().print(Padding.indent(pretty, 2))
         return
-    if title:
-        line(title)
     widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     for row in [headings, *rows]:
         first, *rest = (
             cell.ljust(width) if number == 0 else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        line("  ".join([first, *rest]).rstrip())
+        line("  " + "  ".join([first, *rest]).rstrip())
 
 
 @contextmanager

@@ -52,10 +52,10 @@ def _show_source(source: SourceSummary) -> None:
 def _show_votes(source: SourceSummary) -> None:
     tokens = source.mean_tokens
     table(
-        ["  samples voting", "accuracy", "95% interval", "problems", *(["tokens"] if tokens else [])],
+        ["samples voting", "accuracy", "95% interval", "problems", *(["tokens"] if tokens else [])],
         [
             [
-                f"  {budget}",
+                f"{budget}",
                 percent(vote.mean),
                 interval(vote.low, vote.high),
                 f"{vote.problems:,}",
