@@ -17,6 +17,7 @@ setup: $(STAMP) ## create .venv with everything, from the lock
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is no Python from 3.11 on; say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "setting up $(VENV) from requirements.lock: once, about a minute or two"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock

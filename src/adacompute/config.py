@@ -9,8 +9,6 @@ then whatever the caller passes on by itself, such as a command's options.
 import difflib
 import os
 import tomllib
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -121,8 +119,6 @@ def _value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a typ
         if value in args:
             return value
         raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
-    if origin in (types.UnionType, typing.Union):
-        return _value(value, next(a for a in args if a is not type(None)), place)
     if origin is tuple:
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, list):
@@ -132,16 +128,12 @@ def _value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a typ
 
 
 def _scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    if kind is bool and value in ("true", "false", "1", "0"):
-        return value in ("true", "1")
-    if kind in (int, float) and isinstance(value, str):
+    words = {int: "a whole number", str: "a text"}
+    if kind is int and isinstance(value, str):
         try:
-            return kind(value.strip())
+            return int(value.strip())
         except ValueError:
             pass
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     if type(value) is kind:
         return value
     raise ConfigError(f"{place} is {value!r}; give {words[kind]}")

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -251,6 +252,101 @@ def terminal(words: list[str], folder: Path) -> str:
     os.close(parent)
     assert run.wait(10) == 0
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+
+
+def test_a_folder_of_parquet_is_shown_like_the_file(adacompute, samples, tmp_path: Path):
+    (tmp_path / "parts").mkdir()
+    adacompute("export", "samples.jsonl", "parts/a.parquet")
+    folder = json.loads(adacompute("pool", "parts", "--json").stdout)
+    assert {**folder, "pool": ""} == {
+        **json.loads(adacompute("pool", "samples.jsonl", "--json").stdout),
+        "pool": "",
+    }
+
+
+def test_the_settings_way_of_reading_answers_is_for_new_pools_and_files(adacompute, tmp_path: Path):
+    line = {"id": "p", "question": "?", "gold": "0.5", "samples": [{"text": "50% #### 7"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    environ = {"ADACOMPUTE_ANSWERS_EXTRACT": r"regex:(\S+%)", "ADACOMPUTE_ANSWERS_PERCENT": "fraction"}
+
+    def accuracy(name: str, **environ: str) -> float:
+        return json.loads(adacompute("pool", name, "--json", **environ).stdout)["sources"][0]["accuracy"][
+            "mean"
+        ]
+
+    assert accuracy("a.jsonl") == 0.0
+    assert accuracy("a.jsonl", **environ) == 1.0
+    adacompute("import", "a.jsonl", "--pool", "plain.sqlite")
+    adacompute("import", "a.jsonl", "--pool", "set.sqlite", **environ)
+    assert (accuracy("plain.sqlite", **environ), accuracy("set.sqlite")) == (0.0, 1.0)
+
+
+def test_budgets_beyond_the_samples_are_said_to_be_so(adacompute, samples):
+    assert "too few samples for votes" in adacompute("pool", "samples.jsonl", "--budgets", "99").stdout
+    assert "no votes" in adacompute("demo", ADACOMPUTE_SUMMARY_BUDGETS="99").stdout
+
+
+def test_names_in_a_pool_cannot_write_to_the_terminal(adacompute, tmp_path: Path):
+    line = {"id": "p", "question": "?", "model": "\x1b]0;mine\x07\nforged", "samples": [{"answer": "1"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    shown = adacompute("pool", "a.jsonl").stdout
+    assert "\x1b" not in shown
+    assert "\nforged" not in shown
+    assert r"\x1b]0;mine\x07\nforged" in shown
+
+
+def test_a_broken_settings_file_blocks_no_help(adacompute, tmp_path: Path):
+    (tmp_path / "adacompute.toml").write_text("[broken")
+    assert "Usage" in adacompute("import", "--help").stdout
+    assert "adacompute.toml" in adacompute("demo", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ],
+)
+def test_any_locale_will_do(adacompute, environ: dict[str, str]):
+    assert "accuracy" in adacompute("demo", **environ).stdout
+
+
+@pytest.mark.parametrize(("redirect", "code"), [(">&-", 0), (">/dev/full", 1), (">&- 2>&-", 0)])
+def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path, redirect: str, code: int):
+    command = f"{Path(sys.executable).parent / 'adacompute'} pool samples.jsonl {redirect}"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
+    # a pipe that is never closed: the import waits in the middle of its file
+    os.mkfifo(tmp_path / "slow.jsonl")
+    command = [str(Path(sys.executable).parent / "adacompute"), "import", "slow.jsonl", "--pool", "p.sqlite"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    with (tmp_path / "slow.jsonl").open("w") as pipe:
+        pipe.write(json.dumps(LINES[0]) + "\n")
+        pipe.flush()
+        end = time.monotonic() + 30
+        while not (tmp_path / "p.sqlite.lock").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=30)
+    assert run.returncode == 128 + number
+    assert said.startswith("adacompute: stopped")
+    assert said.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["slow.jsonl"]
+
+
+def test_progress_on_a_terminal_counts_and_takes_names_as_they_are(samples, tmp_path: Path):
+    lines = [{**LINES[1], "id": f"q{i}"} for i in range(600)]
+    (tmp_path / "[bold].jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    screen = terminal(["import", "[bold].jsonl", "--pool", "p.sqlite"], tmp_path)
+    assert "importing [bold].jsonl" in screen
+    assert "added 600 problems and 2,400 samples" in screen
 
 
 def test_help_and_version_work_without_a_command(adacompute):

@@ -1,5 +1,6 @@
 """The `adacompute` command: its subcommands, errors in one line, exit codes. Knows no stage itself."""
 
+import signal
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -8,8 +9,7 @@ from typing import Annotated
 import typer
 
 from adacompute.cli import demo, pools
-from adacompute.cli.show import line, message
-from adacompute.config import load_config
+from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
 __all__ = ["app", "main"]
@@ -40,7 +40,7 @@ def root(
     ] = False,
 ) -> None:
     """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
-    context.obj = load_config(config)
+    context.obj = config  # loaded by the command that needs it, so that a broken file blocks no --help
 
 
 app.command("demo")(demo.demo)
@@ -49,13 +49,33 @@ app.command("export")(pools.export)
 app.command("pool")(pools.pool)
 
 
+class Stopped(BaseException):
+    """Ctrl-C or a polite kill: an exception, so that what was begun is undone, and one that none swallows."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, _frame: object) -> None:
+    raise Stopped(number)
+
+
 def main() -> None:
     """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage."""
+    open_streams()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
-        app()
+        app(standalone_mode=True)
     except AdacomputeError as exc:
-        message(f"adacompute: {exc}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        message("adacompute: interrupted; nothing was half written")
-        sys.exit(130)
+        _fail(str(exc), 1)
+    except Stopped as stopped:
+        _fail("stopped; what was begun is undone, and the same command starts anew", 128 + stopped.number)
+    except OSError as exc:
+        _fail(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)
+
+
+def _fail(why: str, code: int) -> None:
+    message(f"adacompute: {why}")
+    sys.exit(code)

@@ -34,9 +34,9 @@ def demo(context: typer.Context, json: Json = False) -> None:
 def _verdict(name: str, summary: Summary) -> str:
     """What the dearest vote bought over one sample, and at what price."""
     (source,) = summary.sources
-    budget, vote = max(source.votes.items())
-    if source.accuracy is None or budget == 1:
-        return f"{name}: only single samples were looked at"
+    budget, vote = max(source.votes.items(), default=(1, None))
+    if source.accuracy is None or vote is None or budget == 1:
+        return f"{name}: no votes of several samples were looked at"
     gain = 100 * (vote.mean - source.accuracy.mean)
     return (
         f"{name}: one sample is right {percent(source.accuracy.mean)} of the time, a vote of {budget} "

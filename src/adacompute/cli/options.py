@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from adacompute.answers import Task
-from adacompute.config import AnswersConfig, Config, SummaryConfig
+from adacompute.config import AnswersConfig, Config, SummaryConfig, load_config
 from adacompute.errors import ConfigError
 
-__all__ = ["Budgets", "Extract", "Json", "Percent", "PoolPath", "settings", "summary_budgets", "task_of"]
+__all__ = ["Budgets", "Extract", "Json", "Percent", "PoolPath", "settings", "summary_budgets", "tasks_of"]
 
 
 class PercentWay(StrEnum):
@@ -39,16 +39,20 @@ Budgets = Annotated[
 
 
 def settings(context: typer.Context) -> Config:
-    """The settings that the root command loaded."""
-    config = context.obj
-    assert isinstance(config, Config)
-    return config
+    """The settings: of the file that the root command was given, and of the environment."""
+    return load_config(context.obj)
 
 
-def task_of(answers: AnswersConfig, extract: str | None, percent: PercentWay | None) -> Task:
-    """The task that the options name, else the settings."""
+def tasks_of(
+    answers: AnswersConfig, extract: str | None, percent: PercentWay | None
+) -> tuple[Task | None, Task]:
+    """The task that options ask for, if any, and the one for what has none of its own: a new pool, a file.
+
+    A pool keeps its way of reading answers, so settings don't contradict it; options do, and are refused.
+    """
     way = answers.percent if percent is None else percent.value
-    return Task(extract=extract or answers.extract, percent=way)
+    task = Task(extract=extract or answers.extract, percent=way)
+    return (task if extract or percent else None), task
 
 
 def summary_budgets(summary: SummaryConfig, budgets: str | None) -> tuple[int, ...]:

@@ -15,13 +15,12 @@ from adacompute.cli.options import (
     PoolPath,
     settings,
     summary_budgets,
-    task_of,
+    tasks_of,
 )
-from adacompute.cli.show import as_json, counted, line, progress
+from adacompute.cli.show import as_json, counted, line, path_text, progress
 from adacompute.cli.summary import damage, show_summary
 from adacompute.errors import PoolDamaged
 from adacompute.pool import export_file, import_file, open_pool, summarise
-from adacompute.pool.schema import is_sqlite
 
 __all__ = ["export", "import_", "pool"]
 
@@ -54,16 +53,23 @@ def import_(
     Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
     answer. A pool keeps the --extract and --percent it was made with.
     """
-    answers = settings(context).answers
-    # A pool keeps its own way of reading answers: settings are for new ones, options for all.
-    asked = extract or percent or not into.exists()
-    task = task_of(answers, extract, percent) if asked else None
-    with progress(f"importing {file.name}") as at:
-        done = import_file(file, into, format=kind.value, task=task, existing=existing.value, progress=at)
+    asked, default = tasks_of(settings(context).answers, extract, percent)
+    with progress(f"importing {path_text(file)}") as at:
+        done = import_file(
+            file,
+            into,
+            format=kind.value,
+            task=asked,
+            default_task=default,
+            existing=existing.value,
+            progress=at,
+        )
     if json:
-        as_json({"pool": str(into), **asdict(done)})
+        as_json({"pool": path_text(into), **asdict(done)})
         return
-    line(f"{into}: added {counted(done.problems, 'problem')} and {counted(done.samples, 'sample')}")
+    line(
+        f"{path_text(into)}: added {counted(done.problems, 'problem')} and {counted(done.samples, 'sample')}"
+    )
     if done.failures:
         line(f"  and {counted(done.failures, 'failed attempt')}")
     if done.skipped:
@@ -83,10 +89,10 @@ def export(
     with open_pool(source) as opened:
         done = export_file(opened, file, overwrite=overwrite)
     if json:
-        as_json({"file": str(file), **asdict(done)})
+        as_json({"file": path_text(file), **asdict(done)})
         return
     size = f"{counted(done.problems, 'problem')}, {counted(done.samples, 'sample')}, {done.bytes:,} bytes"
-    line(f"{file}: {size}")
+    line(f"{path_text(file)}: {size}")
 
 
 def pool(
@@ -107,19 +113,19 @@ def pool(
     """
     config = settings(context)
     wanted = summary_budgets(config.summary, budgets)
-    asked = extract or percent or not is_sqlite(source)
-    with open_pool(source, task=task_of(config.answers, extract, percent) if asked else None) as opened:
+    asked, default = tasks_of(config.answers, extract, percent)
+    with open_pool(source, task=asked, default_task=default) as opened:
         checked = opened.verify() if verify else None
         if checked is not None and not checked.ok:
             if json:
-                as_json({"pool": str(source), "verification": checked.to_dict()})
-            raise PoolDamaged(damage(checked, name=str(source)))
+                as_json({"pool": path_text(source), "verification": checked.to_dict()})
+            raise PoolDamaged(damage(checked, name=path_text(source)))
         summary = summarise(opened, budgets=wanted)
     if json:
-        body = {"pool": str(source), **summary.to_dict()}
+        body = {"pool": path_text(source), **summary.to_dict()}
         as_json(body if checked is None else {**body, "verification": checked.to_dict()})
         return
-    show_summary(summary, name=str(source))
+    show_summary(summary, name=path_text(source))
     if checked is not None:
         rows = f"{counted(checked.problems, 'problem')} and {counted(checked.samples, 'sample')}"
         line(f"verified: {rows}, each as it was written")

@@ -4,10 +4,14 @@ Knows nothing of pools or policies: it gets headings, cells and numbers. What is
 progress and messages go to stderr.
 """
 
+import io
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import orjson
 from rich.console import Console
@@ -15,22 +19,57 @@ from rich.padding import Padding
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["as_json", "counted", "interval", "line", "message", "percent", "progress", "table"]
+__all__ = [
+    "as_json",
+    "counted",
+    "interval",
+    "line",
+    "message",
+    "open_streams",
+    "path_text",
+    "percent",
+    "progress",
+    "table",
+]
+
+
+# What a model's name or an error could do to a terminal: move, colour, retitle, forge lines, turn text round.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def open_streams() -> None:
+    """Makes stdout and stderr fit to write to, whatever the locale, and even where they are closed."""
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def as_json(value: object) -> None:
     """One JSON object on stdout."""
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+    sys.stdout.flush()
+
+
+def path_text(path: Path) -> str:
+    """A path as text that every output can carry, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def line(text: str = "") -> None:
     """A line of the result."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_safe(text) + "\n")
+    sys.stdout.flush()  # a full disk or a gone reader shows here, while it can still be told
 
 
 def message(text: str) -> None:
     """A line beside the result: on stderr."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(_safe(text) + "\n")
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -38,7 +77,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         pretty = Table()
         for number, heading in enumerate(headings):
-            pretty.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
+            pretty.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
         for row in rows:
             pretty.add_row(*row)
         Console().print(Padding.indent(pretty, 2))
@@ -58,7 +97,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what)
         start = time.monotonic()

@@ -41,8 +41,12 @@ def _show_source(source: SourceSummary) -> None:
     if source.mean_tokens is not None:
         facts.append(("tokens", f"{source.mean_tokens:,.0f} a sample"))
     facts += [("failed", f"{number:,} × {kind}") for kind, number in source.failures.items()]
-    if not source.votes:
+    if source.accuracy is None:
         facts.append(("accuracy", "not known: there are no gold answers and no recorded grades"))
+    elif not source.votes:
+        facts.append(
+            ("accuracy", f"{percent(source.accuracy.mean)} of one sample; too few samples for votes")
+        )
     for label, value in facts:
         line(f"  {label:<14} {value}")
     if source.votes:
