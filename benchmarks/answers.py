@@ -15,6 +15,7 @@ from adacompute.answers.normal import forget_forms, normalise
 Row = tuple[str, float, str, float, float, str]
 
 SAMPLES = 20_000
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 THEIRS = 400  # answers for the slow way: its rate is steady
 _STEPS = (
     "First, we find the total number of apples: \\(12 \\times 7 = 84\\).",
@@ -25,8 +26,12 @@ _STEPS = (
 )
 
 
-def spellings(count: int, *, seed: int = 0) -> list[str]:
-    """Answers as models write them: seven in ten plain numbers, the rest formulas, units, text and sets."""
+def spellings(count: int, *, plain: float = 0.7, seed: int = 0) -> list[str]:
+    """Distinct answers as models write them: a share of plain numbers, three in ten of those decimals.
+
+    The rest are, in equal parts, fractions, roots, decimals with a unit, pairs, `x = 1.5`, polynomials,
+    money and text.
+    """
     rng = random.Random(seed)
     forms: list[Callable[[int, int], str]] = [
         lambda a, b: f"\\frac{{{a}}}{{{b}}}",
@@ -36,14 +41,14 @@ def spellings(count: int, *, seed: int = 0) -> list[str]:
         lambda a, b: f"x = {a}.{b}",
         lambda a, b: f"{a}x^2 + {b}x - 1",
         lambda a, b: f"\\${a},{b + 100:03d}",
-        lambda a, b: f"City {chr(97 + a % 26)}{chr(97 + b % 26)}",
+        lambda a, b: f"City {_LETTERS[a % 26]}{_LETTERS[a // 26 % 26]}{_LETTERS[b % 26]}",
     ]
-    found = []
-    for _ in range(count):
-        a, b = rng.randrange(1, 10_000), rng.randrange(2, 900)
-        plain = rng.random() < 0.7
-        found.append((str(a) if rng.random() < 0.7 else f"{a}.{b}") if plain else rng.choice(forms)(a, b))
-    return found
+    found: dict[str, None] = {}
+    while len(found) < count:
+        a, b = rng.randrange(1, 100_000), rng.randrange(2, 900)
+        is_plain, is_whole, form = rng.random() < plain, rng.random() < 0.7, rng.choice(forms)
+        found[(str(a) if is_whole else f"{a}.{b}") if is_plain else form(a, b)] = None
+    return list(found)
 
 
 def responses(answers: list[str], *, seed: int = 0) -> list[str]:
@@ -94,10 +99,12 @@ def run() -> list[Row]:
     task = Task()
     parse_rate, text_rate = _theirs(answers[:THEIRS], texts[:THEIRS])
     plain = [str(n) for n in range(SAMPLES)]
+    rich = spellings(SAMPLES, plain=0.0)
+    rich_rate, _ = _theirs(rich[:THEIRS], texts[:1])
     repeated = spellings(20) * (SAMPLES // 20)
 
-    def grade() -> None:
-        for answer in answers:
+    def grade(items: list[str]) -> None:
+        for answer in items:
             same_answer(answer, "42", task)
 
     def read() -> None:
@@ -110,7 +117,8 @@ def run() -> list[Row]:
             classes.place(answer)
 
     ours = [
-        ("grade distinct answers", _rate(grade, SAMPLES), parse_rate),
+        ("grade distinct answers, 7 in 10 plain numbers", _rate(lambda: grade(answers), SAMPLES), parse_rate),
+        ("grade distinct answers, none a plain number", _rate(lambda: grade(rich), SAMPLES), rich_rate),
         ("extract and normalise responses of 1 KB", _rate(read, SAMPLES), text_rate),
         ("class distinct whole numbers", _rate(place, SAMPLES), parse_rate),
         ("class repeated answers", _rate(lambda: classify(repeated), len(repeated)), parse_rate),

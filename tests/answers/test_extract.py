@@ -106,3 +106,40 @@ def test_what_is_no_text_is_refused(text):
 )
 def test_a_field_of_json_is_given_as_json_text(text, value):
     assert extract_answer(text, Task("json:answer")) == value
+
+
+THOUGHTS = st.text(st.characters(exclude_characters="<>"), max_size=60)
+
+
+@given(THOUGHTS | MARKS, st.text("ab 5.\n", max_size=30).filter(str.strip))
+def test_what_was_thought_never_changes_what_was_said(thought, said):
+    assert extract_answer(f"<think>{thought}</think>{said}") == extract_answer(said)
+
+
+@given(THOUGHTS, st.integers(-(10**6), 10**6))
+def test_a_tag_outranks_whatever_stands_around_it(around, number):
+    assert extract_answer(f"{around}<answer>{number}</answer>{around}") == str(number)
+
+
+@given(st.integers(-(10**6), 10**6), st.sampled_from(["{}", "**{}**", "${}$", "\\({}\\)", "**{}"]))
+def test_a_stated_number_is_read_from_any_wrapping(number, wrapping):
+    wrapped = wrapping.format(number)
+    for text in (f"The answer is {wrapped}.", f"Answer: {wrapped}", f"**Final answer:** {wrapped}\n\nBye."):
+        assert extract_answer(text) == str(number)
+    for text in (f"The answer is:\n\n{wrapped}", f"Answer:\n{wrapped}\n\nThat is all there is to say."):
+        assert extract_answer(text) == str(number)
+
+
+@given(
+    st.sampled_from("ABCDEFGHIJ"), st.sampled_from(["{}", "({})", "**{}**", "{}.", "({})."]), st.booleans()
+)
+def test_a_choice_after_a_label_is_read_in_either_case(letter, wrapping, small):
+    choice = wrapping.format(letter.lower() if small else letter)
+    for label in ("Answer: ", "The answer is ", "答案：", "答案是", "Ответ: ", "La respuesta es ", ""):
+        assert extract_answer(label + choice, Task("choice")) == letter
+
+
+def test_what_was_cut_off_is_not_taken_from_the_next_line():
+    assert extract_answer("Answer:\n\nPar", finished=False) is None
+    assert extract_answer("Answer:\n\nParis\n\nThe capital", finished=False) == "Paris"
+    assert extract_answer("The answer is:\n$$x = ", finished=False) is None

@@ -1,14 +1,23 @@
-"""Hostile text costs at most a tenth of a second (warm), and gives an answer or none, never an error."""
+"""Hostile text costs at most a tenth of a second (warm), and gives an answer or none, never an error.
 
+Times are of the processor, ours and the helpers', so that a busy machine doesn't fail them.
+"""
+
+import contextlib
+import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from adacompute.answers import Classes, Task, classify, default_judge, extract_answer, same_answer
+from adacompute.answers import search as searching
 from adacompute.answers.normal import forget_forms
 
 LIMIT = 0.1  # seconds
-RUNS = 20  # the best of several: the machine may be busy, the code isn't
+RUNS = 20  # the best of several: other work on the machine slows ours down
+TICK = os.sysconf("SC_CLK_TCK")  # a second, as /proc counts them
 HOSTILE = {
     "braces": "{" * 100_000,
     "closing braces": "}" * 100_000,
@@ -56,6 +65,18 @@ HOSTILE = {
     "ands": "1 and " * 160,
     "units": "5" + " a" * 450 + "!",
     "equations": "a=" * 200 + "1",
+    "lists left open": ('{"a":[' + "1," * 120) * 250,
+    "keys left open": '{"a" ' * 13_000,
+    "deep lists in JSON": '{"answer": ' + "[" * 900 + "]" * 900 + "}",
+    "empty boxes": "\\boxed{ }" * 7_000,
+    "thoughts": "</think>" * 8_000,
+    "tags": "<answer>" * 8_000,
+    "initials": "The answer is " + "A. B. " * 10_000,
+    "titles": "the answer is Dr. " * 3_600,
+    "emphasis": "**Answer: ** " * 5_000,
+    "empty labels": "Answer:\n\n" * 7_000,
+    "formulas": "$x = 1$ " * 8_000,
+    "times": "10:30:" * 10_000,
 }
 TASKS = [
     "auto",
@@ -73,12 +94,44 @@ TASKS = [
 def best_of_several(work):
     best = float("inf")
     for _ in range(RUNS):
-        begun = time.perf_counter()
+        begun = processor_seconds()
         work()
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, processor_seconds() - begun)
         if best <= LIMIT:
             break
     return best
+
+
+def processor_seconds():
+    """Spent by us and by the helpers, with the children that those have ended; wall time off Linux."""
+    if sys.platform != "linux":
+        return time.perf_counter()
+    spent = time.process_time()
+    for helper in (default_judge().pid, searching._helper.pid):
+        spent += spent_by_family(helper) if helper is not None else 0.0
+    return spent
+
+
+def spent_by_family(helper):
+    while True:  # it may just be replacing its child
+        before = children(helper)
+        with contextlib.suppress(FileNotFoundError):
+            spent = sum(spent_by(pid) for pid in [helper, *before])
+            if before and children(helper) == before and all(is_alive(pid) for pid in before):
+                return spent
+
+
+def is_alive(pid):
+    return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def spent_by(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / TICK  # its own, and its ended children's
 
 
 @pytest.mark.parametrize("extract", TASKS)
@@ -115,6 +168,47 @@ def test_a_users_pattern_that_explodes_is_bounded():
     for name in ("letters", "braces", "backslashes"):
         assert extract_answer(HOSTILE[name], task) is None
         assert best_of_several(lambda name=name: extract_answer(HOSTILE[name], task)) <= LIMIT, name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("(a|a)" * 22 + "b", "a" * 40),
+        ("(|a)" * 20 + "b", "a" * 40),
+        ("a*a?a?a?a?b", "a" * 4_096),
+        (".*?b", "a" * 4_096),
+        ("(a*)b", "a" * 4_096),
+        ("(a*)b", "a" * 60_000),
+        ("a*" + "a" * 50 + "b", "a" * 1_000),
+        ("(a+)+$", "a" * 40 + "!"),
+        ("a{1,99}" * 9 + "b", "a" * 99),
+        (r"(a*)\1b", "a" * 4_000),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_no_pattern_takes_long_whatever_it_is(pattern, text):
+    task = Task("regex:" + pattern)
+    extract_answer("", task)  # warm
+    assert extract_answer(text, task) is None
+    assert best_of_several(lambda: extract_answer(text, task)) <= LIMIT
+
+
+def test_a_value_nested_too_deep_is_no_answer_however_deep_the_caller_stands():
+    def below(levels, text):
+        return below(levels - 1, text) if levels else extract_answer(text, Task("json:a"))
+
+    for depth in (100, 300, 900, 20_000):
+        text = '{"a": ' + "[" * depth + "]" * depth + "}"
+        assert extract_answer(text, Task("json:a")) is None
+        assert below(700, text) is None
+    assert below(700, '{"a": [[1]]}') == "[[1]]"
+
+
+def test_an_object_at_the_end_is_read_after_many_that_are_broken():
+    broken = ('{"a":[' + "1," * 120) * 250
+    assert extract_answer(broken + '{"a": 5}', Task("json:a")) == "5"
+    many = '{"steps": [' + ", ".join(['{"a": 1}'] * 2_000) + '], "a": 3}'
+    assert extract_answer(many, Task("json:a")) == "3"
 
 
 def test_hostile_answers_are_classified_within_bounds():

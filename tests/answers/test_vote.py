@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, Vote, Weigh, classify, vote
-from adacompute.answers.weigh import LIMIT
+from adacompute.answers.weigh import LIMIT, UNIT
 from adacompute.errors import TaskError
 from adacompute.records import Sample
 
@@ -67,6 +67,29 @@ def test_the_order_of_samples_changes_only_who_wins_a_tie(samples, random):
     shuffled = random.sample(unlabelled, len(unlabelled))
     one, two = (Tally.of(items, weigh=WEIGH) for items in (unlabelled, shuffled))
     assert (one.margin, one.agreement) == (two.margin, two.agreement)
+
+
+def test_sums_of_many_heavy_and_light_votes_are_exact_in_any_order():
+    samples = [Sample(answer="1", tokens=1, logprob=0.0) for _ in range(300)]  # e^2 each, and e^-8 below
+    samples += [Sample(answer="2", tokens=1, logprob=-40.0 - n) for n in range(5_000)]
+    heavy = Weigh(signal="logprob", scale=-1.0, sharpness=8.0)
+    ways = [samples, samples[::-1], sorted(samples, key=lambda s: hash((s.logprob, id(s))))]
+    tallies = [Tally.of(way * 12, weigh=heavy) for way in ways]
+    exact = {answer: sum(heavy.units(s) for s in samples if s.answer == answer) * 12 for answer in "12"}
+    assert exact["1"] > 2**53  # beyond what floats add exactly
+    for tally in tallies:
+        assert tally.weights == {answer: exact[answer] / UNIT for answer in tally.weights}
+        assert (tally.leader, tally.margin) == ("1", (exact["1"] - exact["2"]) / UNIT)
+        assert tally.agreement == exact["1"] / (exact["1"] + exact["2"])
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_lead_of_one_unit_is_seen_beside_any_weight(turn):
+    step = Weigh(signal="logprob", scale=-1.0, sharpness=8.0)
+    many = [Sample(answer=answer, tokens=1, logprob=0.0) for answer in "12" for _ in range(60)] * 100
+    least = Sample(answer="2", tokens=1, logprob=-9.0)
+    tally = Tally.of([*many, least][::turn], weigh=step)
+    assert (tally.leader, tally.margin) == ("2", step.weight(least))
 
 
 @given(ANSWERS)

@@ -16,74 +16,81 @@ _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _SYMBOLS = str.maketrans(
     {
-        "−": "-",
-        "–": "-",
-        "‐": "-",
-        "‑": "-",
-        "’": "'",
-        "‘": "'",
-        "“": '"',
-        "”": '"',
-        "⁄": "/",
-        "÷": "/",
-        "∕": "/",
+        **dict.fromkeys("−–‐‑", "-"),
+        **dict.fromkeys("’‘", "'"),
+        **dict.fromkeys("“”", '"'),
+        **dict.fromkeys("⁄÷∕", "/"),
+        **dict.fromkeys("×·⋅∙∗✕", "*"),
+        **dict.fromkeys("≦⩽", "≤"),
+        **dict.fromkeys("≧⩾", "≥"),
+        **dict.fromkeys("⟨〈", "("),
+        **dict.fromkeys("⟩〉", ")"),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u2061\u2062", ""),
+        "√": "\\sqrt ",
+        "∣": "|",
+        "：": ":",
+        "，": ", ",
+        "π": "\\pi ",
+        "θ": "\\theta ",
+        "α": "\\alpha ",
+        "β": "\\beta ",
+        "λ": "\\lambda ",
+        "φ": "\\phi ",
     }
-    | dict.fromkeys("×·⋅∙∗✕", "*")
-    | {"√": "\\sqrt ", "≦": "≤", "≧": "≥", "⩽": "≤", "⩾": "≥", "∣": "|", "：": ":", "，": ", "}
-    | {"π": "\\pi ", "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ", "λ": "\\lambda ", "φ": "\\phi "}
-    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u2061\u2062", "")
 )
+_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span of years, no subtraction
+_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")  # the true minus sign subtracts, a hyphen may join a code
+_THIN = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 
-# commands that are one symbol each; a command that is missing here stays as it is
-_COMMANDS = (
-    dict.fromkeys(("cdot", "times", "ast"), "*")
-    | dict.fromkeys(("le", "leq", "leqslant"), "≤")
-    | dict.fromkeys(("ge", "geq", "geqslant"), "≥")
-    | dict.fromkeys(("ne", "neq"), "≠")
-    | dict.fromkeys(("emptyset", "varnothing"), "∅")
-    | dict.fromkeys(("lvert", "rvert", "vert", "mid", "lVert", "rVert"), "|")
-    | dict.fromkeys(("left", "right", "displaystyle", "textstyle", "limits", "rm", "bf", "big", "Big"), "")
-    | dict.fromkeys(("bigl", "bigr", "Bigl", "Bigr", "bigg", "Bigg", "biggl", "biggr", "mathstrut", "!"), "")
-    | dict.fromkeys((",", ";", ":", " ", "quad", "qquad", "space", "thinspace", "\n", "hspace"), " ")
-    | {
-        "div": "/",
-        "lt": "<",
-        "gt": ">",
-        "pm": "±",
-        "mp": "∓",
-        "cup": "∪",
-        "cap": "∩",
-        "in": "∈",
-        "infty": "∞",
-    }
-    | {"{": "⦃", "}": "⦄", "lbrace": "⦃", "rbrace": "⦄", "%": "%", "$": "$", "#": "#", "&": "&", "_": "_"}
-    | {
-        "dfrac": "\\frac",
-        "tfrac": "\\frac",
-        "cfrac": "\\frac",
-        "degree": "°",
-        "circ": "°",
-        "dbinom": "\\binom",
-    }
-    | {
-        "tbinom": "\\binom",
-        "lfloor": "⌊",
-        "rfloor": "⌋",
-        "lceil": "⌈",
-        "rceil": "⌉",
-        "lbrack": "[",
-        "rbrack": "]",
-        "iff": "\\iff",
-        "implies": "\\implies",
-        "-": "-",
-    }
-    | {"dots": "...", "ldots": "...", "cdots": "...", "varphi": "\\phi", "varepsilon": "\\epsilon"}
-)
+# what stands for each group of commands; a command that is missing here stays as it is
+_SPELLINGS = {
+    "": "left right displaystyle textstyle limits rm bf big Big bigl bigr Bigl Bigr bigg Bigg biggl biggr "
+    "mathstrut !",
+    " ": ", ; : quad qquad space thinspace",
+    "*": "cdot times ast",
+    "/": "div",
+    "<": "lt",
+    ">": "gt",
+    "≤": "le leq leqslant",
+    "≥": "ge geq geqslant",
+    "≠": "ne neq",
+    "±": "pm",
+    "∓": "mp",
+    "∪": "cup",
+    "∩": "cap",
+    "∈": "in",
+    "∅": "emptyset varnothing",
+    "∞": "infty",
+    "°": "degree circ",
+    "|": "lvert rvert vert mid lVert rVert",
+    "⦃": "{ lbrace",
+    "⦄": "} rbrace",
+    "(": "langle",
+    ")": "rangle",
+    "[": "lbrack",
+    "]": "rbrack",
+    "⌊": "lfloor",
+    "⌋": "rfloor",
+    "⌈": "lceil",
+    "⌉": "rceil",
+    "...": "dots ldots cdots",
+    "\\frac": "dfrac tfrac cfrac",
+    "\\binom": "dbinom tbinom",
+    "\\phi": "varphi",
+    "\\epsilon": "varepsilon",
+    "\\csc": "cosec",
+    "\\cot": "ctg",
+    "\\tan": "tg",
+}
+_COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
+_COMMANDS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
-# \cdott is \cdot t whose space was lost: no command of LaTeX reads so
+# \cdott is \cdot t whose space was lost: no command of LaTeX reads so, but for \pmb
 _GLUED = re.compile(
-    r"(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)([A-Za-z0-9]{1,2})"
+    r"(?!pmb$)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)([A-Za-z])"
 )
+_LENGTH = re.compile(r"\\[hv]space\s{0,9}\*?\s{0,9}\{[^{}]{0,30}\}")
+_TIE = re.compile(r"(?<=\S)~")
 _WORDS = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathbb|operatorname|mbox|emph|hbox)"
     r"\s{0,9}\{([^{}\\]*)\}"
@@ -91,9 +98,9 @@ _WORDS = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,9}\{(.*)\}", re.DOTALL)
 _DEGREES = re.compile(r"\^\s{0,9}(?:°|\{\s{0,9}°\s{0,9}\})")
 _ORDINAL = re.compile(r"\^\s{0,9}\{\s{0,9}(st|nd|rd|th)\s{0,9}\}")
-_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,|\{,\}|\\,| |,\\!|\\!,?)\d{3}){1,99}(?![\d])(?!,\d)")
+_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,|\{,\}|\\,|,\\!|\\!,?)\d{3}){1,99}(?![\d])(?!,\d)")
 _PAIR = re.compile(r"\d{1,3}(?:,[1-9]\d\d)+")
-_SEPARATOR = re.compile(r",\\!|\{,\}|\\,|\\!,?|[ ,]")
+_SEPARATOR = re.compile(r",\\!|\{,\}|\\,|\\!,?|,")
 
 
 def clean(answer: str) -> str:
@@ -108,7 +115,10 @@ def clean(answer: str) -> str:
     if box is not None:
         text = trim(box.group(1)) or ""
     text = _THOUSANDS.sub(_whole, text)
+    if "~" in text:
+        text = _TIE.sub(" ", text)
     if "\\" in text:
+        text = _LENGTH.sub(" ", text)
         text = _WORDS.sub(r" \1 ", _WORDS.sub(r" \1 ", text))
         text = _COMMAND.sub(_command, text)
         text = _DEGREES.sub("°", text)
@@ -116,6 +126,8 @@ def clean(answer: str) -> str:
     if "<=" in text or ">=" in text or "!=" in text:
         text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
     text = " ".join(text.split())
+    if text.endswith((",", ";")):
+        text = text.rstrip(",; ")
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
 
 
@@ -131,7 +143,11 @@ def _whole(match: re.Match[str]) -> str:
 def _one_alphabet(text: str) -> str:
     text = _VULGAR.sub(lambda match: " " + unicodedata.normalize("NFKC", match.group()), text)
     text = _SUPERSCRIPT_RUN.sub(lambda match: "^{" + match.group().translate(_SUPERSCRIPTS) + "}", text)
-    return unicodedata.normalize("NFKC", text.translate(_SYMBOLS)).translate(_SYMBOLS)
+    text = _MINUS.sub(" - ", _THIN.sub(r"\\,", text))
+    spans = _SPAN.split(text)[::3] if "=" not in text else [text]
+    return "–".join(
+        unicodedata.normalize("NFKC", part.translate(_SYMBOLS)).translate(_SYMBOLS) for part in spans
+    )
 
 
 def _command(match: re.Match[str]) -> str:

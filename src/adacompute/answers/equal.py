@@ -6,20 +6,31 @@ with another unit starts a new class; a long decimal joins the first class that 
 labels do the same, and outrank our equality: answers whose recorded `correct` differ never share a class.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from adacompute.answers.judge import Judge, default_judge
 from adacompute.answers.normal import Form, normalise
+from adacompute.answers.shape import must_differ
 from adacompute.answers.task import PLAIN, Task
 from adacompute.errors import TaskError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["Classes", "classify", "same_answer"]
 
 _QUESTIONS = 200  # pairs that one set of classes may put to the slow judge; then open formulas are
 _TIMEOUTS = 4  # compared as written, so that hostile answers can't hold up a request
+_ASKED = 8  # pairs of them for one answer
+_LOOKED_AT = 16  # classes of one value, or open ones, that one answer is compared with
+_THREADS = 2  # that wait for the slow judge, of all event loops together
 _WORDS = ("text", "letter")
+
+_waiting: tuple[int, "Executor"] | None = None  # the process it was made in: threads don't outlive a fork
 
 
 def same_answer(a: str | None, b: str | None, task: Task = PLAIN) -> bool:
@@ -74,20 +85,38 @@ class _Class:
 
 
 class Classes:
-    """Numbers answers by class as they come, in constant expected work for each.
+    """Numbers answers by class as they come. Not for two threads at once.
 
-    Not for two threads at once. What it can't decide itself it asks the slow judge, within bounds.
+    The work for one answer doesn't grow with their number. One whose value, unit and label came before is
+    found at once; any other is compared with the first 16 classes of its value, and of those that agree to
+    eight digits where a long decimal may round. An open formula is compared with the first eight and the
+    last eight classes that hold no words, and put to the slow judge with at most the first four and the
+    last four of them; all answers together with at most 200, and with none after four timeouts. An answer
+    whose like is beyond these bounds starts a class of its own.
     """
 
-    __slots__ = ("_buckets", "_classes", "_judge", "_open", "_questions", "_seen", "_timeouts", "task")
+    __slots__ = (
+        "_buckets",
+        "_classes",
+        "_formulas",
+        "_found",
+        "_judge",
+        "_open",
+        "_questions",
+        "_seen",
+        "_timeouts",
+        "task",
+    )
 
     def __init__(self, task: Task = PLAIN, *, judge: Judge | None = None) -> None:
         self.task = task
         self._judge = judge or default_judge()
         self._classes: list[_Class] = []
         self._buckets: dict[tuple[str, object], list[_Class]] = {}
+        self._found: dict[tuple[str, object, str, float | None], _Class] = {}
         self._seen: dict[tuple[str, float | None], int] = {}
-        self._open: list[_Class] = []  # classes that only the judge can compare
+        self._formulas: list[_Class] = []  # classes that hold no words
+        self._open: list[_Class] = []  # those of them that only the judge can compare
         self._questions = _QUESTIONS
         self._timeouts = _TIMEOUTS
 
@@ -110,11 +139,12 @@ class Classes:
             return -1 if known is None else known
         form = normalise(answer, self.task.percent)
         found = self._bucket(form, correct)
-        candidates = [] if found else list(self._candidates(form, correct))
+        candidates = [] if found else self._candidates(form, correct)
         if candidates:
             import asyncio  # here: a command that needs no event loop starts faster without
 
-            found = await asyncio.to_thread(self._judged, answer, iter(candidates))
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(_executor(), self._judged, answer, candidates)
         return self._join(answer, form, correct, found)
 
     def _known(self, answer: str | None, correct: float | None) -> int | None:
@@ -122,6 +152,9 @@ class Classes:
         return -1 if answer is None else self._seen.get((answer, correct))
 
     def _bucket(self, form: Form, correct: float | None) -> _Class | None:
+        found = self._found.get((form.kind, form.key, form.unit, correct))
+        if found is not None:
+            return found  # it took one like this, so it keeps taking them
         for group in self._buckets.get((form.kind, form.key), ()):
             if group.takes(form, correct):
                 return group
@@ -131,14 +164,16 @@ class Classes:
                 return group
         return None
 
-    def _candidates(self, form: Form, correct: float | None) -> Iterator[_Class]:
+    def _candidates(self, form: Form, correct: float | None) -> list[_Class]:
         if form.kind in _WORDS or not (self._open or form.kind == "open"):
-            return
-        for group in self._classes if form.kind == "open" else self._open:
-            if _is_open(form, group.form) and group.takes(form, correct):
-                yield group
+            return []
+        pool = self._formulas if form.kind == "open" else self._open
+        half = _LOOKED_AT // 2
+        some = pool if len(pool) <= _LOOKED_AT else pool[:half] + pool[-half:]
+        found = [group for group in some if _is_open(form, group.form) and group.takes(form, correct)]
+        return found if len(found) <= _ASKED else found[: _ASKED // 2] + found[-_ASKED // 2 :]
 
-    def _judged(self, answer: str, candidates: Iterator[_Class]) -> _Class | None:
+    def _judged(self, answer: str, candidates: Iterable[_Class]) -> _Class | None:
         for group in candidates:
             if self._questions <= 0 or self._timeouts <= 0:
                 return None
@@ -154,12 +189,15 @@ class Classes:
         if group is None:
             group = _Class(len(self._classes), answer, form, form.unit, correct)
             self._classes.append(group)
+            if form.kind not in _WORDS:
+                self._formulas.append(group)
             if form.kind == "open":
                 self._open.append(group)
+        self._found[form.kind, form.key, form.unit, correct] = group
         near = _near(form)
         for key in ((form.kind, form.key), ("near", near)) if near else ((form.kind, form.key),):
             bucket = self._buckets.setdefault(key, [])
-            if all(group is not other for other in bucket):
+            if len(bucket) < _LOOKED_AT and all(group is not other for other in bucket):
                 bucket.append(group)
         group.unit = group.unit or form.unit
         group.label = correct if group.label is None else group.label
@@ -195,7 +233,19 @@ def _units_agree(a: str, b: str) -> bool:
 
 def _is_open(x: Form, y: Form) -> bool:
     """Whether the pair is for the slow judge: a formula we can't read, beside another one."""
+    if x.kind == "open" and y.kind == "open":
+        return not must_differ(str(x.key), str(y.key))
     return (x.kind == "open" or y.kind == "open") and x.kind not in _WORDS and y.kind not in _WORDS
+
+
+def _executor() -> "Executor":
+    """Threads of our own, so that slow pairs don't hold up what else an event loop's own threads do."""
+    global _waiting
+    if _waiting is None or _waiting[0] != os.getpid():
+        from concurrent.futures import ThreadPoolExecutor  # here: as asyncio
+
+        _waiting = (os.getpid(), ThreadPoolExecutor(_THREADS, thread_name_prefix="adacompute-judge"))
+    return _waiting[1]
 
 
 def _check(answer: object) -> None:

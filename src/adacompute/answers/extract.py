@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
-from adacompute.answers import markers
+from adacompute.answers import markers, statements
+from adacompute.answers.choice import choice
 from adacompute.answers.fields import field_value
 from adacompute.answers.search import last_match
 from adacompute.answers.task import PLAIN, Task
@@ -14,19 +16,40 @@ __all__ = ["LONGEST", "extract_answer"]
 
 LONGEST = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
 
-_STATED = (markers.boxed, markers.hash_not_heading, markers.line, markers.phrase)
-_GUESSED = (markers.short, markers.number)
+Reader = Callable[[str], str | None]
+Plan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
+
+# each reader with those for what it gave, which may state its answer once more: "Final Answer: The final
+# answer is 5. I hope it is correct."
+_WORDED: tuple[Reader, ...] = (statements.line, statements.phrase)
+_MARKED: Plan = (
+    (statements.tagged, (markers.boxed, *_WORDED)),
+    (markers.boxed, ()),
+    (markers.hash_not_heading, _WORDED),
+)
+_FINISHED: Plan = (
+    *_MARKED,
+    (_WORDED[0], _WORDED[1:]),
+    (_WORDED[1], ()),
+    (markers.short, ()),
+    (markers.value, ()),
+)
+_CUT_OFF: Plan = (
+    *_MARKED,
+    (partial(statements.line, finished=False), _WORDED[1:]),
+    (partial(statements.phrase, finished=False), ()),
+)
 
 # what a phrase or line holds when a box was left open or empty: not an answer
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
-_READERS: dict[str, Callable[[str], str | None]] = {
+_READERS: dict[str, Reader] = {
     "boxed": markers.boxed,
-    "phrase": markers.phrase,
-    "line": markers.line,
+    "phrase": statements.phrase,
+    "line": statements.line,
     "hash": markers.hashed,
     "number": markers.number,
-    "choice": markers.choice,
+    "choice": choice,
 }
 
 
@@ -57,11 +80,24 @@ def extract_answer(text: str, task: Task = PLAIN, *, finished: bool = True) -> s
 
 
 def _auto(text: str, *, finished: bool) -> str | None:
-    for reader in _STATED + _GUESSED if finished else _STATED:
-        answer = _trimmed(reader(text))
-        if answer is not None and not _FRAGMENT.search(answer):
+    text = statements.said_last(text)
+    for reader, within in _FINISHED if finished else _CUT_OFF:
+        found = reader(text)
+        if found is None:
+            continue
+        for inner in within:
+            answer = _whole(inner(found))
+            if answer is not None:
+                return answer
+        answer = _whole(found)
+        if answer is not None:
             return answer
     return None
+
+
+def _whole(found: str | None) -> str | None:
+    answer = _trimmed(found)
+    return None if answer is None or _FRAGMENT.search(answer) else answer
 
 
 def _trimmed(found: str | None) -> str | None:

@@ -6,7 +6,7 @@ from adacompute.answers.process import Helper
 
 __all__ = ["Judge", "close_judge", "default_judge", "warm_judge"]
 
-LIMIT = 0.07  # seconds of processor time for a pair
+LIMIT = 0.075  # seconds of processor time for a pair
 LONGEST = 300  # characters of one formula
 _CACHED = 20_000  # pairs
 
@@ -14,7 +14,9 @@ _CACHED = 20_000  # pairs
 class Judge:
     """Whether two formulas are the same, by math-verify in a process of its own, with a time limit.
 
-    Symmetric; a pair that takes too long is "different", and counted in `timeouts`.
+    Symmetric. A pair that takes too long counts as different, and in `timeouts`; so does one that the
+    process left open, in `unanswered`, which is asked again next time. `limit` is the processor time for
+    a pair: ordinary sums and integrals may need up to half a second.
     """
 
     def __init__(self, *, limit: float = LIMIT) -> None:
@@ -28,8 +30,13 @@ class Judge:
         return self._helper.timeouts
 
     @property
+    def unanswered(self) -> int:
+        """Pairs that got no verdict, since the helper couldn't start, died or hung."""
+        return self._helper.unanswered
+
+    @property
     def failures(self) -> int:
-        """Starts or pairs that failed otherwise."""
+        """Starts that failed, and helpers that died or hung."""
         return self._helper.failures
 
     @property
@@ -38,7 +45,7 @@ class Judge:
         return self._helper.pid
 
     def same(self, a: str, b: str) -> bool | None:
-        """Whether two formulas are the same; None: it took too long, which counts as different."""
+        """Whether two formulas are the same; None: not decided, which counts as different."""
         pair = (a, b) if a <= b else (b, a)
         with contextlib.suppress(KeyError):  # threads share this: one step each, no lock to inherit in a fork
             verdict = self._verdicts.pop(pair)
@@ -48,7 +55,9 @@ class Judge:
             return False
         self.asked += 1
         reply = self._helper.ask({"a": pair[0], "b": pair[1]})
-        verdict = None if reply is None else reply.get("same") is True
+        if reply is None:
+            return None  # not the pair's fault: it may be asked again
+        verdict = None if "late" in reply else reply.get("same") is True
         self._verdicts[pair] = verdict
         if len(self._verdicts) > _CACHED:
             with contextlib.suppress(KeyError, RuntimeError, StopIteration):
@@ -56,7 +65,7 @@ class Judge:
         return verdict
 
     def warm(self) -> bool:
-        """Starts the helper (about a second), so that the first pair doesn't wait for it."""
+        """Starts the helper (about two seconds), so that the first pair doesn't wait for it."""
         return self._helper.start()
 
     def forget(self) -> None:

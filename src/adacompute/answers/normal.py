@@ -4,63 +4,42 @@ Doesn't know of classes or graders. Rounded values are not the values they round
 """
 
 import re
-from fractions import Fraction
+from collections import Counter
 from functools import lru_cache
-from typing import NamedTuple
 
 from adacompute.answers import brackets
 from adacompute.answers.clean import clean
+from adacompute.answers.form import Form
+from adacompute.answers.operations import NoValueError
 from adacompute.answers.parse import parse
+from adacompute.answers.scalar import plain, scalar
+from adacompute.answers.shape import tight
 from adacompute.answers.task import Percent
 from adacompute.answers.tokens import FUNCTIONS, FormulaError
-from adacompute.answers.units import split_unit
-from adacompute.answers.value import Key, NoValueError, value_keys
+from adacompute.answers.value import value_keys
 from adacompute.answers.words import folded
 
 __all__ = ["Form", "forget_forms", "normalise"]
 
-
-class Form(NamedTuple):
-    """What an answer means: a kind, a key shared by equal answers of that kind, and a unit ("" for none)."""
-
-    kind: str  # "number", "set", ..., "text"; "open": a formula that another judge must compare
-    key: object
-    unit: str = ""
-    places: int = 0  # decimals of a number written as a decimal of ten digits or more, else 0
-
-
 LONGEST = 1000  # characters; a longer answer is text, compared as it is written
 _DEEPEST = 4  # levels of sets, tuples and lists
 
-_PLAIN = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-_DECIMAL = re.compile(r"-?\d*\.\d+")
-_DIGITS = 10
 _LETTER = re.compile(r"\(?([A-Za-z])[).]?|\(([A-Za-z])\)[.:]?")
+_PRODUCTS = frozenset(("ab", "ba", "xy", "yx", "xz", "zx", "yz", "zy"))  # the others are words
+_INFINITY = re.compile(r"([-+]?)\s?infinity", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,9}(?:\s?:\s?\d{1,9})+(?:\.\d{1,9})?(?:\s.*)?")
+_HOUR = re.compile(r"(\d{1,2}(?:\s?:\s?\d\d){0,2})\s?([AaPp])\.?\s?[Mm]\.?")
 _SPACED = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # x y is xy
 _ZEROS = re.compile(r"^0+(?=\d)")  # 04:12 is 4:12
-_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
-_BASES = {
-    "two": "2",
-    "three": "3",
-    "four": "4",
-    "five": "5",
-    "six": "6",
-    "seven": "7",
-    "eight": "8",
-    "nine": "9",
-}
-_BASES |= {"ten": "10", "twelve": "12", "sixteen": "16"}
 _NAME = (
     r"(?:\\?[A-Za-z]+(?:_\{?\w{1,9}\}?)?'{0,3}(?:\^\{?-1\}?)?(?:\([^()=]{1,30}\))?"
     r"|\([A-Za-z](?:\s?,\s?[A-Za-z]){1,5}\))"
 )
 _LABEL = re.compile(rf"({_NAME})\s*(?:=|∈|:=)\s*(?![=])")
 _NAMED = re.compile(_NAME)
-_WORD = re.compile(r"[^\W\d_]{2,}")
 _MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s?\{\1\}", re.DOTALL)
 _JOINT = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
-_CONSTANTS = frozenset({"pi"})
+_DASH = re.compile(r"(?<=\d)[-–](?=\d)")
 _MIRROR = {">": "<", "≥": "≤"}
 
 
@@ -82,47 +61,67 @@ def forget_forms() -> None:
 
 @lru_cache(maxsize=65_536)
 def _normalise(answer: str, percent: Percent) -> Form:
-    if _PLAIN.fullmatch(answer):
-        if "." not in answer:
-            return Form("number", Fraction(int(answer)))
-        return Form("number", Fraction(answer), "", _places(answer))
+    number = plain(answer)
+    if number is not None:
+        return number
     text = clean(answer)
     return _form(text, percent, 0) if text else Form("text", folded(answer))
 
 
 def _form(text: str, percent: Percent, depth: int) -> Form:
     text = text.strip()
+    number = plain(text)
+    if number is not None:
+        return number
     text = text.replace(" ", "") if _SPACED.fullmatch(text) else text
     letter = _LETTER.fullmatch(text)
     if letter is not None:
         name = letter.group(1) or letter.group(2)
-        return Form("complex", (Fraction(0), Fraction(1))) if text == "i" else Form("letter", name)
-    if text.isalpha() and text not in _CONSTANTS:
-        return Form("text", folded(text))  # a word is no product of its letters, but for xy and its like
-    if _CLOCK.fullmatch(text):
-        return Form("text", folded(_ZEROS.sub("", re.sub(r"\s?:\s?", ":", text))))
+        return scalar(name, percent) if name == "e" or text == "i" else Form("letter", name)
+    word = _word(text)
+    if word is not None:
+        return word
     if depth < _DEEPEST:
         found = _structure(text, percent, depth)
         if found is not None:
             return found
-    return _scalar(text, percent)
+    return scalar(text, percent)
+
+
+def _word(text: str) -> Form | None:
+    """Words, and times of day; None where the text is no such thing."""
+    if text[-1:] in ("y", "Y"):
+        infinity = _INFINITY.fullmatch(text)
+        if infinity is not None:
+            return Form("∞", -1 if infinity.group(1) == "-" else 1)
+    if text.replace(" ", "").isalpha() and text not in _PRODUCTS:
+        # a word is no product of its letters, but for xy and its like
+        if text != "pi" and FUNCTIONS.isdisjoint(text.split()):
+            return Form("text", folded(text))
+    elif text[:1].isdigit():
+        hour = _HOUR.fullmatch(text)
+        if hour is not None:
+            text = f"{hour.group(1)} {hour.group(2)}m"
+        if hour is not None or _CLOCK.fullmatch(text):
+            return Form("text", folded(_ZEROS.sub("", re.sub(r"\s?:\s?", ":", text))))
+    return None
 
 
 def _structure(text: str, percent: Percent, depth: int) -> Form | None:
     """Sets, tuples, intervals, lists, matrices, relations; None where the text is none of them."""
     if text == "∅" or text == "⦃⦄" or text == "⦃ ⦄":
         return Form("set", frozenset())
-    matrix = _MATRIX.fullmatch(text)
-    if matrix is not None:
-        return _matrix(matrix.group(2), percent, depth)
+    if "\\begin" in text:
+        return _environment(text, percent, depth)
     unions = brackets.split(text, "∪")
     if len(unions) > 1:
-        return _several("union", unions, percent, depth)
+        forms = [_inner(part, percent, depth) for part in unions]
+        return _closed(text, forms) or Form("union", frozenset(forms))
     if brackets.encloses(text):
         return _enclosed(text, percent, depth)
-    parts = [part for part in brackets.split(_JOINT.sub(", ", text), ",;") if part.strip()]
+    parts = [part.strip() for part in brackets.split(_JOINT.sub(", ", text), ",;") if part.strip()]
     if len(parts) > 1:
-        return _several("set", _unlabelled(parts), percent, depth)
+        return _list(text, parts, percent, depth)
     relation = brackets.split(text, "<>≤≥≠")
     if len(relation) > 1:
         return _relation(text, relation, percent, depth)
@@ -133,44 +132,60 @@ def _inner(text: str, percent: Percent, depth: int) -> Form:
     return _form(text, percent, depth + 1)._replace(places=0)  # inside others, values are compared exactly
 
 
-def _several(kind: str, parts: list[str], percent: Percent, depth: int) -> Form:
-    forms = [_inner(part, percent, depth) for part in parts]
-    if any(form.kind == "open" for form in forms):
-        return Form("open", " ".join(parts))
-    return Form(kind, frozenset(form for form in forms))
+def _closed(text: str, forms: list[Form]) -> Form | None:
+    """The whole as an open formula, where one of its parts is open."""
+    return Form("open", tight(text)) if any(form.kind == "open" for form in forms) else None
+
+
+def _list(text: str, parts: list[str], percent: Percent, depth: int) -> Form:
+    """A bare list, in any order. Without repeats it is the same as a set; 1,2,2 isn't 1,2."""
+    labels = [_LABEL.match(part) for part in parts]
+    names = {label.group(1) for label in labels if label is not None}
+    named = len(names) > 1 or labels[0] is None  # x=3, x=-3 names one unknown, so 3, -3
+    forms: list[Form] = []
+    for part, label in zip(parts, labels, strict=True):
+        form = _inner(part[label.end() :] if label else part, percent, depth)
+        if label is not None and named:
+            forms.append(Form("named", (label.group(1), form)))
+        elif "±" in part and form.kind == "set" and isinstance(form.key, frozenset):
+            forms += form.key
+        else:
+            forms.append(form)
+    counts = Counter(forms)
+    repeats = len(counts) < len(forms)
+    return _closed(text, [form.key[1] if form.kind == "named" else form for form in forms]) or Form(  # type: ignore[index]
+        "list" if repeats else "set", frozenset(counts.items() if repeats else forms)
+    )
 
 
 def _enclosed(text: str, percent: Percent, depth: int) -> Form | None:
     opening, inner, closing = text[0], text[1:-1], text[-1]
     parts = brackets.split(inner, ",")
-    if opening == "⦃" or (opening == "{" and len(parts) > 1):
-        return _several("set", parts, percent, depth)
-    if len(parts) == 1:
+    if len(parts) == 1 and opening != "⦃":
         # brackets of one number are only brackets
         return _form(inner, percent, depth + 1) if opening in "({" and inner.strip() else None
-    forms = tuple(_inner(part, percent, depth) for part in parts)
-    if any(form.kind == "open" for form in forms):
-        return Form("open", text)
-    return Form("tuple", (opening, forms, closing))
+    forms = [_inner(part, percent, depth) for part in parts]
+    if opening in "⦃{":
+        return _closed(text, forms) or Form("set", frozenset(forms))
+    return _closed(text, forms) or Form("tuple", (opening, tuple(forms), closing))
 
 
-def _matrix(body: str, percent: Percent, depth: int) -> Form:
-    rows = [row for row in re.split(r"\\\\(?:\s?\[[^\]]{0,9}\])?", body) if row.strip()]
+def _environment(text: str, percent: Percent, depth: int) -> Form:
+    """A matrix, bare, in brackets or with a name; anything else with \\begin is open."""
+    label = _LABEL.match(text)
+    text = text[label.end() :] if label else text
+    bracketed = brackets.encloses(text) and text[0] in "([" and text[1:].lstrip().startswith("\\begin")
+    matrix = _MATRIX.fullmatch(text[1:-1].strip() if bracketed else text)
+    if matrix is None or "\\begin" in matrix.group(2):
+        return Form("open", tight(text))
+    rows = [row for row in re.split(r"\\\\(?:\s?\[[^\]]{0,9}\])?", matrix.group(2)) if row.strip()]
     cells = tuple(tuple(_inner(cell, percent, depth) for cell in row.split("&")) for row in rows)
-    if any(form.kind == "open" for row in cells for form in row):
-        return Form("open", body)
-    return Form("matrix", cells)
-
-
-def _unlabelled(parts: list[str]) -> list[str]:
-    """x=3, x=-3 names one unknown, so 3, -3; x=1, y=2 keeps its names."""
-    labels = [_LABEL.match(part.strip()) for part in parts]
-    names = {label.group(1) for label in labels if label is not None}
-    if len(names) == 1 and (all(labels) or labels[0] is not None):
-        return [
-            part.strip()[label.end() :] if label else part for part, label in zip(parts, labels, strict=True)
-        ]
-    return [f"⟨{part.strip()}" if label else part for part, label in zip(parts, labels, strict=True)]
+    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""  # a determinant is no matrix
+    if fence == "" and len(cells) > 1 and all(len(row) == 1 for row in cells):
+        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))  # a column is a vector
+    else:
+        form = Form("matrix", (fence, cells))
+    return _closed(text, [cell for row in cells for cell in row]) or form
 
 
 def _relation(text: str, parts: list[str], percent: Percent, depth: int) -> Form | None:
@@ -204,10 +219,6 @@ def _interval(signs: list[str], sides: list[Form]) -> Form | None:
 
 
 def _equation(text: str, percent: Percent, depth: int) -> Form | None:
-    if text.startswith("⟨"):  # one of several named unknowns: the name is part of the answer
-        label = _LABEL.match(text[1:])
-        name = label.group(1) if label else ""
-        return Form("named", (name, _form(text[1:][label.end() if label else 0 :], percent, depth + 1)))
     member = text.partition("∈")
     if member[1] and _NAMED.fullmatch(member[0].strip()):
         return _form(member[2], percent, depth + 1)
@@ -218,6 +229,7 @@ def _equation(text: str, percent: Percent, depth: int) -> Form | None:
         return _form(sides[-1], percent, depth + 1)
     if len(sides) == 2 and _NAMED.fullmatch(sides[1]):
         return _form(sides[0], percent, depth + 1)
+    sides = [_DASH.sub(" - ", side) for side in sides]  # beside = a dash can only be a minus
     forms = [_form(side, percent, depth + 1) for side in sides]
     if forms[-1].kind in ("number", "complex") and forms[-2].kind in ("number", "complex"):
         return forms[-1]  # 8 + 3 + 6 = 17 is 17
@@ -229,66 +241,5 @@ def _zero_set(sides: list[str]) -> Form:
     try:
         keys = [tuple(value_keys(parse(f"({left})-({right})"))) for left, right in (sides[:2], sides[1::-1])]
     except (FormulaError, NoValueError):
-        return Form("open", "=".join(sides))
-    return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", "=".join(sides))
-
-
-def _scalar(text: str, percent: Percent) -> Form:
-    based = _BASE.fullmatch(text)
-    if based is not None:
-        digits, base = based.groups()
-        key = Fraction(digits) if digits.isdigit() else digits
-        return Form("number", key, f"base {_BASES.get(base, base)}")
-    measured = split_unit(text)
-    if measured is not None:
-        number, unit, power = measured
-        form = _formula(number)
-        if form is not None and form.kind in ("number", "complex"):
-            return _measured(form, unit, power, percent)
-    form = _formula(text)
-    if form is not None:
-        return form
-    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±")
-    return Form("open", text) if mathematical and not _prose(text) else Form("text", folded(text))
-
-
-def _places(text: str) -> int:
-    """Decimals of a number with ten digits or more: a value as computed, not one rounded by hand."""
-    if "." not in text or len(text) <= _DIGITS or not _DECIMAL.fullmatch(text):
-        return 0
-    whole, _, decimals = text.lstrip("-").partition(".")
-    return len(decimals) if len((whole + decimals).lstrip("0")) >= _DIGITS else 0
-
-
-def _measured(form: Form, unit: str, power: int, percent: Percent) -> Form:
-    key = form.key
-    if isinstance(key, Fraction):
-        key = key * 10**power
-        if unit == "%" and percent == "fraction":
-            return Form("number", key / 100)
-    return Form(form.kind, key, unit, form.places)
-
-
-def _formula(text: str) -> Form | None:
-    try:
-        keys = value_keys(parse(text))
-    except FormulaError:
-        return None
-    except NoValueError:
-        return Form("text", text)  # too large to compute: equal only as written, for every judge
-    forms = [_of_key(key) for key in keys]
-    if len(forms) > 1:
-        return Form("set", frozenset(forms))
-    return forms[0]._replace(places=_places(text)) if "." in text else forms[0]
-
-
-def _of_key(key: Key) -> Form:
-    kind, *rest = key
-    return Form(str(kind), rest[0] if len(rest) == 1 else tuple(rest))
-
-
-def _prose(text: str) -> bool:
-    """Two words of a language, or more: no formula."""
-    return (
-        len([word for word in _WORD.findall(re.sub(r"\\[A-Za-z]+", "", text)) if word not in FUNCTIONS]) > 1
-    )
+        return Form("open", tight("=".join(sides)))
+    return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tight("=".join(sides)))

@@ -2,7 +2,8 @@
 
 A hand-written recursive descent with caps on length and depth: no eval, and hostile text fails early.
 Nodes are tuples: ("num", Fraction), ("var", name), ("neg", x), ("+", x, y), ("±", x, y), ("*", x, y),
-("/", x, y), ("^", x, y), ("call", function, x), ("root", x, degree), ("log", x, base), ("binom", x, y).
+("/", x, y), ("^", x, y), ("call", function, x), ("root", x, degree), ("log", x, base), ("binom", x, y),
+("apply", name, x): f(x), where f is not known.
 """
 
 from fractions import Fraction
@@ -20,6 +21,7 @@ _GREEK_NAMES = (
     "Gamma Delta Theta Lambda Sigma Phi Psi Omega ell"
 )
 _GREEK = frozenset(_GREEK_NAMES.split())
+_APPLIED = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")  # f(x), P(A) and h(2) are no products; h(a+b) may be
 
 
 def parse(text: str) -> Node:
@@ -78,12 +80,20 @@ class _Reader:
             if self._is("*", "/"):
                 node = (self._next(), node, self.factor(depth))
             elif self._starts_atom():
-                if self.kind == "n" and self._tokens[self._at - 1][0] == "n":
-                    raise FormulaError("two numbers side by side")
-                right = self.power(depth)
-                node = _mixed(node, right) or ("*", node, right)
+                node = self._beside(node, depth)
             else:
                 return node
+
+    def _beside(self, node: Node, depth: int) -> Node:
+        """A product without a sign. A number comes first, or after a bracket: H2O, x2 and 3d5 are names."""
+        kind, before = self._tokens[self._at - 1]
+        if self.kind == "n" and before not in (")", "}"):
+            raise FormulaError("a number stands behind a factor")
+        if self._is("(") and node[0] == "^" and node[1][0] == "var" and node[1][1] in _APPLIED:
+            raise FormulaError("a power of a function")
+        mixed = kind == "n" and self._tokens[self._at] == ("c", "frac")
+        right = self.power(depth)
+        return (_mixed(node, right) if mixed else None) or ("*", node, right)
 
     def _starts_atom(self) -> bool:
         return self.kind in ("n", "v", "c") or self._is("(", "{", "[", "∞", "⌊", "⌈")
@@ -99,6 +109,8 @@ class _Reader:
         node = self.atom(depth + 1)
         while self._is("!", "°"):
             node = ("call", self._next(), node)
+            if node[1] == "°" and self.kind == "v":
+                raise FormulaError("functions one after the other")
         if self._is("^"):
             self._next()
             node = ("^", node, self._exponent(depth + 1))
@@ -127,9 +139,10 @@ class _Reader:
         if depth > _DEEPEST:
             raise FormulaError("too deep")
         if self.kind == "n":
-            return ("num", Fraction(self._next()))
+            digits = self._next()
+            return ("num", Fraction(digits) if "." in digits else Fraction(int(digits)))
         if self.kind == "v":
-            return self._variable()
+            return self._variable(depth)
         if self.kind == "c":
             return self._command(depth)
         for opening, closing in ("()", "{}", "[]", "||", "⌊⌋", "⌈⌉"):
@@ -141,7 +154,7 @@ class _Reader:
             return ("num", "∞")
         raise FormulaError(f"{self.token!r} begins nothing")
 
-    def _variable(self) -> Node:
+    def _variable(self, depth: int) -> Node:
         name = self._next()
         if self._is("_"):
             self._next()
@@ -154,7 +167,22 @@ class _Reader:
                 name += "_" + self._next()
             else:
                 raise FormulaError("an index is missing")
+        if name[0] in _APPLIED and self._is("(") and (name[0] in "fg" or not self._sum_follows()):
+            return ("apply", name, self._group(")", depth))
         return ("var", name)
+
+    def _sum_follows(self) -> bool:
+        """Whether the bracket that opens here holds a sum."""
+        level = 0
+        for at in range(self._at, len(self._tokens)):
+            kind, sign = self._tokens[at]
+            if kind == "p":
+                level += (sign in "([{") - (sign in ")]}")
+                if level == 1 and sign in "+-±∓" and self._tokens[at - 1] != ("p", "("):
+                    return True
+                if level == 0:
+                    break
+        return False
 
     def _argument(self, depth: int) -> Node:
         """What a TeX command takes: a group, one letter or command, or one digit."""
@@ -176,7 +204,10 @@ class _Reader:
         if name == "pi" or name in _GREEK:
             return ("num", "π") if name == "pi" else ("var", "\\" + name)
         if name == "frac":
-            return ("/", self._argument(depth + 1), self._argument(depth + 1))
+            top, bottom = self._argument(depth + 1), self._argument(depth + 1)
+            if _is_differential(top) and _is_differential(bottom):
+                raise FormulaError("a derivative")
+            return ("/", top, bottom)
         if name == "binom":
             return ("binom", self._argument(depth + 1), self._argument(depth + 1))
         if name == "sqrt":
@@ -207,11 +238,18 @@ class _Reader:
         return node if power is None else ("^", node, power)
 
 
+def _is_differential(node: Node) -> bool:
+    """dy, d or d^2y: what stands above and below in a derivative."""
+    while node[0] in ("*", "^"):
+        node = node[1]
+    return node == ("var", "d")
+
+
 def _mixed(left: Node, right: Node) -> Node | None:
     r"""2\frac{1}{3} is two and a third; 2\frac{x}{3} is a product."""
-    if left[0] == "neg":
-        mixed = _mixed(left[1], right)
-        return ("neg", mixed) if mixed is not None else None
+    if left[0] in ("neg", "*", "/"):
+        mixed = _mixed(left[-1], right)
+        return (*left[:-1], mixed) if mixed is not None else None
     if left[0] == "num" and right[0] == "/" and right[1][0] == "num" and right[2][0] == "num":
         whole, top, bottom = left[1], right[1][1], right[2][1]
         numbers = all(isinstance(n, Fraction) and n.denominator == 1 for n in (whole, top, bottom))

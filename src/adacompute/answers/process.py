@@ -19,7 +19,8 @@ __all__ = ["Helper"]
 _STARTING = 60.0  # seconds for the first import on a slow, busy machine
 _OUTER = 2.0  # seconds beyond the helper's own limit before it is given up as hung
 _GRACE = 1.0  # seconds to end by itself
-_TRIES = 3  # starts in a row that may fail before the helper counts as not to be had
+_PAUSE = 1.0  # seconds after a start that failed before the next; doubled each time it fails again
+_LONGEST_PAUSE = 60.0
 _PROGRAM = Path(__file__).with_name("worker.py")
 
 _helpers: "weakref.WeakSet[Helper]" = weakref.WeakSet()
@@ -28,17 +29,20 @@ _helpers: "weakref.WeakSet[Helper]" = weakref.WeakSet()
 class Helper:
     """One long-lived process, started when first asked; safe in threads, and after a fork.
 
-    Does not raise for what happens in the process: a reply is None when it failed, and counted.
+    Doesn't raise for what happens in the process: a question it leaves open is None, and counted. A start
+    that fails (no memory, no file handle left) is tried again after a pause, never given up.
     """
 
     def __init__(self, kind: Literal["math", "search"], *, limit: float) -> None:
         self.kind = kind
         self.limit = limit  # seconds of processor time for one question
         self.timeouts = 0  # questions that took longer
-        self.failures = 0  # starts or questions that failed otherwise
+        self.unanswered = 0  # questions that got no reply: the process couldn't start, died or hung
+        self.failures = 0  # starts that failed, and processes that died or hung
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._missed = 0
+        self._pause = 0.0  # seconds, after the last start; 0 where it went well
+        self._rests_until = 0.0
         _helpers.add(self)
 
     @property
@@ -52,15 +56,17 @@ class Helper:
             return self._ready()
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """The reply, or None after a timeout or failure."""
+        """The reply, `{"late": True}` where it took too long; None: none came, but may next time."""
+        reply = None
         with self._lock:
-            if not self._ready():
-                return None
-            # the helper's own limit is processor time, and ten times that of wall time
-            reply = self._exchange(question | {"limit": self.limit}, wait=10 * self.limit + _OUTER)
-        if reply is None or reply.get("late"):
-            self.timeouts += 1
-            return None
+            if self._ready():
+                # the helper's own limit is processor time, and ten times that of wall time
+                reply = self._exchange(question | {"limit": self.limit}, wait=10 * self.limit + _OUTER)
+            if reply is not None and reply.get("lost"):  # its child died or stalled, and was replaced
+                self.failures += 1
+                reply = None
+            self.unanswered += reply is None
+            self.timeouts += reply is not None and "late" in reply
         return reply
 
     def close(self) -> None:
@@ -72,8 +78,14 @@ class Helper:
         if self._process is not None and self._process.poll() is None:
             return True
         self._end()
-        if self._missed >= _TRIES or not sys.executable:
+        if time.monotonic() < self._rests_until:
             return False
+        started = self._launch()
+        self._pause = 0.0 if started else min(_LONGEST_PAUSE, 2 * self._pause or _PAUSE)
+        self._rests_until = time.monotonic() + self._pause
+        return started
+
+    def _launch(self) -> bool:
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own program, no shell)
                 # -P: the program's folder holds modules of ours whose names are not to be found by others
@@ -84,18 +96,13 @@ class Helper:
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C is the user's talk with us, not with it
             )
-        except OSError:
+        except (OSError, ValueError):  # out of memory or handles, or an interpreter that isn't there
             self.failures += 1
-            self._missed += 1
             return False
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-        if self._exchange({"kind": self.kind, "path": sys.path}, wait=_STARTING) is None:
-            self._missed += 1
-            return False
-        self._missed = 0
-        return True
+        return self._exchange({"kind": self.kind, "path": sys.path}, wait=_STARTING) is not None
 
     def _exchange(self, message: dict[str, Any], *, wait: float) -> dict[str, Any] | None:
         assert self._process is not None
@@ -108,10 +115,7 @@ class Helper:
             head = _read(self._process.stdout.fileno(), 4, deadline)
             size = int(struct.unpack("!I", head)[0])
             reply = json.loads(_read(self._process.stdout.fileno(), size, deadline))
-        except (
-            OSError,
-            ValueError,
-        ):  # dead, hung or cut off: TimeoutError and EOFError are made OSErrors below
+        except (OSError, ValueError):  # dead, hung or cut off: TimeoutError is an OSError
             self.failures += 1
             self._end()
             return None
@@ -136,6 +140,7 @@ class Helper:
         """After a fork: the process is the other one's; only our copies of its pipes are closed."""
         process, self._process = self._process, None
         self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._pause = self._rests_until = 0.0
         if process is not None:
             _close(process)
             process.returncode = 0  # not our child: nothing to wait for, or to warn of

@@ -1,7 +1,7 @@
 """Runs a user's own pattern over a text. Doesn't know what it looks for.
 
 Python can't interrupt a match, and a pattern like (a+)+$ may take for ever, so all but plainly cheap
-patterns run in a helper process that is killed when it takes too long.
+patterns run in a helper process that is stopped when it takes too long.
 """
 
 import re
@@ -10,16 +10,18 @@ from adacompute.answers.process import Helper
 
 __all__ = ["close_search", "last_match"]
 
-_CHEAP_TEXT = 4096  # characters that one unbounded repeat may pass over twice, so to speak
+_STEPS = 400_000  # a bound on the work of a pattern that runs here: milliseconds
 _LIMIT = 0.06  # seconds of processor time
-_ESCAPED = re.compile(r"\\[^\d]|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+_CLASS = re.compile(r"\\[^\d]|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+_BRANCHES = re.compile(r"[|?{\\]|\)[*+]")  # either-or, optional or lazy, counted, reference, repeated group
+_REPEAT_LAST = re.compile(r"[*+]\)*")
 
 _helper = Helper("search", limit=_LIMIT)
 
 
 def last_match(pattern: str, text: str) -> str | None:
     """Group 1, or the whole, of the pattern's last match; None without one, or when it takes too long."""
-    if len(text) > _CHEAP_TEXT or not _is_cheap(pattern):
+    if not _is_cheap(pattern, len(text)):
         reply = _helper.ask({"pattern": pattern, "text": text})
         found = reply.get("found") if reply is not None else None
         return found if isinstance(found, str) else None
@@ -36,10 +38,15 @@ def close_search() -> None:
     _helper.close()
 
 
-def _is_cheap(pattern: str) -> bool:
-    """At most one unbounded repeat, of a single character, and nothing that can multiply it."""
-    bare = _ESCAPED.sub("x", pattern)
-    if "{" in bare or "\\" in bare or "(?" in bare or bare.count("?") > 4:
+def _is_cheap(pattern: str, size: int) -> bool:
+    """Whether it can't take long: no branches, and one repeat at most, so the steps can be told before.
+
+    Without a repeat, or with one that ends the pattern and so can't fail, every character is passed once
+    for each part of the pattern; with a repeat elsewhere, once more for each character.
+    """
+    bare = _CLASS.sub("x", pattern)
+    if _BRANCHES.search(bare) or bare.count("*") + bare.count("+") > 1:
         return False
-    repeats = bare.count("*") + bare.count("+")
-    return repeats == 0 or (repeats == 1 and "|" not in bare and ")*" not in bare and ")+" not in bare)
+    repeat = re.search(r"[*+]", bare)
+    linear = repeat is None or _REPEAT_LAST.fullmatch(bare, repeat.start())
+    return len(bare) * size * (1 if linear else size) <= _STEPS

@@ -15,15 +15,17 @@ _VOWELS = frozenset("aeiouAEIOU")
 _ARC = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp ln log lg sqrt abs"
 _SHORT_WORDS = (
-    "no on of in is it to so or if up us we he me my am an as at be by do go hi ok ox yo ah id ex oh ad"
+    "no on of in is it to so or if up us we he me my am pm an as at be by do go hi ok ox yo ah id ex oh ad "
+    "mr dr"
 )
 FUNCTIONS = frozenset(_FUNCTION_NAMES.split()) | frozenset(_ARC)
 _WORDS = frozenset(_SHORT_WORDS.split())
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+|\d+\.(?!\d))|\\([A-Za-z]+)|([A-Za-z]+)|(\S))")
 _EXPONENT = re.compile(r"(?<=[\d.])[eE]([-+]?\d{1,4})(?![\w.])")
-_MIXED = re.compile(r"(?<![\w.^/}])(\d{1,30}) (?:and )?(\d{1,30})/(\d{1,30})(?![\d.])")
-_REPEATING = re.compile(r"(\d{0,40})\.(\d{0,40})\\overline\s?\{(\d{1,40})\}")
+_MIXED = re.compile(r"(?<![\w.^/}])(\d{1,30}) (\d{1,30})/(\d{1,30})(?![\d.])")
+_REPEATING = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
+_AXES = frozenset("xyzt")  # the small letters that a capital multiplies: Ax + By, but not Mr or Xe
 _TIMES = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
 
@@ -35,10 +37,10 @@ def tokens(text: str) -> list[Token]:
     """The tokens of a cleaned formula, with an end mark; raises FormulaError."""
     if len(text) > LONGEST:
         raise FormulaError("too long")
-    text = _MIXED.sub(r"(\1+\2/\3)", text)
+    text = _MIXED.sub(_mixed, text)
     text = _TIMES.sub("*", text)
     text = _EXPONENT.sub(r"*10^{\1}", text)
-    if "\\overline" in text:
+    if "." in text and "\\" in text:
         text = _REPEATING.sub(_repeating, text)
     found: list[Token] = []
     for match in _TOKEN.finditer(text):
@@ -57,6 +59,11 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
+def _mixed(match: re.Match[str]) -> str:
+    whole, top, bottom = match.groups()
+    return f"({whole}+{top}/{bottom})" if 0 < int(top) < int(bottom) else match.group()
+
+
 def _repeating(match: re.Match[str]) -> str:
     whole, fixed, period = match.groups()
     nines = "9" * len(period) + "0" * len(fixed)
@@ -68,6 +75,14 @@ def _letters(letters: str) -> list[Token]:
         return [("v", letters)]
     if letters in FUNCTIONS or letters == "pi":
         return [("c", _ARC.get(letters, letters))]
-    if (len(letters) == 2 and letters not in _WORDS) or (len(letters) <= 4 and not _VOWELS & set(letters)):
+    if _is_product(letters):
         return [("v", letter) for letter in letters]
     raise FormulaError(f"{letters!r} is a word")
+
+
+def _is_product(letters: str) -> bool:
+    if letters[:1].isupper() and letters[1:].islower() and not _AXES.issuperset(letters[1:]):
+        return False
+    if len(letters) == 2:
+        return letters.lower() not in _WORDS
+    return len(letters) <= 4 and not _VOWELS & set(letters)

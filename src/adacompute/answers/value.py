@@ -1,29 +1,29 @@
 """The value of a formula's tree, as a key that equal formulas share. Knows nothing of spelling or units.
 
-Rational values are exact. Others are computed in floating point, those with variables at two fixed
-points, and rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
+Formulas with variables are computed at three fixed points, one below 1 and one above 10. Rational values
+are exact; others are floating point rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28
+don't. Where rounding hides what a variable does, as in 10^{12}+\\sqrt{x}, there is no key.
 """
 
 import cmath
 import math
 import zlib
-from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
+from adacompute.answers.operations import OPERATIONS, NoValueError, Number, call
 from adacompute.answers.parse import Node
+from adacompute.answers.tokens import FormulaError
 
-__all__ = ["Key", "NoValueError", "value_keys"]
+__all__ = ["Key", "value_keys"]
 
 Key = tuple[object, ...]
-Number = Fraction | complex
 
-_LONGEST = 20_000  # bits of an exact number
-_FACTORIAL = 200
 _SMALL_DENOMINATOR = 1000
-
-
-class NoValueError(Exception):
-    """The formula has no value here: too large, undefined, or infinite inside."""
+_UNITS = {"i": 1j, "e": complex(math.e)}
+_STEPS = {"abs": 0.37, "|": 0.37, "⌊": 0.61, "⌈": 0.83}  # seeds, see _unknown
+_POINTS = range(3)
+_SEEN = 1e-7  # relative change that a variable must make to be seen through rounding
 
 
 def value_keys(node: Node) -> list[Key]:
@@ -31,47 +31,90 @@ def value_keys(node: Node) -> list[Key]:
     if node == ("num", "∞") or node == ("neg", ("num", "∞")):
         return [("∞", -1 if node[0] == "neg" else 1)]
     names: set[str] = set()
-    signs = (1, -1) if _collect(node, names) else (1,)
-    keys = []
+    count = _collect(node, names)
+    if count > 1:
+        raise FormulaError("signs that may or may not go together")
     try:
-        for sign in signs:
-            if names:
-                keys.append(_signature([_evaluate(node, point, sign) for point in (0, 1)]))
-            else:
-                keys.append(_constant(_evaluate(node, 0, sign)))
+        keys = [
+            _signature(node, names, sign) if names else _constant(_evaluate(node, {}, sign), _cancels(node))
+            for sign in ((1, -1) if count else (1,))
+        ]
     except (ArithmeticError, ValueError, RecursionError) as exc:
         raise NoValueError(str(exc)) from exc
     return list(dict.fromkeys(keys))
 
 
-def _collect(node: Node, names: set[str]) -> bool:
-    """Gathers the variables; says whether there is a ±."""
+def _collect(node: Node, names: set[str]) -> int:
+    """Gathers the variables and unknown functions; counts the ±."""
     if node[0] == "var":
         if node[1] not in ("i", "e"):
             names.add(node[1])
-        return False
-    found = [_collect(child, names) for child in node[1:] if isinstance(child, tuple)]
-    return node[0] == "±" or any(found)
+        return 0
+    if node[0] == "apply":
+        names.add(node[1] + "()")
+    inside = sum(_collect(child, names) for child in node[1:] if isinstance(child, tuple))
+    return inside + 1 if node[0] == "±" else inside
 
 
-def _point(name: str, point: int) -> float:
-    """A fixed value for a variable, positive, as answers mean them: sqrt(x^2) is x."""
-    return 0.5 + zlib.crc32(f"{name}/{point}/adacompute".encode("utf-8", "replace")) / 2**31
+@lru_cache(maxsize=4096)
+def _point(name: str, point: int) -> Fraction:
+    """A fixed value for a variable, positive, as answers mean them: sqrt(x^2) is x. Letters share none."""
+    if len(name) == 1:
+        number, scale = ord(name) * (5, 31, 62)[point] % 97, 1  # a prime: letters stay apart
+    else:
+        number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
+    low, step = ((1, 101), (12, 11), (34, 3))[point]  # below 1, from 1 to 10, above 11
+    return Fraction(number + low * scale, step * scale + (scale > 1))
 
 
-def _evaluate(node: Node, point: int, sign: int) -> Number:
+def _signature(node: Node, names: set[str], sign: int) -> Key:
+    """The values at the fixed points; a constant where they are exactly the same."""
+    points = [{name: _point(name, point) for name in names} for point in _POINTS]
+    values = [_value(node, point, sign) for point in points]
+    if all(isinstance(value, Fraction) for value in values):
+        exact = dict.fromkeys(values)
+        return ("number", values[0]) if len(exact) == 1 else ("formula", *(("number", v) for v in values))
+    if values.count(None) > 1:
+        raise NoValueError("too large nearly everywhere")
+    for name in names:
+        moved = [_value(node, points[a] | {name: points[b][name]}, sign) for a, b in ((0, 1), (1, 0))]
+        if not any(_differ(x, y) for x, y in zip(moved, values, strict=False)):
+            raise FormulaError(f"what {name} does is lost in rounding")
+    return ("formula", *(_constant(value) for value in values))
+
+
+def _value(node: Node, point: dict[str, Fraction], sign: int) -> Number | None:
+    try:
+        return _evaluate(node, point, sign)
+    except OverflowError:
+        return None
+
+
+def _differ(x: Number | None, y: Number | None) -> bool:
+    if x is None or y is None:
+        return x is not y
+    return abs(complex(x) - complex(y)) > _SEEN * abs(complex(y))
+
+
+def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
     kind = node[0]
     if kind == "num":
         return _named(node[1])
     if kind == "var":
-        return {"i": 1j, "e": complex(math.e)}.get(node[1]) or complex(_point(node[1], point))
+        return _UNITS.get(node[1]) or point[node[1]]
     if kind == "call":
-        return _call(node[1], _evaluate(node[2], point, sign), node[2])
+        inner = _evaluate(node[2], point, sign)
+        if node[1] in _STEPS and point and _varies(node[2]):
+            # a few points can't tell |x-50| from 50-x: it equals the same of the same only
+            return _unknown(_STEPS[node[1]], abs(complex(inner)) if node[1] in ("abs", "|") else inner)
+        return call(node[1], inner, varies=bool(point))
+    if kind == "apply":
+        return _unknown(float(point[node[1] + "()"]), _evaluate(node[2], point, sign))
     x = _evaluate(node[1], point, sign)
     if kind == "neg":
         return -x
     y = _evaluate(node[2], point, sign)
-    return _OPERATIONS[kind](x, y if kind != "±" else y * sign)
+    return OPERATIONS[kind](x, y if kind != "±" else y * sign)
 
 
 def _named(number: object) -> Number:
@@ -82,158 +125,39 @@ def _named(number: object) -> Number:
     raise NoValueError("infinity inside a formula")
 
 
-def _exact(x: Number, y: Number) -> bool:
-    return isinstance(x, Fraction) and isinstance(y, Fraction)
+def _cancels(node: Node) -> bool:
+    """Whether a tiny value may be a zero but for rounding, as that of sin(π), unlike that of 10^{-20}π."""
+    return node[0] in ("+", "±", "call") or any(
+        _cancels(child) for child in node[1:] if isinstance(child, tuple)
+    )
 
 
-def _add(x: Number, y: Number) -> Number:
-    return x + y if _exact(x, y) else complex(x) + complex(y)
-
-
-def _times(x: Number, y: Number) -> Number:
-    return x * y if _exact(x, y) else complex(x) * complex(y)
-
-
-def _over(x: Number, y: Number) -> Number:
-    return x / y if _exact(x, y) else complex(x) / complex(y)
-
-
-def _power(x: Number, y: Number) -> Number:
-    if isinstance(x, Fraction) and isinstance(y, Fraction):
-        if y.denominator == 1:
-            size = max(x.numerator.bit_length(), x.denominator.bit_length())
-            if abs(y.numerator) * size > _LONGEST:
-                if abs(x) == 1 or x == 0:
-                    return x ** (y.numerator % 2 or 2)
-                raise NoValueError("a number too large to write")
-            return x**y.numerator
-        root = _exact_root(x, y.denominator)
-        if root is not None and abs(y.numerator) < _FACTORIAL:
-            return _power(root, Fraction(y.numerator))
-        if x < 0 and y.denominator % 2:  # the real root, as answers mean it
-            return -(complex(-x) ** complex(y)) if y.numerator % 2 else complex(-x) ** complex(y)
-    if isinstance(y, Fraction) and y.denominator == 1 and abs(y.numerator) <= 64:
-        return complex(x) ** int(y)
-    return complex(x) ** complex(y)
-
-
-def _exact_root(x: Fraction, degree: int) -> Fraction | None:
-    if x < 0 or degree > 64 or x.numerator.bit_length() + x.denominator.bit_length() > 1000:
-        return None
-    top, bottom = (_whole_root(n, degree) for n in (x.numerator, x.denominator))
-    return Fraction(top, bottom) if top is not None and bottom is not None else None
-
-
-def _whole_root(n: int, degree: int) -> int | None:
-    guess = math.isqrt(n) if degree == 2 else round(float(n) ** (1 / degree))
-    return guess if guess**degree == n else None
-
-
-def _root(x: Number, degree: Number) -> Number:
-    if not isinstance(degree, Fraction) or degree == 0:
-        raise NoValueError("a root of no degree")
-    return _power(x, 1 / degree)
-
-
-def _log(x: Number, base: Number) -> Number:
-    return cmath.log(complex(x)) / cmath.log(complex(base))
-
-
-def _binomial(x: Number, y: Number) -> Number:
-    n, k = _natural(x), _natural(y)
-    return Fraction(math.comb(n, k))
-
-
-def _natural(x: Number) -> int:
-    if not isinstance(x, Fraction) or x.denominator != 1 or not 0 <= x <= _FACTORIAL:
-        raise NoValueError("not a small whole number")
-    return x.numerator
-
-
-_OPERATIONS: dict[str, Callable[[Number, Number], Number]] = {
-    "+": _add,
-    "±": _add,
-    "*": _times,
-    "/": _over,
-    "^": _power,
-    "root": _root,
-    "log": _log,
-    "binom": _binomial,
-}
-
-_COMPLEX: dict[str, Callable[[complex], complex]] = {
-    "sin": cmath.sin,
-    "cos": cmath.cos,
-    "tan": cmath.tan,
-    "cot": lambda z: 1 / cmath.tan(z),
-    "sec": lambda z: 1 / cmath.cos(z),
-    "csc": lambda z: 1 / cmath.sin(z),
-    "asin": cmath.asin,
-    "acos": cmath.acos,
-    "atan": cmath.atan,
-    "sinh": cmath.sinh,
-    "cosh": cmath.cosh,
-    "tanh": cmath.tanh,
-    "exp": cmath.exp,
-    "ln": cmath.log,
-    "lg": cmath.log10,
-    "sqrt": cmath.sqrt,
-}
-
-
-def _call(name: str, x: Number, node: Node) -> Number:
-    if name == "!":
-        return Fraction(math.factorial(_natural(x)))
-    if name == "°":
-        return complex(x) * math.pi / 180
-    if name in ("abs", "|"):
-        return abs(x) if isinstance(x, Fraction) else complex(abs(x))
-    if name in ("⌊", "⌈"):
-        if isinstance(x, complex) and x.imag:
-            raise NoValueError("rounding a complex number")
-        real = x if isinstance(x, Fraction) else x.real
-        return Fraction(math.floor(real) if name == "⌊" else math.ceil(real))
-    if name == "sqrt":
-        return _root(x, Fraction(2))
-    if name == "log":  # of ten where it is a number's, natural in formulas with variables
-        return cmath.log10(complex(x)) if not _collect_any(node) else cmath.log(complex(x))
-    if name not in _COMPLEX:
-        raise NoValueError(f"{name} has no value here")
-    return _COMPLEX[name](complex(x))
-
-
-def _collect_any(node: Node) -> bool:
+def _varies(node: Node) -> bool:
     names: set[str] = set()
     _collect(node, names)
     return bool(names)
 
 
-def _constant(value: Number) -> Key:
+def _unknown(seed: float, x: Number) -> complex:
+    """Some function of which nothing is known, so that f(x) equals f of the same only."""
+    return cmath.sin(seed * complex(x) + seed) + 0.3 * complex(x) + seed
+
+
+def _constant(value: Number | None, cancels: bool = True) -> Key:
+    if value is None:
+        return ("number", "∞")
     if isinstance(value, Fraction):
         return ("number", value)
-    real, imaginary = _snap(value.real, abs(value)), _snap(value.imag, abs(value))
+    size = abs(value)
+    real, imaginary = (_snap(part, size, 1e-15 if cancels else 0.0) for part in (value.real, value.imag))
     return ("number", real) if imaginary == 0 else ("complex", real, imaginary)
 
 
-def _signature(values: list[Number]) -> Key:
-    """The rounded values at the fixed points; a constant where they are the same number."""
-    numbers = [complex(value) for value in values]
-    if abs(numbers[0] - numbers[1]) <= 1e-12 * abs(numbers[0]):
-        return _constant(values[0])
-    return ("formula", *(_round(part, abs(z)) for z in numbers for part in (z.real, z.imag)))
-
-
-def _round(x: float, size: float) -> str:
-    if not math.isfinite(x):
-        raise NoValueError("not finite")
-    return "0" if abs(x) <= 1e-11 * size else f"{x:.9e}"
-
-
-def _snap(x: float, size: float) -> Fraction | str:
+def _snap(x: float, size: float, zero: float) -> Fraction | str:
     """A float that is a simple fraction but for rounding, as that fraction; else its first ten digits."""
     if not math.isfinite(x):
         raise NoValueError("not finite")
-    if abs(x) <= 1e-13 * max(1.0, size):
+    if abs(x) <= max(zero, 1e-13 * size):
         return Fraction(0)
     if abs(x) < 1e9:
         near = Fraction(x).limit_denominator(_SMALL_DENOMINATOR)

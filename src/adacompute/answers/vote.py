@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 from adacompute.answers.equal import Classes
 from adacompute.answers.task import PLAIN, Task
-from adacompute.answers.weigh import Weigh
+from adacompute.answers.weigh import UNIT, Weigh
 from adacompute.errors import TaskError
 from adacompute.records import Sample
 
@@ -14,7 +14,6 @@ __all__ = ["Tally", "Ties", "Vote", "vote"]
 
 Ties = Literal["first", "share", "abstain"]
 Item = Sample | str | None
-N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +61,11 @@ class Tally:
         self._ties = ties
         self._spellings: list[str] = []  # by class, in order of first appearance
         self._counts: list[int] = []
-        self._weights: list[float] = []
+        self._weights: list[int] = []  # in units of 2^-36: whole numbers, so exact in any order
         self._top = -1  # the class that leads, the runner-up; -1: none
         self._runner = -1
         self._answered = 0
-        self._total = 0.0
+        self._total = 0
         self.abstained = 0  # samples without an answer
 
     @classmethod
@@ -109,7 +108,8 @@ class Tally:
     @property
     def weights(self) -> dict[str, float]:
         """As `votes`, weighted; equal to it where votes are plain."""
-        return _by_spelling(self._spellings, self._weights)
+        units = _by_spelling(self._spellings, self._weights)
+        return {spelling: amount / UNIT for spelling, amount in units.items()}
 
     @property
     def leader(self) -> str | None:
@@ -141,7 +141,7 @@ class Tally:
         """Weighted lead of the first answer over the runner-up, in votes of average weight."""
         if self._top < 0:
             return 0.0
-        return self._weights[self._top] - (self._weights[self._runner] if self._runner >= 0 else 0.0)
+        return (self._weights[self._top] - (self._weights[self._runner] if self._runner >= 0 else 0)) / UNIT
 
     @property
     def agreement(self) -> float:
@@ -152,23 +152,23 @@ class Tally:
     def _tied(self) -> bool:
         return self._runner >= 0 and self._weights[self._runner] == self._weights[self._top]
 
-    def _read(self, item: Item) -> tuple[str | None, float | None, float]:
+    def _read(self, item: Item) -> tuple[str | None, float | None, int]:
         if isinstance(item, Sample):
-            return item.answer, item.correct, 1.0 if self._weigh is None else self._weigh.weight(item)
+            return item.answer, item.correct, UNIT if self._weigh is None else self._weigh.units(item)
         if item is None or isinstance(item, str):
-            return item, None, 1.0
+            return item, None, UNIT
         raise TaskError(f"{item!r} is not a vote; give an answer (a string), None to abstain, or a Sample")
 
-    def _count(self, number: int, answer: str | None, weight: float) -> None:
+    def _count(self, number: int, answer: str | None, weight: int) -> None:
         if number < 0 or answer is None:
             self.abstained += 1
             return
         if number == len(self._counts):
             self._spellings.append(answer)
             self._counts.append(0)
-            self._weights.append(0.0)
+            self._weights.append(0)
         self._answered += 1
-        self._total += weight  # exact in any order: weights are multiples of 2^-36
+        self._total += weight
         self._counts[number] += 1
         self._weights[number] += weight
         # weights only grow, so the first two are among the old first two and this one
@@ -201,8 +201,8 @@ def vote(
     return Vote(answer=tally.leader, shares=shares, agreement=tally.agreement, margin=tally.margin)
 
 
-def _by_spelling(spellings: list[str], amounts: list[N]) -> dict[str, N]:
-    found: dict[str, N] = {}
+def _by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
+    found: dict[str, int] = {}
     for spelling, amount in zip(spellings, amounts, strict=True):
         found[spelling] = found.get(spelling, 0) + amount  # one spelling, two recorded labels: two classes
     return found

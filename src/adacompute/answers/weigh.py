@@ -8,14 +8,14 @@ from typing import Literal, get_args
 from adacompute.errors import TaskError
 from adacompute.records import Sample
 
-__all__ = ["LIMIT", "Signal", "Weigh"]
+__all__ = ["LIMIT", "UNIT", "Signal", "Weigh"]
 
 Signal = Literal["logprob", "entropy"]
 
 LIMIT = (
     8.0  # of the exponent: no sample weighs more than e^8 (about 3,000) average ones, or less than 1/3,000
 )
-_GRID = 2.0**36  # weights are whole multiples of 2^-36, so that their sums are exact in every order
+UNIT = 2**36  # weights are counted in whole units of 2^-36, so that their sums are exact in every order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,16 @@ class Weigh:
             raise TaskError(f"sharpness {self.sharpness!r} can't be used; give a number from 0 (plain) up")
 
     def weight(self, sample: Sample) -> float:
-        """What the sample's vote weighs; a whole multiple of 2^-36, so that sums are exact in any order."""
+        """What the sample's vote weighs: a whole multiple of 2^-36."""
+        return self.units(sample) / UNIT
+
+    def units(self, sample: Sample) -> int:
+        """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
         m = _signal(sample, self.signal)
         if m is None:
-            return 1.0
+            return UNIT
         exponent = self.sharpness * (1.0 - m / self.scale)
-        return round(math.exp(min(LIMIT, max(-LIMIT, exponent))) * _GRID) / _GRID
+        return round(math.exp(min(LIMIT, max(-LIMIT, exponent))) * UNIT)
 
     @classmethod
     def of(

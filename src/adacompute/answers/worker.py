@@ -15,6 +15,7 @@ import select
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -65,20 +66,21 @@ class Child:
         os.close(ask)
         os.close(tell)
 
-    def answer(self, message: Message, limit: float) -> Message | None:
-        """The child's reply; None where it took too long or died."""
+    def answer(self, message: Message, limit: float) -> Message:
+        """The child's reply, or `late` where it took too long, `lost` where it died or stalled."""
         begun, spent = time.monotonic(), _processor_seconds(self.pid)
         with contextlib.suppress(OSError):
             write_message(self.requests, message)
             left = limit
             while left > 0:
                 if select.select([self.replies], [], [], left)[0]:
-                    return read_message(self.replies)
-                wall = time.monotonic() - begun
+                    return read_message(self.replies) or {"lost": True}
+                if time.monotonic() - begun > _PATIENCE * limit:
+                    return {"lost": True}
                 # processor time, so that a busy machine doesn't turn answers into timeouts
-                used = _processor_seconds(self.pid) - spent if wall < _PATIENCE * limit else limit
-                left = limit - used
-        return None
+                left = limit - (_processor_seconds(self.pid) - spent)
+            return {"late": True}
+        return {"lost": True}
 
     def kill(self) -> None:
         """Ends the child and leaves neither zombie nor open pipe."""
@@ -106,7 +108,8 @@ def _serve(work: Work, requests: int, replies: int) -> None:
             # should our parent be killed while we work, the kernel ends us soon
             used = int(time.process_time())
             with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_CPU, (used + 5, resource.RLIM_INFINITY))
+                most = used + int(message["limit"]) + 5
+                resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
             write_message(replies, work(message))
     finally:
         os._exit(0)
@@ -124,7 +127,7 @@ def search(message: Message) -> Message:
 
 def mathematician() -> Work:
     """Compares two formulas with math-verify."""
-    from math_verify import parse, verify
+    from math_verify import LatexExtractionConfig, parse, verify
 
     parsed: dict[str, Any] = {}
 
@@ -132,14 +135,20 @@ def mathematician() -> Work:
         if formula not in parsed:
             if len(parsed) >= _CACHED:
                 parsed.clear()
-            # its own timeouts use signals and fail in threads: None turns them off, ours kills
-            parsed[formula] = parse(f"${formula}$", parsing_timeout=None)
+            parsed[formula] = parse(
+                f"${formula}$",
+                extraction_config=[LatexExtractionConfig()],  # the formula or nothing, not some number in it
+                fallback_mode="no_fallback",
+                parsing_timeout=None,  # its own timeouts use signals and fail in threads; ours kills
+            )
         return parsed[formula]
 
     def compare(message: Message) -> Message:
         try:
             a, b = read(message["a"]), read(message["b"])
-            same = verify(a, b, timeout_seconds=None) or verify(b, a, timeout_seconds=None)
+            same = bool(a and b) and not derives_a_name(a) and not derives_a_name(b)
+            same = same and (verify(a, b, timeout_seconds=None) or verify(b, a, timeout_seconds=None))
+            same = same and all(is_read_whole(message[side], read) for side in "ab")
         except Exception:  # noqa: BLE001  (sympy raises anything on hostile formulas; none is "the same")
             same = False
         return {"same": bool(same)}
@@ -150,6 +159,38 @@ def mathematician() -> Work:
     return compare
 
 
+def derives_a_name(parsed: list[Any]) -> bool:
+    """Whether it holds the derivative of a function that is only named, which sympy takes for 0."""
+    from sympy import Derivative
+
+    parts = [part for one in parsed if hasattr(one, "atoms") for part in one.atoms(Derivative)]
+    return any(not part.expr.has(variable) for part in parts for variable in part.variables)
+
+
+def is_read_whole(formula: str, read: Callable[[str], Any]) -> bool:
+    """Whether every numeral and letter counts: another one in its place must be read as something else.
+
+    The parser drops what it doesn't know, and takes 1_A and 1_B for 1. Those that stand in what was read
+    as often as in the formula are believed; each of the others is changed, and the formula read again.
+    """
+    seen = str(read(formula))
+    bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)
+    held = Counter(_HELD.findall(seen))
+    atoms = list(_ATOM.finditer(bare))
+    written = Counter(match.group() for match in atoms)
+    spare = next(letter for letter in "wuvqhzyxabc" if letter not in bare)
+    for match in atoms:
+        atom = match.group()
+        if held[atom] < written[atom] and not (atom == "d" and ("Integral" in seen or "Derivative" in seen)):
+            other = f"{atom[:-1]}{(int(atom[-1]) + 1) % 10}" if atom[-1].isdigit() else spare
+            if str(read(formula[: match.start()] + other + formula[match.end() :])) == seen:
+                return False
+    return True
+
+
+_COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\*?\}|\\[A-Za-z]+|\\.", re.DOTALL)
+_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
+_HELD = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")  # not the letters of Sum or sin
 _WARM = [
     (r"\frac{1}{2}+\sqrt{3}x^2", r"x^{2}\sqrt{3}+0.5"),
     (r"\lfloor 2.5 \rfloor", r"2"),
@@ -162,6 +203,13 @@ _WARM = [
     (r"\log_2 x + \sin^2 y + 3!", r"|x|"),
     (r"x^2+y^2=1", r"y=2x+1, x=3"),
     (r"\mathbb{R}\setminus\{0\}", r"x \neq 0"),
+    (r"\int_0^{\pi} \sin(t) \, dt", r"2"),
+    (r"\int_0^2 3x^2 dx + e", r"8+e"),
+    (r"\sum_{n=0}^{\infty} \frac{1}{3^n}", r"\frac{3}{2}"),
+    (r"\lim_{n \to \infty} \frac{3n}{n+1}", r"3"),
+    (r"a_{n+1} = 2a_n", r"\gcd(4, 6) + \max(1, 2)"),
+    (r"x \in [1,2]", r"[1,2]"),
+    (r"\frac{d}{dx} f(x)", r"\binom{5}{2}"),
 ]
 
 
@@ -182,8 +230,8 @@ def main() -> None:
     write_message(replies, {"ready": True})
     while (message := read_message(requests)) is not None:
         reply = child.answer(message, message["limit"])
-        write_message(replies, {"late": True} if reply is None else reply)
-        if reply is None:
+        write_message(replies, reply)
+        if "late" in reply or "lost" in reply:
             child.kill()
             child = Child(work)
     child.kill()
