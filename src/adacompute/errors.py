@@ -17,6 +17,8 @@
 Each message names the value, the place and the remedy, in one line.
 """
 
+import re
+
 __all__ = [
     "AdacomputeError",
     "ConfigError",
@@ -33,9 +35,15 @@ __all__ = [
     "TaskError",
 ]
 
+_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+
 
 class AdacomputeError(Exception):
     """The root: catch this to catch all that the package raises on purpose."""
+
+    def __str__(self) -> str:
+        # a path or a value may hold a line break; the message stays one line whoever writes it
+        return _BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
 
 
 class ConfigError(AdacomputeError):

@@ -115,7 +115,7 @@ def processor_seconds():
 def spent_by_family(helper):
     while True:  # it may just be replacing its child
         before = children(helper)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             spent = sum(spent_by(pid) for pid in [helper, *before])
             if before and children(helper) == before and all(is_alive(pid) for pid in before):
                 return spent

@@ -282,8 +282,14 @@ def test_the_settings_way_of_reading_answers_is_for_new_pools_and_files(adacompu
 
 
 def test_budgets_beyond_the_samples_are_said_to_be_so(adacompute, samples):
-    assert "too few samples for votes" in adacompute("pool", "samples.jsonl", "--budgets", "99").stdout
+    assert "no votes: too few samples" in adacompute("pool", "samples.jsonl", "--budgets", "99").stdout
     assert "no votes" in adacompute("demo", ADACOMPUTE_SUMMARY_BUDGETS="99").stdout
+
+
+def test_grades_without_answers_are_an_accuracy_and_no_vote(adacompute, tmp_path: Path):
+    line = {"id": "p", "question": "?", "samples": [{"correct": grade} for grade in (1, 1, 0, 1)]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    assert "75.0% of one sample; no votes: no answers were recorded" in adacompute("pool", "a.jsonl").stdout
 
 
 def test_names_in_a_pool_cannot_write_to_the_terminal(adacompute, tmp_path: Path):

@@ -1,8 +1,7 @@
-"""The recordings inside the package: whole, small, quick, and what their cards say they are."""
+"""The recordings inside the package: whole, small, and what their cards say they are."""
 
 import gzip
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,18 @@ SIZES = {"facts": (353, 64), "words": (441, 64)}
 
 
 @pytest.mark.parametrize("name", bundled_names())
-def test_a_recording_opens_quickly_and_verifies(name: str):
-    start = time.perf_counter()
+def test_a_recording_opens_and_verifies(name: str):
     with bundled(name) as pool:
-        seconds = time.perf_counter() - start
         assert pool.ballots().classes.shape == SIZES[name]
         assert pool.verify().ok
-    assert seconds < 5, "about half a second; more by far than that is a defect"
 
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_its_stored_classes_are_those_of_a_fresh_comparison(name: str):
     with bundled(name) as ours, open_pool(FOLDER / f"{name}.parquet") as fresh:
-        assert [r.classes for r in ours] == [r.classes for r in fresh], "run scripts/bundle.py again"
+        same = [r.classes for r in ours] == [r.classes for r in fresh]
+    target = f"src/adacompute/pool/recordings/{name}.parquet"
+    assert same, f"run .venv/bin/python scripts/bundle.py {target} {target}"
 
 
 @pytest.mark.parametrize("name", bundled_names())

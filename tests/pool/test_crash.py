@@ -103,8 +103,8 @@ def test_an_import_killed_midway_leaves_what_was_there(tmp_path: Path, existing:
 def test_a_full_pool_says_so_and_keeps_what_it_had(tmp_path: Path):
     with open_pool(tmp_path / "p.sqlite", create=True) as pool:
         pool.add_problem(Problem(id="p", question="?"))
-        (pages,) = pool._connection.execute("PRAGMA page_count").fetchone()
-        pool._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
+        (pages,) = pool._writer.execute("PRAGMA page_count").fetchone()
+        pool._writer.execute(f"PRAGMA max_page_count = {pages + 3}")
         stored = 0
         with pytest.raises(PoolFull, match="free some space and retry"):  # noqa: PT012 - it fills up
             for stored in range(1000):
@@ -114,7 +114,7 @@ def test_a_full_pool_says_so_and_keeps_what_it_had(tmp_path: Path):
             import_file(big, pool)
         assert len(pool.keys("m", {})) == stored
         assert pool.verify().ok
-        pool._connection.execute(f"PRAGMA max_page_count = {2**30}")
+        pool._writer.execute(f"PRAGMA max_page_count = {2**30}")
         pool.add_samples("p", [(stored, Sample(text="x" * 2000))], model="m")
         assert len(pool.keys("m", {})) == stored + 1
 
@@ -223,6 +223,8 @@ def filled(tmp_path: Path) -> Path:
         ("UPDATE records SET spelling = '{}' WHERE key = 3", "problem 'p2': its source"),
         ("UPDATE failures SET kind = 'refused' WHERE key = 3", "problem 'p2', failure of sample 9"),
         ("UPDATE sources SET parameters = '{\"t\":0.6}'", "parameters of model 'm'"),
+        ("UPDATE settings SET value = replace(value, 'numeric', 'boxed') || ' '", "setting 'task'"),
+        ("INSERT INTO settings VALUES ('more', '1', x'00')", "setting 'more'"),
         ("UPDATE sources SET model = 'other'", "problem 'p2', sample 5"),
     ],
 )

@@ -109,7 +109,7 @@ def test_lm_eval_filters_that_find_an_answer_give_it(tmp_path: Path):
             ),
             "generate_until",
         ),
-        (lambda p: write(p / "samples_a.jsonl", [line()]), "line 1 is no lm-eval sample"),
+        (lambda p: write(p / "samples_a.jsonl", [line()]), "line 1: is no lm-eval sample"),
         (lambda p: write(p / "samples_a.jsonl", [b"{"]), "line 1 is no JSON"),
         (lambda p: write(p / "samples_a.jsonl", [b""]), "holds no problem"),
         (lambda p: write(p / "a.jsonl", [line()]), "has no samples_"),
@@ -175,6 +175,50 @@ def test_inspect_logs_of_one_task_go_on_and_errors_are_failures(tmp_path: Path):
     assert import_file(tmp_path / "logs", tmp_path / "q.sqlite", format="inspect").samples == 24
 
 
+@pytest.mark.parametrize(
+    ("scores", "correct"),
+    [
+        ({"other": 1.0, "acc": 1.0, "exact_match": 0.0}, 0.0),  # exact_match comes first, wherever it stands
+        ({"pass@1": 1.0, "acc": 0.0}, 0.0),
+        ({"wer": 0.1}, 1.0),  # less is better: no accuracy, so it is graded here
+    ],
+)
+def test_lm_eval_takes_accuracies_alone_in_one_order(
+    tmp_path: Path, scores: dict[str, float], correct: float
+):
+    row = {
+        "doc_id": 3,
+        "doc": {},
+        "target": "18",
+        "arguments": {"gen_args_0": {"arg_0": "Q: ?", "arg_1": {}}},
+        "resps": [["The answer is 18."]],
+        "filter": "none",
+        "metrics": list(scores),
+    }
+    import_file(write(tmp_path / "samples_a.jsonl", [row | scores]), tmp_path / "p.sqlite", format="lm-eval")
+    with open_pool(tmp_path / "p.sqlite") as pool:
+        assert [sample.correct for sample in pool.recorded("a/3").samples] == [correct]
+
+
+def test_inspect_attachments_are_put_in_place_and_partial_grades_are_halves(tmp_path: Path):
+    sample = {
+        "id": 1,
+        "epoch": 1,
+        "input": "attachment://a",
+        "target": "4",
+        "output": {"choices": [{"message": {"content": "attachment://b"}}]},
+        "scores": {"s": {"value": "P", "answer": "attachment://c"}},
+        "attachments": {"a": "What is it?", "b": "It is four.", "c": "4"},
+    }
+    log = {"eval": {"task": "t", "model": "m"}, "samples": [sample]}
+    (tmp_path / "a.json").write_text(json.dumps(log))
+    import_file(tmp_path / "a.json", tmp_path / "p.sqlite", format="inspect")
+    with open_pool(tmp_path / "p.sqlite") as pool:
+        found = pool.recorded("t/1")
+    assert found.problem.question == "What is it?"
+    assert [(s.text, s.answer, s.correct) for s in found.samples] == [("It is four.", "4", 0.5)]
+
+
 def packed(path: Path, members: dict[str, bytes], **options: int) -> Path:
     with zipfile.ZipFile(path, "w", **options) as file:
         for name, content in members.items():
@@ -207,7 +251,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
     with pytest.raises(PoolError, match=r"samples/1\.json has 9000000 bytes; at most 1000000 are read"):
         import_file(bomb, tmp_path / "p.sqlite", format="inspect")
     monkeypatch.setattr(archive, "TOTAL_LIMIT", 1_000_000)
-    with pytest.raises(PoolError, match="more than a log has"):
+    with pytest.raises(PoolError, match="more than a log of its size has"):
         import_file(bomb, tmp_path / "p.sqlite", format="inspect")
 
 

@@ -16,7 +16,7 @@ from pool_lines import line, pools, write
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, NotAPool, RecordInvalid
-from adacompute.pool import export_file, import_file, open_pool
+from adacompute.pool import export_file, import_file, open_pool, parquet
 
 FORMATS = (".jsonl", ".jsonl.gz", ".parquet")
 
@@ -114,6 +114,50 @@ def test_the_digest_doesnt_depend_on_the_order_of_lines(tmp_path: Path):
     }
     assert len(digests) == 1
     assert read(write(tmp_path / "x.jsonl", [*rows[:-1], line("p4", ("4",), model="b")]))[1] not in digests
+
+
+def test_the_digest_depends_on_failures_and_not_on_their_order(tmp_path: Path):
+    found = [
+        {"index": i, "kind": kind, "attempt": 1} for i, kind in ((3, "timeout"), (3, "refused"), (4, "x"))
+    ]
+    cases = {
+        "all": found,
+        "turned": found[::-1],
+        "fewer": found[:2],
+        "none": [],
+        "other": [*found[:2], found[0]],
+    }
+    digests = {
+        name: read(write(tmp_path / "a.jsonl", [line(failures=failures)]))[1]
+        for name, failures in cases.items()
+    }
+    assert digests.pop("turned") == digests["all"]
+    assert len(set(digests.values())) == 4
+
+
+def test_gzip_says_nothing_of_when_and_where(tmp_path: Path):
+    with open_pool(write(tmp_path / "a.jsonl", [line()])) as pool:
+        export_file(pool, tmp_path / "o.jsonl.gz")
+    assert (tmp_path / "o.jsonl.gz").read_bytes()[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # no name, no time
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_SAMPLES", 6), ("_BYTES", 30)])
+def test_parquet_is_cut_into_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+):
+    monkeypatch.setattr(parquet, limit, value)
+    source = write(tmp_path / "a.jsonl", [line(f"p{i}") for i in range(5)])
+    with open_pool(source) as pool:
+        export_file(pool, tmp_path / "o.parquet")
+    assert pq.ParquetFile(tmp_path / "o.parquet").num_row_groups == 3
+    assert read(tmp_path / "o.parquet") == read(source)
+
+
+def test_an_unknown_index_beyond_64_bits_survives_parquet(tmp_path: Path):
+    rows = [line(samples=[{"answer": "4", "correct": 1, "index": 2**70}])]
+    with open_pool(write(tmp_path / "a.jsonl", rows)) as pool:
+        export_file(pool, tmp_path / "o.parquet")
+    assert read(tmp_path / "o.parquet")[0] == rows
 
 
 def test_answers_are_extracted_and_graded_where_absent_and_then_written_out(tmp_path: Path):

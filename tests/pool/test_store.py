@@ -2,11 +2,9 @@
 
 import gc
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -26,7 +24,7 @@ from adacompute.errors import (
     SourceAmbiguous,
     TaskError,
 )
-from adacompute.pool import fingerprint, import_file, open_pool
+from adacompute.pool import export_file, fingerprint, import_file, open_pool
 from adacompute.pool.schema import MIGRATIONS, migrate
 from adacompute.records import Failure, Problem, Sample
 
@@ -103,6 +101,33 @@ def test_the_same_key_twice_is_refused_and_nothing_of_the_second_call_is_kept(po
         pool.add_samples("p1", [(0, Sample(answer="4"))], model=None, parameters=HOT)
     assert pool.counts().samples == 3
     assert pool.verify().ok
+
+
+def test_a_call_that_failed_leaves_no_class_behind(pool):
+    pool.add_samples("p2", [(0, Sample(answer="7"))])
+    with pytest.raises(DuplicateRecord):
+        pool.add_samples("p2", [(1, Sample(answer="9")), (0, Sample(answer="8"))])
+    pool.add_samples("p2", [(1, Sample(answer="5")), (2, Sample(answer="9"))])
+    stored = pool._connection.execute("SELECT idx, class FROM samples ORDER BY idx").fetchall()
+    assert stored == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_default_task_serves_new_pools_and_files_and_never_contradicts_a_pool(tmp_path: Path):
+    source = write(tmp_path / "a.jsonl", [line()])
+    boxed, number = Task("boxed"), Task("number")
+    import_file(source, tmp_path / "p.sqlite", default_task=boxed)
+    open_pool(tmp_path / "q.sqlite", create=True, default_task=boxed).close()
+    for name in ("p.sqlite", "q.sqlite"):
+        with open_pool(tmp_path / name, default_task=number) as pool:
+            assert pool.task == boxed
+    import_file(write(tmp_path / "b.jsonl", [line("b")]), tmp_path / "p.sqlite", default_task=number)
+    pq_folder = tmp_path / "folder"
+    pq_folder.mkdir()
+    with open_pool(source, default_task=number) as pool:
+        assert pool.task == number
+        export_file(pool, pq_folder / "a.parquet")
+    with open_pool(pq_folder, task=boxed, default_task=number) as pool:
+        assert pool.task == boxed
 
 
 def test_the_schema_itself_refuses_a_second_row(pool, tmp_path: Path):
@@ -327,26 +352,6 @@ def test_a_pool_is_closed_with_or_without_care(tmp_path: Path):
             assert [r.problem.id for r in open_pool(path)] == ["p1"]
         gc.collect()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "p.sqlite"]
-
-
-def test_a_read_only_folder_can_be_read(tmp_path: Path):
-    import_file(write(tmp_path / "a.jsonl", [line()]), tmp_path / "p.sqlite")
-    script = (
-        "import os, sys; from adacompute.pool import open_pool\n"
-        "if os.getuid() == 0: os.setuid(65534)\n"
-        "with open_pool(sys.argv[1]) as pool: print(len(pool), pool.verify().ok)"
-    )
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own is closed to other users
-        shutil.copy(tmp_path / "p.sqlite", folder)
-        Path(folder, "p.sqlite").chmod(0o444)
-        Path(folder).chmod(0o555)
-        try:
-            command = [sys.executable, "-c", script, f"{folder}/p.sqlite"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            left = [p.name for p in Path(folder).iterdir()]
-        finally:
-            Path(folder).chmod(0o755)
-    assert (done.stdout, left) == ("1 True\n", ["p.sqlite"]), done.stderr
 
 
 def test_migrations_apply_once_and_a_newer_pool_is_refused(tmp_path: Path):

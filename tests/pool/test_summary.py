@@ -4,12 +4,15 @@ import json
 import random
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from pool_lines import line, write
 
 from adacompute.errors import RecordInvalid
-from adacompute.pool import bundled, open_pool, summarise
+from adacompute.pool import SourceSummary, bundled, open_pool, summarise
+from adacompute.pool.summary import estimated
 
 
 def by_hand(answers: list[str | None], budget: int) -> Fraction:
@@ -42,10 +45,13 @@ def test_vote_accuracy_is_that_of_a_plain_loop(tmp_path: Path):
         assert estimate.problems == len(enough)
         assert estimate.mean == pytest.approx(float(sum(by_hand(a, budget) for a in enough) / len(enough)))
         assert estimate.low <= estimate.mean <= estimate.high
-    assert source.accuracy == source.votes[1]
+    assert source.accuracy is not None
+    assert source.accuracy.mean == pytest.approx(source.votes[1].mean)
     assert (source.samples_min, source.samples_max) == (3, 17)
-    assert source.agreement_budget == 16
+    half = sum(len(answers) >= 8 for answers in drawn.values())
+    assert (source.agreement_budget, source.agreement_problems) == (8, half)
     assert 0 < source.agreement <= 1
+    assert source.unvotable == 0
     assert found.gold_known == 61
 
 
@@ -103,3 +109,94 @@ def test_the_recordings_numbers_are_those_of_their_readme(name: str, one: float,
 def pool_ids(name: str) -> list[str]:
     with bundled(name) as pool:
         return [problem.id for problem in pool.problems()]
+
+
+def summary_of(
+    tmp_path: Path, *problems: list[dict[str, Any]], budgets=(1, 2, 4), gold=None
+) -> SourceSummary:
+    rows = [
+        {"id": f"p{i}", "question": "?", "model": "m", "samples": drawn} | ({"gold": gold} if gold else {})
+        for i, drawn in enumerate(problems)
+    ]
+    with open_pool(write(tmp_path / "a.jsonl", rows)) as pool:
+        (source,) = summarise(pool, budgets=budgets).sources
+    return source
+
+
+def graded(*correct: float) -> list[dict[str, Any]]:
+    return [{"correct": value} for value in correct]
+
+
+def answered(*answers: str | None) -> list[dict[str, Any]]:
+    return [{"answer": answer, "correct": int(answer == "4")} for answer in answers]
+
+
+def test_grades_without_answers_have_an_accuracy_and_no_vote(tmp_path: Path):
+    only = summary_of(tmp_path, graded(1, 0, 1, 1), graded(0, 0, 0, 1), graded(0, 0, 0, 0))
+    assert only.accuracy is not None
+    assert only.accuracy.mean == pytest.approx(1 / 3)  # of 3/4, 1/4 and 0
+    assert (only.votes, only.unvotable) == ({}, 3)
+    assert (only.agreement, only.agreement_budget, only.agreement_problems) == (None, None, 0)
+    assert (only.classes_mean, only.classes_max) == (None, 0)
+    mixed = summary_of(tmp_path, graded(1, 0, 1, 1), graded(0, 0, 0, 1), answered("4", "5", "4", "4"))
+    assert mixed.accuracy is not None
+    assert (mixed.accuracy.mean, mixed.accuracy.problems) == (pytest.approx(7 / 12), 3)  # 3/4, 1/4, 3/4
+    assert mixed.unvotable == 2
+    found = {budget: (vote.mean, vote.problems) for budget, vote in mixed.votes.items()}
+    assert found == {1: (0.75, 1), 2: (0.75, 1), 4: (1.0, 1)}  # a tie and a win: 3/4
+    assert (mixed.agreement, mixed.agreement_budget, mixed.agreement_problems) == (0.75, 4, 1)
+    assert mixed.classes_mean == 2
+
+
+def test_abstentions_are_wrong_in_votes_and_in_accuracy(tmp_path: Path):
+    found = summary_of(tmp_path, answered(None, None), answered("4", None))
+    assert found.accuracy is not None
+    assert (found.accuracy.mean, found.unvotable) == (0.25, 0)  # of 0 and 1/2
+    assert {b: (v.mean, v.problems) for b, v in found.votes.items()} == {1: (0.25, 2), 2: (0.5, 2)}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "gold", "accuracy"),
+    [
+        ([{"answer": None}], None, None),  # nothing is known
+        ([{"answer": None, "correct": None}], "4", 0.0),
+        ([{"answer": "4", "correct": 1}, {"answer": None}], None, 0.5),
+        ([{"answer": "4", "correct": 1}, {"answer": None, "correct": None}], "4", 0.5),
+        ([{"answer": "4", "correct": None}, {"answer": "5", "correct": 0}], None, None),
+        ([{"answer": "4", "correct": None}, {"answer": None}], "4", None),
+        ([{"answer": None, "correct": 0.5}, {"answer": None, "correct": 0}], None, 0.25),
+    ],
+)
+def test_an_unknown_grade_is_wrong_only_for_an_abstention_where_others_are_known(
+    tmp_path: Path, drawn, gold, accuracy
+):
+    found = summary_of(tmp_path, drawn, gold=gold)
+    assert (found.accuracy and found.accuracy.mean) == accuracy
+
+
+def test_agreement_is_at_the_largest_budget_that_half_of_the_problems_have(tmp_path: Path):
+    four, eight = answered(*"4455"), answered(*"44444455")
+    ragged = summary_of(tmp_path, answered(*"4" * 16), four, four, four, budgets=(1, 2, 4, 8, 16))
+    assert (ragged.agreement_budget, ragged.agreement_problems) == (4, 4)
+    assert ragged.agreement == pytest.approx((1 + 3 * 0.5) / 4)
+    half = summary_of(tmp_path, eight, eight, four, four, budgets=(1, 2, 4, 8, 16))
+    assert (half.agreement, half.agreement_budget, half.agreement_problems) == (0.75, 8, 2)
+    assert summary_of(tmp_path, four, budgets=(8, 16)).agreement is None
+
+
+def test_medians_and_classes_by_hand(tmp_path: Path):
+    found = summary_of(tmp_path, answered("4"), answered("5", "6"), answered("4", "5", "6", "7", None, "4"))
+    assert (found.samples_median, found.samples_min, found.samples_max) == (2.0, 1, 6)
+    assert (found.classes_mean, found.classes_max) == (pytest.approx((1 + 2 + 4) / 3), 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([0.4, 0.6, 0.5], 0.386841, 0.613159),  # 0.5 -+ 1.959964 * 0.1 / sqrt(3)
+        ([1.0, 0.0, 1.0, 1.0], 0.260009, 1.0),  # 0.75 -+ 1.959964 * 0.5 / 2, cut at 1
+    ],
+)
+def test_the_interval_is_the_normal_one_over_problems(values: list[float], low: float, high: float):
+    found = estimated(np.array(values))
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))

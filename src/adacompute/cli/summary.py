@@ -37,15 +37,19 @@ def _show_source(source: SourceSummary) -> None:
         facts.append(("answers", most))
     if source.agreement is not None:
         leader = f"{percent(source.agreement)} of a vote of {source.agreement_budget} is for its leader"
-        facts.append(("agreement", leader))
+        some = source.agreement_problems < source.problems
+        facts.append(("agreement", leader + (f" ({source.agreement_problems:,} problems)" if some else "")))
     if source.mean_tokens is not None:
         facts.append(("tokens", f"{source.mean_tokens:,.0f} a sample"))
     facts += [("failed", f"{number:,} × {kind}") for kind, number in source.failures.items()]
     if source.accuracy is None:
         facts.append(("accuracy", "not known: there are no gold answers and no recorded grades"))
     elif not source.votes:
+        why = "no answers were recorded" if source.unvotable else "too few samples"
+        facts.append(("accuracy", f"{percent(source.accuracy.mean)} of one sample; no votes: {why}"))
+    elif source.unvotable:
         facts.append(
-            ("accuracy", f"{percent(source.accuracy.mean)} of one sample; too few samples for votes")
+            ("left out", f"{counted(source.unvotable, 'problem')} without recorded answers: no vote")
         )
     for label, value in facts:
         line(f"  {label:<14} {value}")

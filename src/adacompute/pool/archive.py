@@ -1,18 +1,37 @@
 """Members of a zip archive, within bounds and never unpacked to disk. Knows nothing of what they hold."""
 
 import io
+import lzma
+import struct
 import zipfile
 import zlib
 from pathlib import Path
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError
+from adacompute.pool.faults import one_line
 
 __all__ = ["Archive"]
 
-MEMBER_LIMIT = 256 << 20  # bytes unpacked
-TOTAL_LIMIT = 16 << 30
+MEMBER_LIMIT = 64 << 20  # bytes unpacked: one response with all that was logged of it
+TOTAL_LIMIT = 16 << 30  # members are read one by one; what is kept of them is bounded where it is kept
+RATIO_LIMIT = 200  # unpacked to packed: logs have 5 to 50, a bomb a thousand
+FREE = 64 << 20  # bytes unpacked that need no such ratio
 COUNT_LIMIT = 1_000_000
 _ZSTD = 93  # inspect_ai packs so since 2026; Python's zipfile reads it from 3.14 on
+# what zipfile and the decompressors raise on bytes that are no archive
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    OverflowError,
+)
 _LOCAL = 30  # bytes of a member's own header, before its name
 
 
@@ -23,18 +42,17 @@ class Archive:
         self._path = path
         try:
             self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as exc:
-            raise NotAPool(f"{path}: is no zip archive ({exc}); copy the log again") from exc
-        self._members = {info.filename: info for info in self._zip.infolist()}
-        total = sum(info.file_size for info in self._members.values())
-        if len(self._members) > COUNT_LIMIT or total > TOTAL_LIMIT:
+        except (FileNotFoundError, PermissionError, IsADirectoryError):
+            raise
+        except _BROKEN as exc:
+            raise NotAPool(f"{path}: is no zip archive ({one_line(exc)}); copy the log again") from exc
+        try:
+            self._members = {info.filename: info for info in self._zip.infolist()}
+            self._check_sizes()
+            self._check_names()
+        except BaseException:
             self.close()
-            raise PoolError(
-                f"{path}: holds {len(self._members)} members of {total} bytes, "
-                "more than a log has; check its origin"
-            )
-
-        self._check_names()
+            raise
 
     def close(self) -> None:
         """Frees the file."""
@@ -55,21 +73,31 @@ class Archive:
             )
         try:
             data = self._unpacked(info)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as exc:
-            raise PoolDamaged(f"{self._path}: {name} can't be unpacked ({exc}); copy the log again") from exc
+        except _BROKEN as exc:
+            raise PoolDamaged(
+                f"{self._path}: {name} can't be unpacked ({one_line(exc)}); copy the log again"
+            ) from exc
         if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
             raise PoolDamaged(f"{self._path}: {name} is not what was packed; copy the log again")
         return data
+
+    def _check_sizes(self) -> None:
+        total = sum(info.file_size for info in self._members.values())
+        most = min(TOTAL_LIMIT, max(FREE, RATIO_LIMIT * self._path.stat().st_size))
+        if len(self._members) > COUNT_LIMIT or total > most:
+            raise PoolError(
+                f"{self._path}: holds {len(self._members)} members of {total} bytes, "
+                "more than a log of its size has; check its origin"
+            )
 
     def _check_names(self) -> None:
         """A name that differs between directory and member would hide the member."""
         with self._path.open("rb") as raw:
             for name, info in self._members.items():
-                raw.seek(info.header_offset)
+                raw.seek(max(0, info.header_offset))
                 header = raw.read(_LOCAL)
                 stored = raw.read(int.from_bytes(header[26:28], "little"))
                 if header[:4] != b"PK\x03\x04" or stored.decode("utf-8", "replace") != info.orig_filename:
-                    self.close()
                     raise PoolDamaged(f"{self._path}: {name!r} is not where it should be; copy the log again")
 
     def _unpacked(self, info: zipfile.ZipInfo) -> bytes:

@@ -69,7 +69,7 @@ def ballots(
     cursor = connection.execute(_SAMPLES, (source,))
     while rows := cursor.fetchmany(_CHUNK):
         where = places[at : at + len(rows)]
-        columns = np.array(rows, dtype=np.float64)  # None becomes NaN
+        columns = _columns(rows)
         classes.reshape(-1)[where] = columns[:, 0]
         for column, target in zip(columns.T[1:], (correct, tokens, logprob, entropy), strict=True):
             target.reshape(-1)[where] = column
@@ -93,6 +93,16 @@ def ballots(
         model=model,
         parameters=parameters,
     )
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> Floats:
+    """Rows of _SAMPLES as numbers, (rows, 5); ValueError where nobody wrote them so."""
+    columns = np.array(rows, dtype=np.float64)  # None becomes NaN
+    if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
+        raise ValueError("a sample's class is no class")
+    if ((columns[:, 1] < 0) | (columns[:, 1] > 1)).any():
+        raise ValueError("a sample's correctness is not within 0 to 1")
+    return columns
 
 
 def _renumber(classes: npt.NDArray[np.int32]) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
+from adacompute.errors import RecordInvalid
+
 __all__ = [
     "CLASSLESS",
+    "DEPTH_LIMIT",
     "Json",
     "canonical",
     "failure_hash",
@@ -17,12 +20,14 @@ __all__ = [
     "record_hash",
     "record_prefix",
     "sample_hash",
+    "setting_hash",
 ]
 
 Bytes = bytes | None
 Json: TypeAlias = Any  # data as a JSON parser gives it
 
 CLASSLESS = -9  # stands for the class where only what was recorded counts: the whole pool's digest
+DEPTH_LIMIT = 100  # levels of nesting inside one field: more than any tool writes, less than any stack holds
 _SIZE = 16  # bytes; 128 bits: chance collisions are out of the question
 _NAN = float("nan")  # stands for "not recorded": NaN itself is never stored
 _EXACT = 2.0**63  # from here on a fast parser may have rounded a whole number to a float
@@ -42,16 +47,32 @@ def fingerprint(parameters: Mapping[str, Any]) -> str:
     >>> fingerprint({"temperature": 1, "top_p": 0.5}) == fingerprint({"top_p": 0.5, "temperature": 1.0})
     True
     """
-    return blake2b(canonical(_plain(parameters)).encode(), digest_size=_SIZE).hexdigest()
+    try:
+        return blake2b(canonical(_plain(parameters)).encode(), digest_size=_SIZE).hexdigest()
+    except (TypeError, ValueError) as exc:
+        raise RecordInvalid(f"parameters can't be kept as JSON ({exc}); give plain data") from exc
 
 
-def has_inexact_number(value: Json) -> bool:
-    """Whether a float so large is inside that it may have been a whole number before parsing."""
+def has_inexact_number(value: Json, depth: int = 0) -> bool:
+    """Whether a float so large is inside that it may have been a whole number before parsing.
+
+    Raises ValueError beyond DEPTH_LIMIT.
+    """
     if isinstance(value, float):
         return abs(value) >= _EXACT
-    if isinstance(value, dict):
-        return any(has_inexact_number(v) for v in value.values())
-    return isinstance(value, list) and any(has_inexact_number(v) for v in value)
+    if not isinstance(value, dict | list):
+        return False
+    if depth >= DEPTH_LIMIT:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+    found = False
+    for part in value.values() if isinstance(value, dict) else value:
+        found |= has_inexact_number(part, depth + 1)  # all of it: the depth is checked, too
+    return found
+
+
+def setting_hash(name: bytes, value: bytes) -> bytes:
+    """Hash of a setting of the pool, e.g. its task."""
+    return _digest(b"setting", name, value)
 
 
 def problem_hash(
@@ -136,10 +157,12 @@ def _level(level: int | float | str | bytes | None) -> Bytes:
             return b"i%d" % level
 
 
-def _plain(value: Json) -> Json:
+def _plain(value: Json, depth: int = 0) -> Json:
     """The same data with whole floats as integers."""
+    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
         return int(value)
     if isinstance(value, Mapping):
-        return {key: _plain(v) for key, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(v, depth + 1) for key, v in value.items()}
+    return [_plain(v, depth + 1) for v in value] if isinstance(value, list | tuple) else value

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from adacompute.answers import Task
 from adacompute.errors import (
-    AdacomputeError,
     DuplicateRecord,
     NotAPool,
     PoolError,
@@ -19,17 +18,19 @@ from adacompute.errors import (
     RecordInvalid,
     TaskError,
 )
-from adacompute.pool.connect import built, connected, fitting_task
-from adacompute.pool.faults import mapped
+from adacompute.pool.attach import attach
+from adacompute.pool.connect import built, connected
+from adacompute.pool.faults import mapped, sound
+from adacompute.pool.flaw import Flaw, Inexact
 from adacompute.pool.importers import FORMATS
 from adacompute.pool.jsonl import jsonl_entries, write_jsonl
 from adacompute.pool.lock import WriterLock
 from adacompute.pool.parquet import parquet_entries, write_parquet
-from adacompute.pool.publish import published
+from adacompute.pool.publish import published, sweep
 from adacompute.pool.read import line_of, stored
 from adacompute.pool.reading import Entry, Reading, place_in
-from adacompute.pool.schema import is_sqlite
-from adacompute.pool.shape import Flaw, Inexact, Line, read_line
+from adacompute.pool.schema import is_sqlite, recognise
+from adacompute.pool.shape import Line, read_line
 from adacompute.pool.store import Pool
 from adacompute.pool.write import Bulk
 
@@ -67,36 +68,37 @@ def import_file(
     *,
     format: Format = "native",  # noqa: A002 - the command line's word
     task: Task | None = None,
+    default_task: Task | None = None,
     existing: Literal["error", "skip"] = "error",
     progress: Progress | None = None,
 ) -> Imported:
     """Adds a file's problems and samples to a pool, all or nothing; a pool that isn't there is made.
 
     `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
-    `"lm-eval"` and `"inspect"` read those tools' logs.
+    `"lm-eval"` and `"inspect"` read those tools' logs. `task` must be that of a pool that is there;
+    `default_task` is for a new one alone.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
-    if format != "native" and format not in FORMATS:
-        raise PoolError(f"format {format!r} is not known; give native, {', '.join(FORMATS)}")
-    with mapped(Path(path)):
-        reading = native(Path(path)) if format == "native" else FORMATS[format](Path(path))
+    reading = _reading(Path(path), format)
     skip = existing == "skip"
     if isinstance(pool, Pool):
         if task is not None and task != pool.task:
             raise TaskError(f"{pool.path}: was made with {pool.task}, not {task}; leave the task out")
         with pool.bulk() as connection:
-            return fill(connection, reading, task=pool.task, skip=skip, progress=progress)
+            return fill(connection, reading, into=pool.path, task=pool.task, skip=skip, progress=progress)
     target = Path(pool)
-    with _locked(target):
+    with _locked(target) as lock:
         if target.exists():
-            with _writer(target, task) as own, own.bulk() as connection:
-                return fill(connection, reading, task=own.task, skip=skip, progress=progress)
-        task = task or Task()
+            recognise(target)
+            sweep(target, alone=True)
+            with attach(target, task, lock=lock) as own, own.bulk() as connection:
+                return fill(connection, reading, into=own.path, task=own.task, skip=skip, progress=progress)
+        task = task or default_task or Task()
         if target.name.endswith(SUFFIXES):
             raise NotAPool(f"{target}: would be a file, not a pool; name it e.g. {target.stem}.sqlite")
         with built(target, task) as connection:
-            return fill(connection, reading, task=task, skip=skip, progress=progress)
+            return fill(connection, reading, into=str(target), task=task, skip=skip, progress=progress)
 
 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
@@ -108,7 +110,9 @@ def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = F
     if not target.name.endswith(SUFFIXES):
         raise NotAPool(f"{target}: has an unknown suffix; give {', '.join(SUFFIXES)}")
     if target.exists() and not overwrite:
-        raise DuplicateRecord(f"{target}: is already there; give another name, or overwrite=True")
+        raise DuplicateRecord(
+            f"{target}: is already there; give another name, or overwrite=True (--overwrite)"
+        )
     if not len(pool):
         raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
     count = {"problems": 0, "samples": 0}
@@ -119,7 +123,7 @@ def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = F
             count["samples"] += len(line["samples"])
             yield line
 
-    with mapped(target), published(target, mark=f"{os.getpid()}.part") as beside:
+    with mapped(target), published(target) as beside:
         if target.suffix == ".parquet":
             write_parquet(lines(), beside, levels=pool.level_types())
         else:
@@ -131,6 +135,7 @@ def fill(
     connection: sqlite3.Connection,
     reading: Reading,
     *,
+    into: str,
     task: Task,
     skip: bool = False,
     progress: Progress | None = None,
@@ -138,9 +143,9 @@ def fill(
 ) -> Imported:
     """Adds all that is read; the caller holds the transaction. Errors name the file and the place.
 
-    `classes`: each entry's, where they are known already.
+    `into` names the pool. `classes`: each entry's, where they are known already.
     """
-    bulk = Bulk(connection, task=task, skip=skip, name=reading.name)
+    bulk = Bulk(connection, path=into, task=task, skip=skip, name=reading.name)
     known = repeat(None) if classes is None else classes
     number = 0
     for number, (entry, numbers) in enumerate(
@@ -191,8 +196,16 @@ def native(path: Path) -> Reading:
     return Reading(path=path, unit="problem", files=(path.name,), entries=_pool_entries(path))
 
 
+def _reading(path: Path, kind: str) -> Reading:
+    if kind != "native" and kind not in FORMATS:
+        raise PoolError(f"format {kind!r} is not known; give native, {', '.join(FORMATS)}")
+    with mapped(path):
+        return native(path) if kind == "native" else FORMATS[kind](path)
+
+
 def _pool_entries(path: Path) -> Iterator[Entry]:
-    with contextlib.closing(connected(path, write=False)) as connection, mapped(path):
+    with contextlib.closing(connected(path, write=False)) as connection, sound(path):
+        connection.execute("BEGIN")  # one state of it, whoever writes meanwhile
         for number, row in enumerate(stored(connection), start=1):
             yield Entry(place_in(0, number), line_of(row))
 
@@ -206,23 +219,10 @@ def _checked(entry: Entry) -> Line:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[WriterLock]:
     with mapped(path):
         lock = WriterLock(path)
     try:
-        yield
+        yield lock
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def _writer(path: Path, task: Task | None) -> Iterator[Pool]:
-    """The pool, for one who holds its lock already."""
-    connection = connected(path, write=True)
-    try:
-        own = fitting_task(connection, path, task)
-    except AdacomputeError:
-        connection.close()
-        raise
-    with Pool(connection, path=str(path), task=own, writable=True) as pool:
-        yield pool

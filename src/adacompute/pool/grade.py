@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
 from adacompute.pool.content import sample_hash
-from adacompute.pool.shape import ABSENT, Flaw, Line, SampleRow
+from adacompute.pool.flaw import Flaw
+from adacompute.pool.shape import ABSENT, Line, SampleRow
 
 __all__ = ["Placer", "StoredRow", "encoded", "settle", "settle_among"]
 

@@ -14,8 +14,10 @@ from adacompute.errors import NotAPool, PoolNotFound, RecordInvalid
 from adacompute.pool.archive import Archive
 from adacompute.pool.content import Json
 from adacompute.pool.faults import mapped
-from adacompute.pool.grouping import Group, Groups, plain_text
+from adacompute.pool.flaw import Flaw, expected, shown, wrong
+from adacompute.pool.grouping import Group, Groups, placed, plain_text
 from adacompute.pool.reading import Entry, Reading
+from adacompute.pool.shape import read_parameters
 
 __all__ = ["inspect_reading"]
 
@@ -52,10 +54,11 @@ def _entries(path: Path, files: list[Path]) -> Iterator[Entry]:
     for file in files:
         starts: dict[int, int] = {}  # of each group: a later log goes on where an earlier one ended
         with mapped(file):
-            for source, sample in _samples(file):
-                group = groups.of(_head(sample, source, file))
-                start = starts.setdefault(id(group), group.next)
-                _add(group, start, sample, file)
+            for number, (source, sample) in enumerate(_samples(file), start=1):
+                with placed(f"{file}: sample {number}"):
+                    group = groups.of(_head(sample, source))
+                    start = starts.setdefault(id(group), group.next)
+                    groups.weigh(_add(group, start, sample))
     yield from groups.entries()
 
 
@@ -86,33 +89,35 @@ def _samples(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 def _source(log: dict[str, Any], file: Path) -> dict[str, Any]:
     """task, model and parameters."""
-    spec = log.get("eval")
-    if not isinstance(spec, dict) or not isinstance(spec.get("model"), str):
-        raise RecordInvalid(f"{file}: names no model; give a log of inspect_ai")
-    plan = log.get("plan") if isinstance(log.get("plan"), dict) else {}
-    asked: dict[str, Any] = {}
-    for more in (spec.get("model_generate_config"), (plan or {}).get("config")):
-        asked |= more if isinstance(more, dict) else {}
-    parameters = {k: v for k, v in asked.items() if v is not None and k not in _TRANSPORT}
-    return {"task": str(spec.get("task", "task")), "model": spec["model"], "parameters": parameters}
+    with placed(f"{file}"):
+        spec = expected(dict, log.get("eval"), "eval") or {}
+        if not (model := expected(str, spec.get("model"), "eval.model")):
+            raise Flaw("names no model; give a log of inspect_ai")
+        task = expected(str, spec.get("task"), "eval.task") or "task"
+        plan = expected(dict, log.get("plan"), "plan") or {}
+        asked: dict[str, Any] = {}
+        asked |= expected(dict, spec.get("model_generate_config"), "eval.model_generate_config") or {}
+        asked |= expected(dict, plan.get("config"), "plan.config") or {}
+        parameters = {k: v for k, v in asked.items() if v is not None and k not in _TRANSPORT}
+        return {"task": task, "model": model, "parameters": read_parameters(parameters, exact=True)}
 
 
-def _head(sample: Json, source: dict[str, Any], file: Path) -> dict[str, Any]:
+def _head(sample: Json, source: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(sample, dict) or not {"id", "epoch", "input", "target"} <= sample.keys():
-        raise RecordInvalid(f"{file}: a sample lacks id, epoch, input or target; give a log of inspect_ai")
+        raise Flaw("lacks id, epoch, input or target; give a log of inspect_ai")
+    if type(sample["id"]) not in (int, str):
+        wrong("id", sample["id"], "a string or a whole number")
     question = _resolved(_question(sample["input"]), sample)
     if question is None:
-        raise RecordInvalid(
-            f"{file}: sample {sample['id']!r} has no text as input; give a log of text questions"
-        )
+        raise Flaw(f"{shown(sample['id'])} has no text as input; give a log of text questions")
     head: dict[str, Any] = {"id": f"{source['task']}/{sample['id']}", "question": question}
     targets = sample["target"] if isinstance(sample["target"], list) else [sample["target"]]
     if targets and isinstance(targets[0], str) and targets[0]:
         head["gold"] = targets[0]
-    metadata = sample.get("metadata") if isinstance(sample.get("metadata"), dict) else {}
+    metadata = expected(dict, sample.get("metadata"), "metadata") or {}
     for name, kinds in (("subject", (str,)), ("level", (str, int, float))):
-        if type((metadata or {}).get(name)) in kinds:
-            head[name] = (metadata or {})[name]
+        if type(metadata.get(name)) in kinds:
+            head[name] = metadata[name]
     head["model"] = source["model"]
     if source["parameters"]:
         head["parameters"] = source["parameters"]
@@ -121,47 +126,63 @@ def _head(sample: Json, source: dict[str, Any], file: Path) -> dict[str, Any]:
     return head | ({"metadata": metadata} if metadata else {})
 
 
-def _add(group: Group, start: int, sample: dict[str, Any], file: Path) -> None:
+def _add(group: Group, start: int, sample: dict[str, Any]) -> dict[str, Any]:
+    """Puts a sample, or its failure, into its group; answers what was put."""
     epoch = sample["epoch"]
     if type(epoch) is not int or not 1 <= epoch < 2**31:
-        raise RecordInvalid(f"{file}: sample {sample['id']!r} has epoch {epoch!r}; give whole numbers from 1")
+        raise Flaw(f"{shown(sample['id'])} has epoch {shown(epoch)}; give whole numbers from 1")
     index = start + epoch - 1
     if index in group.samples:
-        raise RecordInvalid(f"{file}: sample {sample['id']!r} has epoch {epoch} twice; give a whole log")
+        raise Flaw(f"{shown(sample['id'])} has epoch {epoch} twice; give a whole log")
     group.next = max(group.next, index + 1)
-    error = sample.get("error")
-    if isinstance(error, dict):
-        failure = {"index": index, "kind": "error"}
-        message = error.get("message")
-        group.failures.append(failure | ({"message": message} if isinstance(message, str) else {}))
-        return
+    error = expected(dict, sample.get("error"), "error")
+    if error is not None:
+        failure: dict[str, Any] = {"index": index, "kind": "error"}
+        message = expected(str, error.get("message"), "error.message")
+        group.failures.append(failure | ({"message": message} if message is not None else {}))
+        return group.failures[-1]
     group.samples[index] = _response(sample)
+    return group.samples[index]
 
 
 def _response(sample: dict[str, Any]) -> dict[str, Any]:
-    output = sample.get("output") if isinstance(sample.get("output"), dict) else {}
-    choices = (output or {}).get("choices") or [{}]
-    choice = choices[0] if isinstance(choices[0], dict) else {}
-    text = plain_text((choice.get("message") or {}).get("content"))
-    text = _resolved(text if text is not None else (output or {}).get("completion"), sample)
+    output = expected(dict, sample.get("output"), "output") or {}
+    choices = expected(list, output.get("choices"), "output.choices") or [None]
+    choice = expected(dict, choices[0], "output.choices[0]") or {}
+    message = expected(dict, choice.get("message"), "output.choices[0].message") or {}
+    text = plain_text(message.get("content"))
+    text = _resolved(text if text is not None else output.get("completion"), sample)
     made: dict[str, Any] = {} if text is None else {"text": text}
-    name, score = next(iter((sample.get("scores") or {}).items()), (None, None))
-    if isinstance(score, dict):
-        answer = _resolved(score.get("answer"), sample)
-        # older scorers give the whole response as the answer: that is none
-        if isinstance(answer, str) and answer.strip() != (text or "").strip():
-            made["answer"] = answer or None
-        if (correct := _grade(score.get("value"))) is not None:
-            made["correct"] = correct
-        made["scorer"] = name
-    tokens = ((output or {}).get("usage") or {}).get("output_tokens")
+    made |= _scored(sample, text or "")
+    usage = expected(dict, output.get("usage"), "output.usage") or {}
+    tokens = usage.get("output_tokens")
     if type(tokens) is int and tokens >= 0:
         made["tokens"] = tokens
-    logprobs = ((choice.get("logprobs") or {}).get("content")) or []
-    if logprobs and all(isinstance(token.get("logprob"), int | float) for token in logprobs):
-        made["logprob"] = float(sum(token["logprob"] for token in logprobs))
-    if choice.get("stop_reason") in _FINISHED:
-        made["finished"] = _FINISHED[choice["stop_reason"]]
+    logprobs = expected(dict, choice.get("logprobs"), "output.choices[0].logprobs") or {}
+    drawn = expected(list, logprobs.get("content"), "output.choices[0].logprobs.content") or []
+    values = [(expected(dict, token, "logprobs.content") or {}).get("logprob") for token in drawn]
+    if values and all(type(value) in (int, float) for value in values):
+        made["logprob"] = sum(values)
+    reason = expected(str, choice.get("stop_reason"), "output.choices[0].stop_reason")
+    if reason in _FINISHED:
+        made["finished"] = _FINISHED[reason]
+    return made
+
+
+def _scored(sample: dict[str, Any], text: str) -> dict[str, Any]:
+    """What the first scorer made of it: answer and correctness, as far as it says."""
+    scores = expected(dict, sample.get("scores"), "scores") or {}
+    name = next(iter(scores), None)
+    score = None if name is None else expected(dict, scores[name], f"scores.{name}")
+    if score is None:
+        return {}
+    made: dict[str, Any] = {"scorer": name}
+    answer = _resolved(score.get("answer"), sample)
+    # older scorers give the whole response as the answer: that is none
+    if answer is not None and answer.strip() != text.strip():
+        made["answer"] = answer or None
+    if (correct := _grade(score.get("value"))) is not None:
+        made["correct"] = correct
     return made
 
 
@@ -183,7 +204,8 @@ def _question(asked: Json) -> str | None:
 def _resolved(text: Json, sample: dict[str, Any]) -> str | None:
     """Long texts are kept once, as attachments, and referred to."""
     if isinstance(text, str) and text.startswith("attachment://"):
-        text = (sample.get("attachments") or {}).get(text.removeprefix("attachment://"), text)
+        kept = expected(dict, sample.get("attachments"), "attachments") or {}
+        text = kept.get(text.removeprefix("attachment://"), text)
     return text if isinstance(text, str) else None
 
 

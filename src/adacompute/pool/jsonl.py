@@ -40,8 +40,10 @@ def jsonl_entries(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iter
                     yield _entry(line, path, number, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         cut = isinstance(exc, EOFError)
+        # it is unpacked a buffer ahead of the lines
+        where = f"after line {number}" if number else f"within its first {_BUFFER >> 20} MiB"
         raise PoolError(
-            f"{path}: the gzip data {'ends too early' if cut else 'is corrupt'} after line {number} ({exc}); "
+            f"{path}: the gzip data {'ends too early' if cut else 'is corrupt'} {where} ({exc}); "
             "copy the file again"
         ) from exc
 
@@ -86,12 +88,15 @@ def _entry(line: bytes, path: Path, number: int, file: int) -> Entry:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         # it may still be JSON: the fast parser refuses half surrogates and deep nesting
-        try:
-            value = parse_exactly(line)
-        except ValueError as exc:
-            raise RecordInvalid(f"{path}: line {number} is no JSON: {exc}; write one object a line") from exc
-        return Entry(place_in(file, number), value)
-    return Entry(place_in(file, number), value, lambda: parse_exactly(line))
+        return Entry(place_in(file, number), _exactly(line, path, number))
+    return Entry(place_in(file, number), value, lambda: _exactly(line, path, number))
+
+
+def _exactly(line: bytes, path: Path, number: int) -> Json:
+    try:
+        return parse_exactly(line)
+    except ValueError as exc:
+        raise RecordInvalid(f"{path}: line {number} is no JSON: {exc}; write one object a line") from exc
 
 
 def _dumped(line: dict[str, Any]) -> bytes:

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from adacompute.errors import NotAPool, PoolNotFound, RecordInvalid
-from adacompute.pool.content import Json
+from adacompute.pool.content import Json, has_inexact_number
 from adacompute.pool.faults import mapped
-from adacompute.pool.grouping import Group, Groups, plain_text
+from adacompute.pool.flaw import Flaw, expected, shown, wrong
+from adacompute.pool.grouping import Group, Groups, placed, plain_text
 from adacompute.pool.jsonl import jsonl_entries, parse_exactly
 from adacompute.pool.reading import Entry, Reading
 
 __all__ = ["lm_eval_reading"]
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.\-:]+)\.jsonl")
-_METRICS = ("exact_match", "math_verify", "acc", "pass@1")  # in this order, then any other
+_ACCURACIES = ("exact_match", "math_verify", "acc", "acc_norm", "accuracy", "em", "pass@1")  # in this order
 _INVALID = "[invalid]"  # what a filter writes when it finds nothing
 
 
@@ -39,36 +40,41 @@ def _entries(path: Path, files: list[Path]) -> Iterator[Entry]:
         found = _NAME.fullmatch(file.name)
         task = found["task"] if found else file.stem.removeprefix("samples_")
         model = _model(file.with_name(f"results_{found['date']}.json")) if found else None
-        seen: set[Any] = set()
+        seen: dict[str, tuple[Group, list[str], int]] = {}
         for entry in jsonl_entries(file):
-            where = f"{file}: line {entry.place}"
-            doc, texts, head = _read(entry.value, task, model, where)
-            group = groups.of(head)
-            if doc in seen:  # the same responses under another filter
-                _note_filter(group.samples[group.next - len(texts)], entry.value)
-                continue
-            seen.add(doc)
-            _add(group, texts, entry.value)
+            with placed(f"{file}: line {entry.place}"):
+                value = _exact(entry)
+                texts, head = _read(value, task, model)
+                group = groups.of(head)
+                if head["id"] not in seen:
+                    seen[head["id"]] = group, texts, group.next
+                    _add(groups, group, texts, value)
+                    continue
+                before, same, start = seen[head["id"]]
+                if before is not group or same != texts:
+                    raise Flaw(f"doc_id {shown(value['doc_id'])} is there twice; give a whole log")
+                _note_filter(groups, group.samples[start], value)  # the same, under another filter
     yield from groups.entries()
 
 
-def _read(value: Json, task: str, model: str | None, where: str) -> tuple[Any, list[str], dict[str, Any]]:
+def _read(value: Json, task: str, model: str | None) -> tuple[list[str], dict[str, Any]]:
     if not isinstance(value, dict) or not {"doc_id", "doc", "arguments", "resps", "filter"} <= value.keys():
-        raise RecordInvalid(f"{where} is no lm-eval sample; give a file written with --log_samples")
-    if not isinstance(value["doc_id"], int | str):
-        raise RecordInvalid(f"{where}: 'doc_id' is {value['doc_id']!r:.60}; give a file that lm-eval wrote")
+        raise Flaw("is no lm-eval sample; give a file written with --log_samples")
+    if type(value["doc_id"]) not in (int, str):
+        wrong("doc_id", value["doc_id"], "a file that lm-eval wrote")
     resps = value["resps"]
     if not (isinstance(resps, list) and len(resps) == 1 and isinstance(resps[0], list)):
-        raise RecordInvalid(
-            f"{where} has no generated text (likelihoods?); give logs of generate_until tasks"
-        )
+        raise Flaw("has no generated text (likelihoods?); give logs of generate_until tasks")
     texts = resps[0]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise RecordInvalid(f"{where}: 'resps' holds {texts!r:.60}; give logs of generate_until tasks")
-    first = value["arguments"].get("gen_args_0", {}) if isinstance(value["arguments"], dict) else {}
+        wrong("resps", texts, "logs of generate_until tasks")
+    for name in _metrics(value):
+        expected(str, name, "metrics")
+    asked = value["arguments"] if isinstance(value["arguments"], dict) else {}
+    first = expected(dict, asked.get("gen_args_0"), "arguments.gen_args_0") or {}
     question = _question(first.get("arg_0"))
     if question is None:
-        raise RecordInvalid(f"{where}: 'arguments' holds no prompt; give a file written with --log_samples")
+        raise Flaw("'arguments' holds no prompt; give a file written with --log_samples")
     head: dict[str, Any] = {"id": f"{task}/{value['doc_id']}", "question": question}
     if isinstance(value.get("target"), str):
         head["gold"] = value["target"].rsplit("####", 1)[-1].strip()  # GSM8K's targets end in "#### answer"
@@ -82,13 +88,26 @@ def _read(value: Json, task: str, model: str | None, where: str) -> tuple[Any, l
     head |= {"model": model} if model else {}
     if isinstance(first.get("arg_1"), dict) and first["arg_1"]:
         head["parameters"] = first["arg_1"]
-    return value["doc_id"], texts, head | {"doc": value["doc"]}
+    return texts, head | {"doc": value["doc"]}
 
 
-def _add(group: Group, texts: list[str], value: dict[str, Any]) -> None:
+def _exact(entry: Entry) -> Json:
+    """The line with its whole numbers as written."""
+    try:
+        return entry.again() if has_inexact_number(entry.value) and entry.again else entry.value
+    except ValueError as exc:
+        raise Flaw(f"{exc}; give a file that lm-eval wrote") from exc
+
+
+def _metrics(value: dict[str, Any]) -> list[str]:
+    return expected(list, value.get("metrics"), "metrics") or []
+
+
+def _add(groups: Groups, group: Group, texts: list[str], value: dict[str, Any]) -> None:
     start = group.next
     for text in texts:
         group.samples[group.next] = {"text": text}
+        groups.weigh(group.samples[group.next])
         group.next += 1
     filtered = value.get("filtered_resps")
     each = filtered[0] if isinstance(filtered, list) and len(filtered) == 1 else None
@@ -102,19 +121,20 @@ def _add(group: Group, texts: list[str], value: dict[str, Any]) -> None:
         for i, answer in enumerate(each):
             if isinstance(answer, str):
                 group.samples[start + i]["answer"] = None if answer == _INVALID else answer
-    _note_filter(group.samples[start], value)
+    _note_filter(groups, group.samples[start], value)
 
 
-def _note_filter(sample: dict[str, Any], value: dict[str, Any]) -> None:
+def _note_filter(groups: Groups, sample: dict[str, Any], value: dict[str, Any]) -> None:
     """What the tool made of it, filter by filter, kept beside the first repeat."""
-    names = [name for name in value.get("metrics") or () if name in value]
+    names = [name for name in _metrics(value) if name in value]
     scores = {name: value[name] for name in names} | {"filtered_resps": value.get("filtered_resps")}
-    sample.setdefault("lm_eval", {})[str(value["filter"])] = scores
+    groups.weigh(scores)
+    sample.setdefault("lm_eval", {})[expected(str, value["filter"], "filter") or "none"] = scores
 
 
 def _score(value: dict[str, Any]) -> float | None:
-    names = value.get("metrics") or ()
-    for name in (*(m for m in _METRICS if m in names), *names):
+    """The first accuracy that was measured; of any other metric less may be better, or nothing said."""
+    for name in (name for name in _ACCURACIES if name in _metrics(value)):
         score = value.get(name)
         if isinstance(score, bool | int | float) and 0 <= score <= 1:
             return float(score)

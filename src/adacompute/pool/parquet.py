@@ -1,13 +1,15 @@
 """Pool files of Parquet: one row a problem. Knows nothing of what a row means; loads pyarrow when called."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from adacompute.errors import NotAPool, PoolDamaged, RecordInvalid
 from adacompute.pool.content import Json, canonical
-from adacompute.pool.faults import mapped
+from adacompute.pool.faults import UNSOUND, mapped, one_line
+from adacompute.pool.flaw import Flaw, wrong
 from adacompute.pool.reading import Entry, place_in
 
 __all__ = ["parquet_entries", "write_parquet"]
@@ -17,31 +19,32 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 _ROWS = 128  # problems read at a time
 _SAMPLES = 50_000  # a row group when writing; of 200 bytes a text, 10 MB
 _BYTES = 32 << 20
+# what pyarrow raises on bytes that are no Parquet: its own errors are ValueErrors, LookupErrors and the like
+_FOREIGN = (*UNSOUND, OSError, RuntimeError, MemoryError)
 _JSON = ("parameters", "failures", "extra")  # columns that hold JSON text
 _TEXT = ("id", "question", "gold", "subject", "model")
 
 
 def parquet_entries(path: Path, *, file: int = 0) -> Iterator[Entry]:
     """The rows as the lines of a pool file; a null is an absent key, but for `answer`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with mapped(path), path.open("rb") as raw:
-        try:
-            source = pq.ParquetFile(raw)
-        except (pa.ArrowException, OSError) as exc:
-            raise NotAPool(f"{path}: is no Parquet file ({_first(exc)}); copy or export it again") from exc
-        _check_columns(source.schema_arrow, path)
+        batches = _batches(raw, path)
         number = 0
-        try:
-            for batch in source.iter_batches(batch_size=_ROWS):
-                for line in _lines(batch, path, number):
-                    number += 1
-                    yield Entry(place_in(file, number), line)
-        except (pa.ArrowException, OSError) as exc:
-            raise PoolDamaged(
-                f"{path}: can't be read after row {number} ({_first(exc)}); copy it again"
-            ) from exc
+        while True:
+            try:
+                rows = next(batches, None)
+            except _FOREIGN as exc:
+                raise PoolDamaged(
+                    f"{path}: can't be read after row {number} ({one_line(exc)}); copy it again"
+                ) from exc
+            if rows is None:
+                return
+            for row, samples in rows:
+                number += 1
+                try:
+                    yield Entry(place_in(file, number), _line(row, samples))
+                except Flaw as exc:
+                    raise RecordInvalid(f"{path}: row {number}: {exc}") from exc
 
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
@@ -65,76 +68,88 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
             writer.write_table(_table(group, schema))
 
 
-def _check_columns(schema: Arrow, path: Path) -> None:
+def _batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
+    """Rows with their samples, many at a time; all that the library may stumble over happens here."""
+    import pyarrow.parquet as pq
+
+    try:
+        source = pq.ParquetFile(raw)
+        schema = source.schema_arrow
+        names = [field.name for field in schema]
+    except _FOREIGN as exc:
+        raise NotAPool(f"{path}: is no Parquet file ({one_line(exc)}); copy or export it again") from exc
+    _check_columns(schema, names, path)
+    names.remove("samples")
+    for batch in source.iter_batches(batch_size=_ROWS):
+        columns = [batch.column(name).to_pylist() for name in names]
+        heads = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        yield list(zip(heads, _samples(batch.column("samples")), strict=True))
+
+
+def _check_columns(schema: Arrow, names: list[str], path: Path) -> None:
     import pyarrow as pa
 
     for name in ("id", "question", "samples"):
-        if name not in schema.names:
-            raise RecordInvalid(f"{path}: has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
+        if name not in names:
+            raise RecordInvalid(f"{path}: has no column {name!r}; it has {', '.join(names) or 'none'}")
+    _check_once(names, f"{path}: has two columns")
     kind = schema.field("samples").type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(
         kind.value_type
     ):
         raise RecordInvalid(f"{path}: column 'samples' is {kind}; give a list of structs, one a sample")
+    _check_once([field.name for field in kind.value_type], f"{path}: samples have two fields")
 
 
-def _lines(batch: Arrow, path: Path, before: int) -> Iterator[dict[str, Any]]:
-    names = [name for name in batch.schema.names if name != "samples"]
-    columns = [_values(batch.column(name), name, path, before) for name in names]
-    lists = _samples(batch.column("samples"), path)
-    rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
-    for row, samples in zip(rows, lists, strict=True):
-        line = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        line |= line.pop("extra", {})
-        if samples is not None:
-            line["samples"] = samples
-        yield line
+def _check_once(names: list[str], what: str) -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise RecordInvalid(f"{what} {name!r}; give each its own name")
 
 
-def _samples(column: Arrow, path: Path) -> Iterator[list[Any] | None]:
+def _line(row: dict[str, Any], samples: list[Any] | None) -> dict[str, Any]:
+    line = {name: _parsed(name, value, name) for name, value in row.items() if value is not None}
+    line |= line.pop("extra", {})
+    for i, sample in enumerate(samples or ()):
+        if sample is not None and "extra" in sample:
+            sample |= _parsed("extra", sample.pop("extra"), f"samples[{i}].extra")
+    if samples is not None:
+        line["samples"] = samples
+    return line
+
+
+def _parsed(name: str, value: Json, where: str) -> Json:
+    if name not in _JSON:
+        return value
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            wrong(where, value, "JSON")
+    if name == "extra" and type(value) is not dict:
+        wrong(where, value, "a JSON object")
+    return value
+
+
+def _samples(column: Arrow) -> Iterator[list[Any] | None]:
     """The samples of each row: column by column, many times faster than row by row."""
     import pyarrow.compute as pc
 
     structs = column.flatten()
     names = [field.name for field in structs.type]
-    fields = [_values(a, n, path, 0) for n, a in zip(names, structs.flatten(), strict=True)]
+    fields = [part.to_pylist() for part in structs.flatten()]
     valid = structs.is_valid().to_pylist() if structs.null_count else None
     rows = zip(*fields, strict=True) if fields else iter([()] * len(structs))
     made: list[Any] = [
         {name: value for name, value in zip(names, row, strict=True) if value is not None or name == "answer"}
         for row in rows
     ]
-    if "extra" in names:
-        for sample in made:
-            sample |= sample.pop("extra", {})
     if valid is not None:
         made = [sample if there else None for sample, there in zip(made, valid, strict=True)]
     at = 0
     for length in pc.list_value_length(column).to_pylist():
         yield None if length is None else made[at : at + length]
         at += length or 0
-
-
-def _values(column: Arrow, name: str, path: Path, before: int) -> list[Any]:
-    import pyarrow as pa
-
-    values: list[Any] = column.to_pylist()
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if name not in _JSON or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return values
-    for i, text in enumerate(values):
-        if text is not None:
-            try:
-                values[i] = json.loads(text)
-            except (ValueError, RecursionError) as exc:
-                raise RecordInvalid(
-                    f"{path}: row {before + i + 1}: column {name!r} holds {text[:40]!r}; give JSON"
-                ) from exc
-            if name == "extra" and not isinstance(values[i], dict):
-                raise RecordInvalid(
-                    f"{path}: row {before + i + 1}: column 'extra' holds {text[:40]!r}; give a JSON object"
-                )
-    return values
 
 
 def _schema(levels: set[str]) -> Arrow:
@@ -216,7 +231,3 @@ def _weight(line: dict[str, Any]) -> int:
         for name, value in line.items()
         if isinstance(value, str | dict | list) and name != "samples"
     )
-
-
-def _first(exc: Exception) -> str:
-    return (str(exc).splitlines() or [type(exc).__name__])[0]

@@ -4,16 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from adacompute.pool.content import Json
-from adacompute.pool.shape import (
-    INDEX_LIMIT,
-    LINE_KEYS,
-    SAMPLE_KEYS,
-    Flaw,
-    SampleRow,
-    read_parameters,
-    read_sample,
-)
+from adacompute.pool.content import DEPTH_LIMIT, Json
+from adacompute.pool.flaw import Flaw, shown
+from adacompute.pool.shape import INDEX_LIMIT, LINE_KEYS, SAMPLE_KEYS, SampleRow, read_parameters, read_sample
 from adacompute.records import Failure, Problem, Sample
 
 __all__ = ["plain_failure", "plain_parameters", "plain_problem", "plain_sample"]
@@ -29,9 +22,9 @@ def plain_problem(problem: Problem) -> dict[str, Any]:
 def plain_sample(index: int, sample: Sample) -> SampleRow:
     """A sample's checked row; no answer beside a text is an answer to be extracted."""
     if type(index) is not int or not 0 <= index < INDEX_LIMIT:
-        raise Flaw(f"sample index {index!r} can't be used; give a whole number of at least 0")
+        raise Flaw(f"sample index {shown(index)} can't be used; give a whole number of at least 0")
     if sample.extra.get("index", index) != index:
-        raise Flaw(f"extra holds 'index' {sample.extra['index']!r} in sample {index}; leave it out")
+        raise Flaw(f"extra holds 'index' {shown(sample.extra['index'])} in sample {index}; leave it out")
     given = {name: value for name in SAMPLE_KEYS if (value := getattr(sample, name)) is not None}
     line = given | _extra(sample.extra, known=SAMPLE_KEYS, given=given)
     try:
@@ -59,11 +52,13 @@ def _extra(extra: Mapping[str, Any], *, known: frozenset[str], given: Mapping[st
     return _plain(dict(extra), "extra")  # type: ignore[no-any-return]
 
 
-def _plain(value: Json, where: str) -> Json:
+def _plain(value: Json, where: str, depth: int = 0) -> Json:
     """JSON data of mappings and sequences; other types pass, and are refused when written as JSON."""
+    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
+        raise Flaw(f"{where} is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise Flaw(f"{where} has the key {key!r}; give strings as keys")
-        return {key: _plain(v, where) for key, v in value.items()}
-    return [_plain(v, where) for v in value] if isinstance(value, list | tuple) else value
+                raise Flaw(f"{where} has the key {shown(key)}; give strings as keys")
+        return {key: _plain(v, where, depth + 1) for key, v in value.items()}
+    return [_plain(v, where, depth + 1) for v in value] if isinstance(value, list | tuple) else value

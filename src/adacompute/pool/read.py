@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +11,10 @@ from adacompute.pool.content import fingerprint
 from adacompute.records import Failure, Problem, Recorded, Sample
 
 __all__ = [
+    "Census",
     "Stored",
     "Totals",
+    "census",
     "choose_source",
     "find_source",
     "line_of",
@@ -33,7 +36,6 @@ _SAMPLES = """
     FROM samples WHERE record = ? ORDER BY idx
 """
 _FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE record = ? ORDER BY key"
-_NONE: Mapping[str, Any] = {}
 
 
 class Stored(NamedTuple):
@@ -45,6 +47,14 @@ class Stored(NamedTuple):
     spelling: str | None
     samples: Sequence[Row]  # idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
     failures: Sequence[Row]  # idx, kind, attempt, message, at
+
+
+class Census(NamedTuple):
+    """How many problems there are of each kind."""
+
+    gold: int  # with a gold answer
+    subjects: dict[str, int]
+    levels: dict[str, int]
 
 
 class Totals(NamedTuple):
@@ -87,6 +97,20 @@ def totals(connection: sqlite3.Connection, source: int | None) -> Totals:
     return Totals(answered, finished, tokens, dict(kinds))
 
 
+def census(connection: sqlite3.Connection) -> Census:
+    """Problems with gold, by subject and by level."""
+    (gold,) = connection.execute("SELECT count(gold) FROM problems").fetchone()
+    subjects = connection.execute(
+        "SELECT subject, count(*) FROM problems WHERE subject IS NOT NULL GROUP BY subject"
+    )
+    levels: Counter[str] = Counter()
+    for level, number in connection.execute(
+        "SELECT level, count(*) FROM problems WHERE level IS NOT NULL GROUP BY typeof(level), level"
+    ):
+        levels[str(level)] += number
+    return Census(gold, dict(sorted(subjects)), dict(sorted(levels.items())))
+
+
 def choose_source(
     connection: sqlite3.Connection,
     path: str,
@@ -108,27 +132,26 @@ def choose_source(
     if not fitting:
         raise RecordNotFound(f"{path}: has nothing of model {model!r} with {parameters}; it has {shown}")
     raise SourceAmbiguous(
-        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters=: {shown}"
+        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters= (of {shown})"
     )
 
 
 def stored(
     connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = (), *, order: str = "p.key"
 ) -> Iterator[Stored]:
-    """Problems with their samples, streaming, one state of the pool: the outer statement holds it."""
-    known = sources(connection)
+    """Problems with their samples, streaming; the caller holds the pool still."""
+    known = {key: row for key, *row in connection.execute("SELECT key, model, parameters FROM sources")}
     failed = connection.execute("SELECT EXISTS (SELECT 1 FROM failures)").fetchone()[0]
     for row in connection.execute(f"{_PROBLEMS} {where} ORDER BY {order}, r.source", values):
         problem, (record, source, spelling) = row[:6], row[6:]
         if record is None:
             yield Stored(problem, None, {}, None, (), ())
             continue
-        if source not in known:  # added since: another process writes
-            known = sources(connection)
         model, parameters = known[source]
         samples = connection.execute(_SAMPLES, (record,)).fetchall()
         failures = connection.execute(_FAILURES, (record,)).fetchall() if failed else ()
-        yield Stored(problem, model, parameters, spelling, samples, failures)
+        # parsed for each: nobody who changes a record's parameters changes another's
+        yield Stored(problem, model, json.loads(parameters), spelling, samples, failures)
 
 
 def problem_of(row: Row) -> Problem:
@@ -212,7 +235,7 @@ def _sample(row: Row) -> Sample:
         logprob=logprob,
         entropy=entropy,
         finished=None if finished is None else bool(finished),
-        extra=json.loads(extra) if extra else _NONE,
+        extra=json.loads(extra) if extra else {},
     )
 
 

@@ -1,22 +1,26 @@
 """The reading half of a pool. Knows nothing of how rows come in, nor of files and their formats."""
 
 import contextlib
+import ctypes
+import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from adacompute.answers import Task
-from adacompute.errors import RecordNotFound
+from adacompute.errors import PoolError, RecordNotFound
 from adacompute.pool.ballots import Ballots, ballots
 from adacompute.pool.content import fingerprint
-from adacompute.pool.faults import mapped
+from adacompute.pool.faults import mapped, sound
 from adacompute.pool.lock import WriterLock
 from adacompute.pool.read import (
+    Census,
     Totals,
+    census,
     choose_source,
     find_source,
     line_of,
@@ -31,6 +35,8 @@ from adacompute.records import Problem, Recorded
 
 __all__ = ["Counts", "Readable"]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -43,7 +49,11 @@ class Counts:
 
 
 class Readable:
-    """An open pool, as far as it can be read: every read is of one state, and long ones stream."""
+    """An open pool, as far as it can be read: every read is of one committed state, and long ones stream.
+
+    Reads have a connection that nothing is written through, so none sees half of a call; what streams has
+    one of its own, so that others don't see the past while it is held.
+    """
 
     def __init__(
         self,
@@ -51,15 +61,19 @@ class Readable:
         *,
         path: str,
         task: Task,
+        reopen: Callable[[], sqlite3.Connection] | None = None,
+        writer: sqlite3.Connection | None = None,
         lock: WriterLock | None = None,
-        writable: bool,
     ) -> None:
         self.path = path
         self.task = task
-        self.writable = writable
+        self.writable = writer is not None
         self._connection = connection
+        self._reopen = reopen  # None: a private copy, which nobody changes
         self._turn = threading.RLock()
-        self._finalizer = weakref.finalize(self, _close, connection, lock)
+        self._process = os.getpid()
+        self._open = [connection] if writer is None else [connection, writer]
+        self._finalizer = weakref.finalize(self, _close, self._open, lock, self._process)
 
     def close(self) -> None:
         """Frees the file and the writer's lock; twice does nothing."""
@@ -85,23 +99,16 @@ class Readable:
 
     def __iter__(self) -> Iterator[Recorded]:
         """Every problem with each source's samples, streaming, in the order in which they came."""
-        with mapped(self.path):
-            for row in stored(self._connection):
-                yield recorded_of(row)
+        return self._stream(lambda connection: map(recorded_of, stored(connection)))
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """As `iter`, as the lines of a pool file: plain data."""
-        with mapped(self.path):
-            for row in stored(self._connection):
-                yield line_of(row)
+        return self._stream(lambda connection: map(line_of, stored(connection)))
 
     def problems(self) -> Iterator[Problem]:
         """Every problem, streaming, in the order in which they came."""
-        with mapped(self.path):
-            for row in self._connection.execute(
-                "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
-            ):
-                yield problem_of(row)
+        rows = "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
+        return self._stream(lambda connection: map(problem_of, connection.execute(rows)))
 
     def recorded(
         self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
@@ -117,7 +124,7 @@ class Readable:
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
         """Every (model, parameters) in the pool, in the order in which they came."""
-        with mapped(self.path):
+        with self._state():
             return list(sources(self._connection).values())
 
     def counts(self) -> Counts:
@@ -128,7 +135,7 @@ class Readable:
 
     def keys(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> set[tuple[str, int]]:
         """(problem id, sample index) of all that this source has: what is left is a set difference."""
-        with mapped(self.path):
+        with self._state():
             return set(
                 self._connection.execute(
                     "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
@@ -153,7 +160,7 @@ class Readable:
 
     def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
         """The key of exactly this source; None where the pool has nothing of it."""
-        with mapped(self.path):
+        with self._state():
             return find_source(self._connection, model, parameters)
 
     def totals(self, source: int | None) -> Totals:
@@ -161,9 +168,14 @@ class Readable:
         with self._state():
             return totals(self._connection, source)
 
+    def census(self) -> Census:
+        """Problems with gold, by subject and by level."""
+        with self._state():
+            return census(self._connection)
+
     def level_types(self) -> set[str]:
         """SQLite's names of the types that the problems' levels have."""
-        with mapped(self.path):
+        with self._state():
             rows = self._connection.execute(
                 "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
             )
@@ -180,9 +192,10 @@ class Readable:
             return digest(self._connection)
 
     @contextlib.contextmanager
-    def _state(self) -> Iterator[None]:
-        """Several reads of one and the same state of the pool."""
+    def steady(self) -> Iterator[None]:
+        """Several reads of one and the same state of the pool; other threads' reads wait."""
         with self._turn, mapped(self.path):
+            self._check()
             mine = not self._connection.in_transaction
             if mine:
                 self._connection.execute("BEGIN")
@@ -192,15 +205,48 @@ class Readable:
                 if mine:
                     self._connection.execute("COMMIT")
 
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[None]:
+        with self.steady(), sound(self.path):
+            yield
+
+    def _stream(self, read: Callable[[sqlite3.Connection], Iterator[T]]) -> Iterator[T]:
+        self._check()
+        with sound(self.path):
+            if self._reopen is None:
+                yield from read(self._connection)
+                return
+            connection = self._reopen()
+            self._open.append(connection)
+            try:
+                connection.execute("BEGIN")
+                yield from read(connection)
+            finally:
+                self._open.remove(connection)
+                _close([connection], None, self._process)
+
+    def _check(self) -> None:
+        if os.getpid() != self._process:
+            raise PoolError(
+                f"{self.path}: was opened by process {self._process}, of which this is a fork; "
+                "open it again in this one"
+            )
+        if not self._finalizer.alive:
+            raise PoolError(f"{self.path}: the pool is closed; open it again")
+
     def _one(self, statement: str) -> int:
-        with mapped(self.path):
+        with self._state():
             return int(self._connection.execute(statement).fetchone()[0])
 
 
-def _close(connection: sqlite3.Connection, lock: WriterLock | None) -> None:
-    with contextlib.suppress(
-        sqlite3.Error
-    ):  # nothing is lost: what was committed is in the log beside the file
-        connection.close()
+def _close(connections: list[sqlite3.Connection], lock: WriterLock | None, process: int) -> None:
+    if os.getpid() != process:  # a fork: all of this is the parent's
+        for connection in connections:
+            # never collected either: SQLite forbids a child even to close what its parent opened
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        return
+    for connection in connections:
+        with contextlib.suppress(sqlite3.Error):  # nothing is lost: what was committed is in the log
+            connection.close()
     if lock is not None:
         lock.release()

@@ -7,9 +7,20 @@ from pathlib import Path
 
 from adacompute.answers import Task
 from adacompute.errors import NotAPool, PoolDamaged, PoolNotFound, TaskError
-from adacompute.pool.faults import mapped
+from adacompute.pool.content import setting_hash
+from adacompute.pool.faults import UNSOUND, mapped
+from adacompute.pool.flaw import shown
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "applied", "is_sqlite", "migrate", "recognise", "stored_task"]
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "applied",
+    "is_sqlite",
+    "migrate",
+    "recognise",
+    "store_task",
+    "stored_task",
+]
 
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
 _MAGIC = b"SQLite format 3\0"
@@ -18,7 +29,7 @@ _OFFSET = 68  # of the application id in the header, big-endian
 Migration = Callable[[sqlite3.Connection], None]
 
 _FIRST = (
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID",
     """CREATE TABLE problems (
         key INTEGER PRIMARY KEY,  -- the order in which they came
         id TEXT NOT NULL UNIQUE,
@@ -123,6 +134,12 @@ def recognise(path: Path) -> None:
         raise NotAPool(f"{path}: is an SQLite database of something else; give a pool")
 
 
+def store_task(connection: sqlite3.Connection, task: str) -> None:
+    """Keeps a new pool's task, as JSON, with its hash."""
+    mark = setting_hash(b"task", task.encode())
+    connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, mark))
+
+
 def stored_task(connection: sqlite3.Connection, path: str | Path) -> Task:
     """The task that the pool was made with."""
     row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
@@ -130,8 +147,8 @@ def stored_task(connection: sqlite3.Connection, path: str | Path) -> Task:
         raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
     try:
         return Task.from_dict(json.loads(row[0]))
-    except (ValueError, TaskError) as exc:
-        raise PoolDamaged(f"{path}: its task {row[0]!r} can't be read; restore it from a copy") from exc
+    except (*UNSOUND, TaskError) as exc:
+        raise PoolDamaged(f"{path}: its task {shown(row[0])} can't be read; restore it from a copy") from exc
 
 
 def _header(path: Path) -> bytes:

@@ -1,10 +1,10 @@
 """One problem of a pool file, checked field by field. Knows nothing of files, tasks or SQLite."""
 
 from math import isfinite
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from adacompute.errors import AdacomputeError
 from adacompute.pool.content import Json, canonical, has_inexact_number
+from adacompute.pool.flaw import Flaw, Inexact, kind_of, unkept, wrong
 
 __all__ = [
     "ABSENT",
@@ -12,8 +12,6 @@ __all__ = [
     "INDEX_LIMIT",
     "LINE_KEYS",
     "SAMPLE_KEYS",
-    "Flaw",
-    "Inexact",
     "Line",
     "SampleRow",
     "read_failure",
@@ -37,14 +35,6 @@ ProblemRow = tuple[str, str, str | None, str | None, int | float | str | None, s
 FailureRow = tuple[int, str, int, str | None, float | None]
 
 
-class Flaw(AdacomputeError):
-    """What is wrong with a record; whoever knows the file and line turns it into a RecordInvalid."""
-
-
-class Inexact(AdacomputeError):
-    """A number may have been rounded by a fast parser: parse again, exactly."""
-
-
 class Line(NamedTuple):
     """One problem with what one source gave for it, ready to be graded and stored."""
 
@@ -60,18 +50,18 @@ class Line(NamedTuple):
 def read_line(value: Json, *, exact: bool = False) -> Line:
     """The checked rows of one line. `exact`: its numbers are known to be as written."""
     if type(value) is not dict:
-        raise Flaw(f"is {_kind(value)}; give one JSON object a line")
+        raise Flaw(f"is {kind_of(value)}; give one JSON object a line")
     problem = read_problem(value, exact=exact)
     model = _text(value.get("model"), "model")
     parameters = read_parameters(value.get("parameters"), exact=exact)
     failures = value.get("failures")
     if failures is not None and type(failures) is not list:
-        _wrong("failures", failures, "a list of failures")
+        wrong("failures", failures, "a list of failures")
     samples = value.get("samples", ABSENT)
     if samples is ABSENT:
         raise Flaw("'samples' is missing; give a list of samples, perhaps empty")
     if type(samples) is not list:
-        _wrong("samples", samples, "a list of samples")
+        wrong("samples", samples, "a list of samples")
     rows = [read_sample(i, sample, exact=exact) for i, sample in enumerate(samples)]
     _check_order(rows)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
@@ -93,16 +83,16 @@ def read_problem(value: dict[str, Any], *, exact: bool = False) -> ProblemRow:
         if name not in value:
             raise Flaw(f"{name!r} is missing; give a string")
         if type(value[name]) is not str or (name == "id" and not value[name]):
-            _wrong(name, value[name], "a string" if name == "question" else "a string that is not empty")
+            wrong(name, value[name], "a string" if name == "question" else "a string that is not empty")
     level = value.get("level")
-    if not exact and has_inexact_number(level):
+    if not exact and type(level) is float and has_inexact_number(level):
         raise Inexact
     if type(level) is int and not -_WHOLE_LIMIT <= level < _WHOLE_LIMIT:
-        _wrong("level", level, "a number of at most 64 bits, or a string")
+        wrong("level", level, "a number of at most 64 bits, or a string")
     if type(level) is float:
         level = _number(level, "level")
     elif level is not None and type(level) not in (int, str):
-        _wrong("level", level, "a number or a string")
+        wrong("level", level, "a number or a string")
     extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
     return (
         value["id"],
@@ -110,7 +100,7 @@ def read_problem(value: dict[str, Any], *, exact: bool = False) -> ProblemRow:
         _answer(value.get("gold"), "gold", exact=exact),
         _text(value.get("subject"), "subject"),
         level,
-        _json(extra, "the unknown keys", exact=exact) if extra else None,
+        _json(extra, "", exact=exact) if extra else None,
     )
 
 
@@ -119,22 +109,22 @@ def read_parameters(value: Json, *, exact: bool = False) -> dict[str, Any]:
     if value is None:
         return {}
     if type(value) is not dict:
-        _wrong("parameters", value, "an object")
-    _json(value, "'parameters'", exact=exact)
+        wrong("parameters", value, "an object")
+    _json(value, "parameters", exact=exact)
     return value
 
 
 def read_sample(i: int, sample: Json, *, exact: bool = False) -> SampleRow:
     """The checked row of one sample. Written for speed: called for every sample of an import."""
     if type(sample) is not dict:
-        _wrong(f"samples[{i}]", sample, "an object")
+        wrong(f"samples[{i}]", sample, "an object")
     get = sample.get
     text, answer, correct = get("text"), get("answer", ABSENT), get("correct", ABSENT)
     tokens, logprob, entropy, finished = get("tokens"), get("logprob"), get("entropy"), get("finished")
     known = (answer is not ABSENT) + (text is not None) + (tokens is not None) + (logprob is not None)
     known += (entropy is not None) + (finished is not None) + (correct is not ABSENT)
     if text is not None and type(text) is not str:
-        _wrong(f"samples[{i}].text", text, "a string")
+        wrong(f"samples[{i}].text", text, "a string")
     if answer is not None and type(answer) is not str and answer is not ABSENT:
         answer = _answer(answer, f"samples[{i}].answer", exact=exact)
     if correct is not ABSENT:
@@ -148,7 +138,7 @@ def read_sample(i: int, sample: Json, *, exact: bool = False) -> SampleRow:
         entropy = _number(entropy, f"samples[{i}].entropy")
     if finished is not None:
         if finished not in (0, 1) or type(finished) not in (bool, int):
-            _wrong(f"samples[{i}].finished", finished, "true or false")
+            wrong(f"samples[{i}].finished", finished, "true or false")
         finished = int(finished)
     idx, extra = i, None
     if known != len(sample):
@@ -160,13 +150,13 @@ def read_failure(i: int, failure: Json) -> FailureRow:
     """The checked row of one failed attempt."""
     where = f"failures[{i}]"
     if type(failure) is not dict:
-        _wrong(where, failure, "an object with 'index' and 'kind'")
+        wrong(where, failure, "an object with 'index' and 'kind'")
     if unknown := sorted(set(failure) - FAILURE_KEYS):
         raise Flaw(
             f"{where} has the unknown key {unknown[0]!r}; its keys are {', '.join(sorted(FAILURE_KEYS))}"
         )
     if not (kind := _text(failure.get("kind"), f"{where}.kind")):
-        _wrong(f"{where}.kind", failure.get("kind"), "a short word, e.g. 'timeout'")
+        wrong(f"{where}.kind", failure.get("kind"), "a short word, e.g. 'timeout'")
     at = failure.get("at")
     return (
         _whole(failure.get("index"), f"{where}.index", INDEX_LIMIT),
@@ -201,7 +191,7 @@ def _share(value: Json, i: int) -> float | None:
     if value is None:
         return None
     if type(value) not in (bool, int, float) or not 0 <= value <= 1:
-        _wrong(f"samples[{i}].correct", value, "true, false or a number from 0 to 1")
+        wrong(f"samples[{i}].correct", value, "true, false or a number from 0 to 1")
     return float(value) + 0.0
 
 
@@ -209,7 +199,7 @@ def _number(value: Json, where: str) -> float:
     if type(value) is float and value - value == 0.0:  # finite, without a call: the common case
         return value + 0.0  # SQLite keeps no negative zero
     if type(value) not in (int, float) or not _finite(value):
-        _wrong(where, value, "a finite number")
+        wrong(where, value, "a finite number")
     return float(value) + 0.0
 
 
@@ -224,13 +214,13 @@ def _whole(value: Json, where: str, limit: int = _WHOLE_LIMIT) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int or not 0 <= value < limit:
-        _wrong(where, value, "a whole number of at least 0" if limit == _WHOLE_LIMIT else f"0 to {limit - 1}")
+        wrong(where, value, "a whole number of at least 0" if limit == _WHOLE_LIMIT else f"0 to {limit - 1}")
     return value
 
 
 def _text(value: Json, where: str) -> str | None:
     if value is not None and type(value) is not str:
-        _wrong(where, value, "a string")
+        wrong(where, value, "a string")
     return value
 
 
@@ -240,27 +230,20 @@ def _answer(value: Json, where: str, *, exact: bool) -> str | None:
         if not exact and has_inexact_number(value):
             raise Inexact
         if type(value) is int or _finite(value):
-            return str(value)
+            try:
+                return str(value)
+            except ValueError:  # more digits than Python writes
+                wrong(where, value, "at most 4300 digits, or a string")
     if value is not None and type(value) is not str:
-        _wrong(where, value, "a string or a finite number")
+        wrong(where, value, "a string or a finite number")
     return value
 
 
-def _json(value: dict[str, Any], what: str, *, exact: bool) -> str:
-    if not exact and has_inexact_number(value):
-        raise Inexact
+def _json(value: dict[str, Any], where: str, *, exact: bool) -> str:
     try:
-        return canonical(value)
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise Flaw(f"{what}: can't be kept as JSON ({exc}); give plain data with finite numbers") from exc
-
-
-def _kind(value: Json) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
-
-
-def _wrong(where: str, value: Json, want: str) -> NoReturn:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    raise Flaw(f"'{where}' is {shown}; give {want}")
+        inexact = has_inexact_number(value)
+        if not inexact or exact:
+            return canonical(value)
+    except (TypeError, ValueError) as exc:
+        raise unkept(value, where, exc) from exc
+    raise Inexact

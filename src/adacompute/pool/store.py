@@ -2,18 +2,20 @@
 
 import contextlib
 import sqlite3
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound
-from adacompute.pool.faults import mapped, translated
+from adacompute.pool.faults import mapped, sound, translated
+from adacompute.pool.flaw import Flaw
 from adacompute.pool.grade import Placer, settle_among
 from adacompute.pool.lock import WriterLock
 from adacompute.pool.plain import plain_failure, plain_parameters, plain_problem, plain_sample
 from adacompute.pool.readable import Readable
-from adacompute.pool.shape import Flaw, read_failure, read_problem
+from adacompute.pool.shape import read_failure, read_problem
 from adacompute.pool.write import insert_failures, insert_problem, insert_samples, record_of, source_of
 from adacompute.records import Failure, Problem, Sample
 
@@ -25,7 +27,7 @@ _REMEMBERED = 1024  # problems whose answer classes are kept at hand while sampl
 class Pool(Readable):
     """Recorded samples of many problems. Open one with `open_pool`; reads stream, writes are durable.
 
-    One pool may be used from several threads: writes take turns.
+    One pool may be used from several threads: writes take turns, and reads see what was committed.
     """
 
     def __init__(
@@ -34,16 +36,24 @@ class Pool(Readable):
         *,
         path: str,
         task: Task,
+        reopen: Callable[[], sqlite3.Connection] | None = None,
+        writer: sqlite3.Connection | None = None,
         lock: WriterLock | None = None,
-        writable: bool,
     ) -> None:
-        super().__init__(connection, path=path, task=task, lock=lock, writable=writable)
+        super().__init__(connection, path=path, task=task, reopen=reopen, writer=writer, lock=lock)
+        self._writer = writer
+        self._writing = threading.RLock()
         self._classes: OrderedDict[int, Placer] = OrderedDict()
+
+    def close(self) -> None:
+        """Frees the file and the writer's lock, when other threads' calls have ended; twice does nothing."""
+        with self._writing:
+            super().close()
 
     def add_problem(self, problem: Problem) -> None:
         """Stores a problem, durably. Raises DuplicateRecord where its id is taken."""
-        with self._transaction(f"problem {problem.id!r}"):
-            insert_problem(self._connection, read_problem(plain_problem(problem), exact=True))
+        with self._transaction(f"problem {problem.id!r}") as connection:
+            insert_problem(connection, read_problem(plain_problem(problem), exact=True))
 
     def add_samples(
         self,
@@ -58,22 +68,16 @@ class Pool(Readable):
         Where a sample has a text and no answer the answer is extracted by the pool's task (keep it
         abstaining with `extra={"answer": None}`); where gold is known and `correct` is None, it is graded.
         """
-        with self._transaction(f"problem {problem_id!r}"):
+        with self._transaction(f"problem {problem_id!r}") as connection:
             rows = [plain_sample(index, sample) for index, sample in samples]
-            problem, gold = self._find(problem_id)
-            source = source_of(self._connection, model, plain_parameters(parameters))
-            record, prefix, _ = record_of(self._connection, problem, problem_id, source)
-            classes = self._classes_of(record)
-            try:
-                insert_samples(
-                    self._connection,
-                    settle_among(
-                        rows, gold=gold, record=record, prefix=prefix, classes=classes, task=self.task
-                    ),
-                )
-            except BaseException:
-                self._classes.pop(record, None)  # it has placed answers that are not stored
-                raise
+            problem, gold = self._find(connection, problem_id)
+            source = source_of(connection, model, plain_parameters(parameters))
+            record, prefix, _ = record_of(connection, problem, problem_id, source)
+            classes = self._classes_of(connection, record)
+            settled = settle_among(
+                rows, gold=gold, record=record, prefix=prefix, classes=classes, task=self.task
+            )
+            insert_samples(connection, settled)
 
     def add_failure(
         self,
@@ -84,12 +88,12 @@ class Pool(Readable):
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Stores an attempt that gave no sample, durably: data, to be counted, shown and retried."""
-        with self._transaction(f"problem {problem_id!r}"):
+        with self._transaction(f"problem {problem_id!r}") as connection:
             row = read_failure(0, plain_failure(failure))
-            problem, _ = self._find(problem_id)
-            source = source_of(self._connection, model, plain_parameters(parameters))
-            record, prefix, _ = record_of(self._connection, problem, problem_id, source)
-            insert_failures(self._connection, [row], record=record, prefix=prefix)
+            problem, _ = self._find(connection, problem_id)
+            source = source_of(connection, model, plain_parameters(parameters))
+            record, prefix, _ = record_of(connection, problem, problem_id, source)
+            insert_failures(connection, [row], record=record, prefix=prefix)
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:
@@ -99,19 +103,24 @@ class Pool(Readable):
 
     @contextlib.contextmanager
     def _transaction(self, what: str) -> Iterator[sqlite3.Connection]:
-        if not self.writable:
+        connection = self._writer
+        if connection is None:
             raise PoolError(
                 f"{self.path}: is open for reading; open it with write=True, or import it into a pool"
             )
-        with self._turn, mapped(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+        with self._writing, mapped(self.path):
+            self._check()
+            busy = bool(connection.in_transaction)
+            if busy:
+                raise PoolError(f"{self.path}: this thread is writing to it already; let that call end first")
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
+                yield connection
+                connection.execute("COMMIT")
             except BaseException as exc:
-                if self._connection.in_transaction:  # on a full disk SQLite has rolled back by itself
-                    self._connection.execute("ROLLBACK")
-                self._classes.clear()
+                if connection.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    connection.execute("ROLLBACK")
+                self._classes.clear()  # they have placed answers that are not stored
                 raise self._named(exc, what) from exc
 
     def _named(self, exc: BaseException, what: str) -> BaseException:
@@ -121,23 +130,22 @@ class Pool(Readable):
             return DuplicateRecord(f"{self.path}: {what}: is already there ({exc}); give another id or index")
         return translated(exc, self.path) if isinstance(exc, sqlite3.Error) else exc
 
-    def _find(self, problem_id: str) -> tuple[int, str | None]:
-        row = self._connection.execute(
-            "SELECT key, gold FROM problems WHERE id = ?", (problem_id,)
-        ).fetchone()
+    def _find(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str | None]:
+        row = connection.execute("SELECT key, gold FROM problems WHERE id = ?", (problem_id,)).fetchone()
         if row is None:
             raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; add it with add_problem first")
         return row[0], row[1]
 
-    def _classes_of(self, record: int) -> Placer:
+    def _classes_of(self, connection: sqlite3.Connection, record: int) -> Placer:
         """The classes of what is stored, learnt in the order it came."""
         classes = self._classes.pop(record, None)
         if classes is None:
             classes = Placer(self.task)
-            for row in self._connection.execute(
-                "SELECT answer, correct, class FROM samples WHERE record = ? ORDER BY rowid", (record,)
-            ):
-                classes.learn(*row)
+            with sound(self.path):
+                for row in connection.execute(
+                    "SELECT answer, correct, class FROM samples WHERE record = ? ORDER BY rowid", (record,)
+                ):
+                    classes.learn(*row)
         self._classes[record] = classes
         while len(self._classes) > _REMEMBERED:
             self._classes.popitem(last=False)

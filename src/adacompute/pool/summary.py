@@ -1,10 +1,13 @@
 """What is in a pool, in numbers. Knows nothing of policies; its vote is the plain one.
 
+A sample's accuracy is what was recorded as `correct`; an abstention of which nothing was recorded is wrong
+where the problem's gold answer or grades are known, and else unknown, as its problem is then.
 Vote accuracy is the paper's estimator: the mean over disjoint windows of b samples in the order recorded,
 ties shared equally, abstentions ignored, a window in which all abstain wrong. Intervals are over problems.
+A null answer that was graded right is no abstention: there the answers were not recorded, so problems without
+any answer have no vote, and are left out of votes and agreement.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import RecordInvalid
-from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.store import Pool
 
-__all__ = ["Estimate", "SourceSummary", "Summary", "summarise"]
+__all__ = ["Estimate", "SourceSummary", "Summary", "estimated", "summarise"]
 
 PROTOCOL = "windows: disjoint windows of b samples in recorded order; ties shared; 95% interval over problems"
 _FEW = 40  # subjects or levels worth listing
@@ -52,9 +55,11 @@ class SourceSummary:
     mean_tokens: float | None
     failures: Mapping[str, int]  # by kind
     accuracy: Estimate | None  # of one sample; None: correctness is not known
-    votes: Mapping[int, Estimate]  # by budget, as far as there are samples
-    agreement: float | None  # mean share of the leading answer, at the largest of the budgets
-    agreement_budget: int | None
+    votes: Mapping[int, Estimate]  # by budget, as far as there are samples and answers
+    unvotable: int  # problems with grades but no recorded answers: they have an accuracy and no vote
+    agreement: float | None  # mean share of the leading answer
+    agreement_budget: int | None  # the largest of the budgets that at least half of the problems have
+    agreement_problems: int  # that have it
     classes_mean: float | None  # different answers a problem
     classes_max: int
 
@@ -84,27 +89,19 @@ def summarise(pool: Pool, budgets: Sequence[int] = (1, 2, 4, 8, 16)) -> Summary:
     """Counts, shares and the plain vote's accuracy by budget, for every source of a pool."""
     if not budgets or any(type(b) is not int or b < 1 for b in budgets):
         raise RecordInvalid(f"budgets {budgets!r} can't be used; give whole numbers from 1, e.g. (1, 2, 4)")
-    counts = pool.counts()
-    subjects: Counter[str] = Counter()
-    levels: Counter[str] = Counter()
-    gold = 0
-    for problem in pool.problems():
-        gold += problem.gold is not None
-        if problem.subject is not None:
-            subjects[problem.subject] += 1
-        if problem.level is not None:
-            levels[str(problem.level)] += 1
-    return Summary(
-        problems=counts.problems,
-        samples=counts.samples,
-        failures=counts.failures,
-        gold_known=gold,
-        subjects=dict(sorted(subjects.items())) if 0 < len(subjects) <= _FEW else None,
-        levels=dict(sorted(levels.items())) if 0 < len(levels) <= _FEW else None,
-        sources=tuple(
-            _source(pool, model, parameters, sorted(set(budgets))) for model, parameters in pool.models
-        ),
-    )
+    with pool.steady():
+        counts, census = pool.counts(), pool.census()
+        return Summary(
+            problems=counts.problems,
+            samples=counts.samples,
+            failures=counts.failures,
+            gold_known=census.gold,
+            subjects=census.subjects if 0 < len(census.subjects) <= _FEW else None,
+            levels=census.levels if 0 < len(census.levels) <= _FEW else None,
+            sources=tuple(
+                _source(pool, model, parameters, sorted(set(budgets))) for model, parameters in pool.models
+            ),
+        )
 
 
 def _source(
@@ -114,51 +111,69 @@ def _source(
     ballots = pool.ballots_of(key)
     totals = pool.totals(key)
     drawn = ballots.drawn
-    graded = _graded(ballots)
-    largest = max((b for b in budgets if len(drawn) and b <= drawn.max()), default=None)
-    votes = {
-        b: estimate
-        for b in (1, *budgets)
-        if graded.any() and (estimate := _vote(ballots, graded, b)) is not None
-    }
-    kinds = ballots.classes.max(axis=1, initial=-1) + 1 if len(drawn) else drawn
+    grades, votable = _grades(ballots), _votable(ballots)
+    graded = ~(np.isnan(grades) & (ballots.classes != ABSENT)).any(axis=1)  # (problems,)
+    classes = ballots.classes[votable]
+    largest = _common(budgets, drawn[votable])
+    agreement = _windows(classes, None, largest)[1] if largest is not None else np.zeros(0)
+    kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
+    votes = {b: _vote(ballots.classes, grades, graded & votable & (drawn >= b), b) for b in budgets}
     return SourceSummary(
         model=model,
         parameters=parameters,
         problems=len(ballots),
         samples=int(drawn.sum()),
-        samples_min=int(drawn.min(initial=np.iinfo(np.int64).max)) if len(drawn) else 0,
+        samples_min=int(drawn.min()) if len(drawn) else 0,
         samples_median=float(np.median(drawn)) if len(drawn) else 0.0,
         samples_max=int(drawn.max(initial=0)),
         answered=totals.answered,
         finished=totals.finished,
         mean_tokens=totals.tokens,
         failures=totals.failures,
-        accuracy=votes.get(1),
-        votes={b: votes[b] for b in budgets if b in votes},
-        agreement=None if largest is None else float(_windows(ballots.classes, None, largest)[1].mean()),
+        accuracy=estimated(np.nanmean(grades[graded], axis=1)) if graded.any() else None,
+        votes={b: vote for b, vote in votes.items() if vote is not None},
+        unvotable=int((~votable).sum()),
+        agreement=float(agreement.mean()) if len(agreement) else None,
         agreement_budget=largest,
-        classes_mean=float(kinds.mean()) if len(drawn) else None,
+        agreement_problems=len(agreement),
+        classes_mean=float(kinds.mean()) if len(kinds) else None,
         classes_max=int(kinds.max(initial=0)),
     )
 
 
-def _graded(ballots: Ballots) -> npt.NDArray[np.bool_]:
-    """Problems of which every answer's correctness is known, (problems,)."""
-    unknown = np.isnan(ballots.correct) & (ballots.classes >= 0)
-    return np.asarray(~unknown.any(axis=1))
+def _grades(ballots: Ballots) -> Floats:
+    """Each sample's correctness, (problems, samples); NaN: not known."""
+    grades = ballots.correct.astype(np.float64)
+    known = ballots.gold_known | ~np.isnan(grades).all(axis=1)
+    grades[(ballots.classes == ABSTAINS) & np.isnan(grades) & known[:, None]] = 0.0
+    return grades
 
 
-def _vote(ballots: Ballots, graded: npt.NDArray[np.bool_], budget: int) -> Estimate | None:
-    rows = graded & (ballots.drawn >= budget)
-    if not rows.any():
-        return None
-    right, _ = _windows(ballots.classes[rows], ballots.correct[rows].astype(np.float64), budget)
-    mean = float(right.mean())
-    if len(right) == 1:
+def _votable(ballots: Ballots) -> npt.NDArray[np.bool_]:
+    """Problems whose answers were recorded, as far as one can tell, (problems,)."""
+    if not ((ballots.classes == ABSTAINS) & (ballots.correct > 0)).any():
+        return np.ones(len(ballots), dtype=bool)
+    return np.asarray((ballots.classes >= 0).any(axis=1))
+
+
+def _common(budgets: Sequence[int], drawn: npt.NDArray[np.int64]) -> int | None:
+    """The largest budget that at least half of the problems have; None: there is none."""
+    return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
+
+
+def _vote(
+    classes: npt.NDArray[np.int32], grades: Floats, rows: npt.NDArray[np.bool_], budget: int
+) -> Estimate | None:
+    return estimated(_windows(classes[rows], grades[rows], budget)[0]) if rows.any() else None
+
+
+def estimated(values: Floats) -> Estimate:
+    """The mean of one value a problem, (problems,), with its normal 95% interval, within 0 to 1."""
+    mean = float(values.mean())
+    if len(values) == 1:
         return Estimate(mean=mean, low=None, high=None, problems=1)
-    half = _Z * float(right.std(ddof=1)) / len(right) ** 0.5
-    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), problems=len(right))
+    half = _Z * float(values.std(ddof=1)) / len(values) ** 0.5
+    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), problems=len(values))
 
 
 def _windows(classes: npt.NDArray[np.int32], correct: Floats | None, budget: int) -> tuple[Floats, Floats]:

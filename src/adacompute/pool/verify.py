@@ -1,12 +1,12 @@
 """What is stored against the hashes it was stored with. Knows nothing of how rows came in."""
 
 import sqlite3
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from adacompute.errors import AdacomputeError
 from adacompute.pool.content import (
     CLASSLESS,
     failure_hash,
@@ -15,7 +15,9 @@ from adacompute.pool.content import (
     record_hash,
     record_prefix,
     sample_hash,
+    setting_hash,
 )
+from adacompute.pool.faults import UNSOUND, one_line
 from adacompute.pool.read import sources
 
 __all__ = ["Verification", "digest", "verify"]
@@ -93,7 +95,8 @@ def verify(connection: sqlite3.Connection) -> Verification:
     integrity: list[str] = []
     foreign: list[str] = []
     try:
-        integrity = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+        said = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
+        integrity = [line for text in said for line in text.splitlines()]
         foreign = [
             f"{table} row {row} points at a missing row of {parent}"
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
@@ -101,8 +104,9 @@ def verify(connection: sqlite3.Connection) -> Verification:
         _check_problems(connection, check)
         _check_records(connection, check)
         _check_sources(connection, check)
-    except (sqlite3.DatabaseError, ValueError) as exc:  # damaged so that it can't even be read through
-        check.unreadable.append(str(exc))
+        _check_settings(connection, check)
+    except (sqlite3.DatabaseError, *UNSOUND) as exc:  # damaged so that it can't even be read through
+        check.unreadable.append(one_line(exc))
     return Verification(
         problems=check.problems,
         samples=check.samples,
@@ -124,8 +128,9 @@ def digest(connection: sqlite3.Connection) -> str:
         total.update(record_hash(prefix, spelling))
         for idx, text, answer, _, *rest, _ in connection.execute(_SAMPLES, (key,)):
             total.update(sample_hash(prefix, idx, text, answer, CLASSLESS, *rest))
-        for row in connection.execute(_FAILURES, (key,)):
-            total.update(failure_hash(prefix, *row[:-1]))
+        # failures have no index of their own: by content, whatever the order they came in
+        for mark in sorted(failure_hash(prefix, *row[:-1]) for row in connection.execute(_FAILURES, (key,))):
+            total.update(mark)
     return total.hexdigest()
 
 
@@ -158,14 +163,21 @@ def _check_records(connection: sqlite3.Connection, check: _Check) -> None:
 def _check_sources(connection: sqlite3.Connection, check: _Check) -> None:
     marks = dict(connection.execute("SELECT key, fingerprint FROM sources"))
     for key, (model, parameters) in sources(connection).items():
-        if fingerprint(parameters) != marks[key]:
+        if not _fits(fingerprint, [parameters], marks[key]):
             check.note(f"parameters of model {model!r}")
 
 
-def _fits(hashed: Callable[..., bytes], row: Row, mark: object) -> bool:
+def _check_settings(connection: sqlite3.Connection, check: _Check) -> None:
+    rows = connection.execute("SELECT CAST(name AS BLOB), CAST(value AS BLOB), hash FROM settings")
+    for name, value, mark in rows:
+        if not _fits(setting_hash, [name, value], mark):
+            check.note(f"setting {_name(name)}")
+
+
+def _fits(hashed: Callable[..., bytes | str], row: Row, mark: object) -> bool:
     try:
         return bool(hashed(*row) == mark)
-    except (TypeError, ValueError, struct.error):  # a column is not even of its type
+    except (*UNSOUND, AdacomputeError):  # a column is not even of its type
         return False
 
 

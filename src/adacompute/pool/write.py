@@ -15,8 +15,10 @@ from adacompute.pool.content import (
     record_hash,
     record_prefix,
 )
+from adacompute.pool.faults import sound
+from adacompute.pool.flaw import Flaw
 from adacompute.pool.grade import StoredRow, encoded, settle
-from adacompute.pool.shape import FailureRow, Flaw, Line, ProblemRow
+from adacompute.pool.shape import FailureRow, Line, ProblemRow
 
 __all__ = ["Bulk", "Source", "insert_failures", "insert_problem", "insert_samples", "record_of", "source_of"]
 
@@ -115,9 +117,16 @@ class Bulk:
     """Adds whole lines of a file quickly, and tells where one was given twice. Flush at the end."""
 
     def __init__(
-        self, connection: sqlite3.Connection, *, task: Task, skip: bool, name: Callable[[int], str]
+        self,
+        connection: sqlite3.Connection,
+        *,
+        path: str,
+        task: Task,
+        skip: bool,
+        name: Callable[[int], str],
     ) -> None:
         self._connection = connection
+        self._path = path
         self._task = task
         self._skip = skip
         self._name = name  # a place in words, for messages
@@ -136,17 +145,11 @@ class Bulk:
 
     def add(self, line: Line, place: int, classes: Sequence[int] | None = None) -> None:
         """One line; `place` is its number in the file, `classes` its samples' classes where known."""
-        problem, new = self._problem(line.problem, place)
-        if line.bare:
-            if not new:
-                self._again(line, self._place(problem, self._first_problem, self._problem_places))
+        with sound(self._path):
+            tied = self._tied(line, place)
+        if tied is None:
             return
-        source = self._source(line)
-        record, prefix, new = record_of(self._connection, problem, line.problem[0], source, line.spelling)
-        if not new:
-            self._again(line, self._place(record, self._first_record, self._record_places))
-            return
-        self._record_places.append(place)
+        record, prefix = tied
         self._rows += settle(line, record=record, prefix=prefix, task=self._task, classes=classes)
         if line.failures:
             insert_failures(self._connection, line.failures, record=record, prefix=prefix)
@@ -154,6 +157,20 @@ class Bulk:
         self.failures += len(line.failures)
         if len(self._rows) >= _BATCH:
             self.flush()
+
+    def _tied(self, line: Line, place: int) -> tuple[int, bytes] | None:
+        """A new row that ties the line's problem to its source; None where there is nothing to add."""
+        problem, new = self._problem(line.problem, place)
+        if line.bare:  # it says nothing but the problem, and that is known to be the same
+            self.skipped += not new and problem < self._first_problem
+            return None
+        source = self._source(line)
+        record, prefix, new = record_of(self._connection, problem, line.problem[0], source, line.spelling)
+        if not new:
+            self._again(line, self._place(record, self._first_record, self._record_places))
+            return None
+        self._record_places.append(place)
+        return record, prefix
 
     def flush(self) -> None:
         """Writes what is held back."""
@@ -193,7 +210,7 @@ class Bulk:
         if not self._skip:
             raise DuplicateRecord(
                 f"id {id_!r} is already in the pool with the same model and parameters; "
-                'import with existing="skip" to leave it as it is'
+                'import with existing="skip" (--existing skip) to leave it as it is'
             )
         self.skipped += 1
 
@@ -201,8 +218,9 @@ class Bulk:
         return places[key - first] if key >= first else None
 
     def _next(self, table: str) -> int:
-        (last,) = self._connection.execute(f"SELECT max(key) FROM {table}").fetchone()  # noqa: S608 - our own names
-        return int(last or 0) + 1
+        with sound(self._path):
+            (last,) = self._connection.execute(f"SELECT max(key) FROM {table}").fetchone()  # noqa: S608 - our own names
+            return int(last or 0) + 1
 
 
 def _bindable(text: str) -> str:
