@@ -195,6 +195,8 @@ def test_medians_and_classes_by_hand(tmp_path: Path):
     [
         ([0.4, 0.6, 0.5], 0.386841, 0.613159),  # 0.5 -+ 1.959964 * 0.1 / sqrt(3)
         ([1.0, 0.0, 1.0, 1.0], 0.260009, 1.0),  # 0.75 -+ 1.959964 * 0.5 / 2, cut at 1
+        ([0.0, 0.0, 0.0, 0.0], 0.0, 0.489891),  # no spread: Wilson's, z^2 / (4 + z^2)
+        ([1.0, 1.0, 1.0, 1.0], 0.510109, 1.0),
     ],
 )
 def test_the_interval_is_the_normal_one_over_problems(values: list[float], low: float, high: float):

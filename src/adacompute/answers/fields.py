@@ -6,7 +6,7 @@ import re
 __all__ = ["field_value"]
 
 _OPENING = re.compile(r"\{\s{0,1000}[\"}]")  # how a JSON object begins; LaTeX braces rarely do
-_BUDGET = 200_000  # characters that may be scanned in vain
+_BUDGET = 80_000  # characters that may be scanned in vain
 _ATTEMPT = 80  # what an attempt costs besides, in characters
 _TAIL = 400  # characters of the end where objects are still tried when the budget is spent
 _DEEPEST = 50  # levels of a value that is given as text

@@ -28,7 +28,8 @@ def demo(context: typer.Context, json: Json = False) -> None:
     for name, summary in summaries.items():
         line(_verdict(name, summary))
     line()
-    line("Your own samples: adacompute import FILE --pool pool.sqlite, then adacompute pool pool.sqlite")
+    line("Your own samples (after `. .venv/bin/activate`, where make has set things up):")
+    line("  adacompute import FILE --pool pool.sqlite && adacompute pool pool.sqlite")
 
 
 def _verdict(name: str, summary: Summary) -> str:

@@ -32,11 +32,13 @@ def _show_source(source: SourceSummary) -> None:
         facts.append(("parameters", ", ".join(f"{k} {_short(v)}" for k, v in source.parameters.items())))
     facts.append(("samples", f"{low if low == high else f'{low} to {high}'} a problem"))
     facts.append(("answer found", f"{percent(source.answered)} of samples{_cut_off(source)}"))
+    if not source.answered and not source.unvotable:
+        facts.append(("hint", "answers are read from the key `text`, where --extract says; or give `answer`"))
     if source.classes_mean is not None:
         most = f"{source.classes_mean:.1f} different ones a problem, at most {source.classes_max}"
         facts.append(("answers", most))
-    if source.agreement is not None:
-        leader = f"{percent(source.agreement)} of a vote of {source.agreement_budget} is for its leader"
+    if source.agreement is not None and source.answered:
+        leader = f"{percent(source.agreement)} of {source.agreement_budget} votes go to the leading answer"
         some = source.agreement_problems < source.problems
         facts.append(("agreement", leader + (f" ({source.agreement_problems:,} problems)" if some else "")))
     if source.mean_tokens is not None:

@@ -21,7 +21,10 @@ from adacompute.pool.store import Pool
 
 __all__ = ["Estimate", "SourceSummary", "Summary", "estimated", "summarise"]
 
-PROTOCOL = "windows: disjoint windows of b samples in recorded order; ties shared; 95% interval over problems"
+PROTOCOL = (
+    "a vote of b: each problem's samples cut into windows of b as recorded, leftovers unused; "
+    "ties shared; 95% interval over problems"
+)
 _FEW = 40  # subjects or levels worth listing
 _CELLS = 1 << 22  # counts held at a time
 _Z = 1.959964  # of a 95% interval
@@ -168,12 +171,20 @@ def _vote(
 
 
 def estimated(values: Floats) -> Estimate:
-    """The mean of one value a problem, (problems,), with its normal 95% interval, within 0 to 1."""
+    """The mean of one value a problem, (problems,), with its normal 95% interval, within 0 to 1.
+
+    Where all problems have the same value, Wilson's interval: four problems out of four prove little.
+    """
     mean = float(values.mean())
     if len(values) == 1:
         return Estimate(mean=mean, low=None, high=None, problems=1)
-    half = _Z * float(values.std(ddof=1)) / len(values) ** 0.5
-    return Estimate(mean=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), problems=len(values))
+    count, spread = len(values), float(values.std(ddof=1))
+    middle, half = mean, _Z * spread / count**0.5
+    if spread == 0:
+        share = _Z**2 / count
+        middle = (mean + share / 2) / (1 + share)
+        half = (share * (mean * (1 - mean) + share / 4)) ** 0.5 / (1 + share)
+    return Estimate(mean=mean, low=max(0.0, middle - half), high=min(1.0, middle + half), problems=count)
 
 
 def _windows(classes: npt.NDArray[np.int32], correct: Floats | None, budget: int) -> tuple[Floats, Floats]:
