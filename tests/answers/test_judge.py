@@ -12,13 +12,13 @@ import pytest
 
 from adacompute.answers import Classes, Judge, close_judge, default_judge, same_answer
 
-OPEN = r"\sum_{k=1}^{2} k - 2"  # one: a formula that the fast path leaves open
+OPEN = r"\sum_{k=1}^{1} k"  # one: a formula that the fast path leaves open, and that is judged quickly
 SLOW = r"\sum_{k=1}^{10^{10}} k^k"
 
 
 @pytest.fixture(scope="module")
 def shared():
-    judge = Judge()
+    judge = Judge(limit=0.3)  # what is tested here is not the limit: a busy machine must not reach it
     yield judge
     judge.close()
 
