@@ -3,6 +3,12 @@
     AdacomputeError
     ├── ConfigError          a setting, in a file, the environment or an option, can't be used
     ├── TaskError            a task's way of reading or comparing answers can't be used
+    ├── ScoreError           samples can't be scored in the way that was asked for
+    │   ├── TooFewSamples    problems with fewer samples than a budget needs
+    │   └── NotRecorded      the score needs grades, answers, tokens or log-probabilities that aren't there
+    ├── TableInvalid         an accuracy table with a cell, a cost or a shape that can't be
+    ├── BudgetOutOfRange     an average cost that no allocation has
+    ├── Infeasible           several limits that no allocation meets together
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
         ├── NotAPool         the file is something else, or a pool of a newer version
@@ -21,9 +27,12 @@ import re
 
 __all__ = [
     "AdacomputeError",
+    "BudgetOutOfRange",
     "ConfigError",
     "DuplicateRecord",
+    "Infeasible",
     "NotAPool",
+    "NotRecorded",
     "PoolDamaged",
     "PoolError",
     "PoolFull",
@@ -31,8 +40,11 @@ __all__ = [
     "PoolNotFound",
     "RecordInvalid",
     "RecordNotFound",
+    "ScoreError",
     "SourceAmbiguous",
+    "TableInvalid",
     "TaskError",
+    "TooFewSamples",
 ]
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -52,6 +64,30 @@ class ConfigError(AdacomputeError):
 
 class TaskError(AdacomputeError):
     """A task's way of reading or comparing answers can't be used."""
+
+
+class ScoreError(AdacomputeError):
+    """Samples can't be scored in the way that was asked for."""
+
+
+class TooFewSamples(ScoreError):
+    """Problems with fewer samples than a budget needs."""
+
+
+class NotRecorded(ScoreError):
+    """The score needs grades, answers, tokens or log-probabilities that aren't there."""
+
+
+class TableInvalid(AdacomputeError):
+    """An accuracy table with a cell, a cost or a shape that can't be."""
+
+
+class BudgetOutOfRange(AdacomputeError):
+    """An average cost that no allocation has."""
+
+
+class Infeasible(AdacomputeError):
+    """Several limits that no allocation meets together."""
 
 
 class PoolError(AdacomputeError):

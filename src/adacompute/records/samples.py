@@ -1,4 +1,4 @@
-"""The records that pass between rooms: frozen, named fields with units. Knows nothing of files or models."""
+"""What was asked and what came back: problems, samples, failures. Knows nothing of files or scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

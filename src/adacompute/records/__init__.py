@@ -1,0 +1,20 @@
+"""The records that pass between rooms: frozen, named fields with units. Knows nothing of files or models."""
+
+from adacompute.records.plan import Allocation, Frontier, Limit, LimitUse, Mix, Move, Trace
+from adacompute.records.samples import Failure, Problem, Recorded, Sample
+from adacompute.records.table import AccuracyTable
+
+__all__ = [
+    "AccuracyTable",
+    "Allocation",
+    "Failure",
+    "Frontier",
+    "Limit",
+    "LimitUse",
+    "Mix",
+    "Move",
+    "Problem",
+    "Recorded",
+    "Sample",
+    "Trace",
+]
