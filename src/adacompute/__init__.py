@@ -2,26 +2,19 @@
 
 from adacompute.answers import Tally, Task, Vote, Weigh, extract_answer, same_answer, vote
 from adacompute.errors import AdacomputeError
-from adacompute.pool import (
-    Ballots,
-    Pool,
-    Summary,
-    bundled,
-    bundled_names,
-    export_file,
-    import_file,
-    open_pool,
-    summarise,
-)
-from adacompute.records import Failure, Problem, Recorded, Sample
+from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
+from adacompute.records import AccuracyTable, Failure, Problem, Recorded, Sample
+from adacompute.score import Price, Summary, halves, score, summarise
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccuracyTable",
     "AdacomputeError",
     "Ballots",
     "Failure",
     "Pool",
+    "Price",
     "Problem",
     "Recorded",
     "Sample",
@@ -35,9 +28,11 @@ __all__ = [
     "bundled_names",
     "export_file",
     "extract_answer",
+    "halves",
     "import_file",
     "open_pool",
     "same_answer",
+    "score",
     "summarise",
     "vote",
 ]

@@ -13,7 +13,8 @@ import pytest
 from pool_lines import line, write
 
 from adacompute.errors import AdacomputeError
-from adacompute.pool import export_file, import_file, open_pool, summarise
+from adacompute.pool import export_file, import_file, open_pool
+from adacompute.score import summarise
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DEEP = "[" * 600 + "]" * 600

@@ -10,8 +10,9 @@ import pytest
 from pool_lines import line, write
 
 from adacompute.errors import NotAPool, PoolError
-from adacompute.pool import export_file, import_file, lock, open_pool, summarise
+from adacompute.pool import export_file, import_file, lock, open_pool
 from adacompute.records import Problem, Sample
+from adacompute.score import summarise
 
 
 def run(script: str, *arguments: object) -> str:

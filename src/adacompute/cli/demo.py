@@ -5,7 +5,8 @@ import typer
 from adacompute.cli.options import Json, settings
 from adacompute.cli.show import as_json, line, percent
 from adacompute.cli.summary import show_summary
-from adacompute.pool import Summary, bundled, bundled_names, summarise
+from adacompute.pool import bundled, bundled_names
+from adacompute.score import Summary, summarise
 
 __all__ = ["demo"]
 

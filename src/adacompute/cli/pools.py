@@ -20,7 +20,8 @@ from adacompute.cli.options import (
 from adacompute.cli.show import as_json, counted, line, path_text, progress
 from adacompute.cli.summary import damage, show_summary
 from adacompute.errors import PoolDamaged
-from adacompute.pool import export_file, import_file, open_pool, summarise
+from adacompute.pool import export_file, import_file, open_pool
+from adacompute.score import summarise
 
 __all__ = ["export", "import_", "pool"]
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from adacompute.cli.show import counted, interval, line, percent, table
-from adacompute.pool import SourceSummary, Summary, Verification
+from adacompute.pool import Verification
+from adacompute.score import SourceSummary, Summary
 
 __all__ = ["damage", "show_summary"]
 

@@ -7,18 +7,14 @@ from adacompute.pool.files import Exported, Imported, export_file, import_file
 from adacompute.pool.opening import open_pool
 from adacompute.pool.readable import Counts
 from adacompute.pool.store import Pool
-from adacompute.pool.summary import Estimate, SourceSummary, Summary, summarise
 from adacompute.pool.verify import Verification
 
 __all__ = [
     "Ballots",
     "Counts",
-    "Estimate",
     "Exported",
     "Imported",
     "Pool",
-    "SourceSummary",
-    "Summary",
     "Verification",
     "bundled",
     "bundled_card",
@@ -27,5 +23,4 @@ __all__ = [
     "fingerprint",
     "import_file",
     "open_pool",
-    "summarise",
 ]

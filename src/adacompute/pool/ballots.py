@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ABSENT", "ABSTAINS", "Ballots", "ballots"]
+__all__ = ["ABSENT", "ABSTAINS", "Ballots", "ballots", "renumber"]
 
 ABSTAINS = -1
 ABSENT = -2
@@ -74,7 +74,7 @@ def ballots(
         for column, target in zip(columns.T[1:], (correct, tokens, logprob, entropy), strict=True):
             target.reshape(-1)[where] = column
         at += len(rows)
-    _renumber(classes)
+    renumber(classes)
     for array in (classes, correct, tokens, logprob, entropy):
         array.setflags(write=False)
     known = np.array([head[5] for head in heads], dtype=bool)
@@ -105,7 +105,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> Floats:
     return columns
 
 
-def _renumber(classes: npt.NDArray[np.int32]) -> None:
+def renumber(classes: npt.NDArray[np.int32]) -> None:
     """Numbers by first appearance, in place: samples may have come in another order than their index."""
     if classes.size == 0:
         return

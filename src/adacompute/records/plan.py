@@ -176,7 +176,7 @@ class Frontier:
 
     def _within(self, cost: npt.ArrayLike) -> Floats:
         wanted = np.asarray(cost, dtype=np.float64)
-        if not (wanted >= self.cost[0]).all():
+        if not (wanted >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
             least = float(wanted.min())
             raise BudgetOutOfRange(
                 f"an average cost of {least:g} is below the cheapest allocation "

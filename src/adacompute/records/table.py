@@ -150,7 +150,8 @@ def _check_costs(costs: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | 
         *row, column = (int(i) for i in np.argwhere(fall)[0])
         raise TableInvalid(
             f"cost of mode {names[column + 1]!r}{_at(row, column + 1, ids)} is {costs[*row, column + 1]}, "
-            f"below {costs[*row, column]} of the mode before it; put modes in ascending cost, or say order='any'"
+            f"below {costs[*row, column]} of the mode before it; "
+            "put modes in ascending cost, or say order='any'"
         )
 
 

@@ -1,11 +1,8 @@
 """What is in a pool, in numbers. Knows nothing of policies; its vote is the plain one.
 
-A sample's accuracy is what was recorded as `correct`; an abstention of which nothing was recorded is wrong
-where the problem's gold answer or grades are known, and else unknown, as its problem is then.
-Vote accuracy is the paper's estimator: the mean over disjoint windows of b samples in the order recorded,
-ties shared equally, abstentions ignored, a window in which all abstain wrong. Intervals are over problems.
-A null answer that was graded right is no abstention: there the answers were not recorded, so problems without
-any answer have no vote, and are left out of votes and agreement.
+Vote accuracy is exact: the mean over all subsets of b samples, ties shared equally, abstentions ignored,
+wrong where all abstain. Intervals are over problems. Problems whose answers were not recorded have no vote,
+and are left out of votes and agreement, which is the leader's mean share in disjoint windows of b samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +10,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from adacompute.errors import RecordInvalid
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.pool.ballots import Ballots
 from adacompute.pool.store import Pool
+from adacompute.score.exact import exact_vote
+from adacompute.score.grades import Bools, Floats, Ints, graded, grades, votable
+from adacompute.score.windows import agreement
 
 __all__ = ["Estimate", "SourceSummary", "Summary", "estimated", "summarise"]
 
 PROTOCOL = (
-    "a vote of b: each problem's samples cut into windows of b as recorded, leftovers unused; "
-    "ties shared; 95% interval over problems"
+    "a vote of b: the mean over all subsets of b of a problem's samples; "
+    "ties shared, abstentions ignored; 95% interval over problems"
 )
 _FEW = 40  # subjects or levels worth listing
-_CELLS = 1 << 22  # counts held at a time
 _Z = 1.959964  # of a 95% interval
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +110,13 @@ def _source(
     ballots = pool.ballots_of(key)
     totals = pool.totals(key)
     drawn = ballots.drawn
-    grades, votable = _grades(ballots), _votable(ballots)
-    graded = ~(np.isnan(grades) & (ballots.classes != ABSENT)).any(axis=1)  # (problems,)
-    classes = ballots.classes[votable]
-    largest = _common(budgets, drawn[votable])
-    agreement = _windows(classes, None, largest)[1] if largest is not None else np.zeros(0)
+    values, voting = grades(ballots), votable(ballots)
+    known = graded(ballots, values)  # (problems,)
+    classes = ballots.classes[voting]
+    largest = _common(budgets, drawn[voting])
+    shares = agreement(classes, largest) if largest is not None else np.zeros(0)
+    shares = shares[~np.isnan(shares)]  # of the problems that have so many samples
     kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
-    votes = {b: _vote(ballots.classes, grades, graded & votable & (drawn >= b), b) for b in budgets}
     return SourceSummary(
         model=model,
         parameters=parameters,
@@ -133,41 +129,28 @@ def _source(
         finished=totals.finished,
         mean_tokens=totals.tokens,
         failures=totals.failures,
-        accuracy=estimated(np.nanmean(grades[graded], axis=1)) if graded.any() else None,
-        votes={b: vote for b, vote in votes.items() if vote is not None},
-        unvotable=int((~votable).sum()),
-        agreement=float(agreement.mean()) if len(agreement) else None,
+        accuracy=estimated(np.nanmean(values[known], axis=1)) if known.any() else None,
+        votes=_votes(ballots, values, known & voting, budgets),
+        unvotable=int((~voting).sum()),
+        agreement=float(shares.mean()) if len(shares) else None,
         agreement_budget=largest,
-        agreement_problems=len(agreement),
+        agreement_problems=len(shares),
         classes_mean=float(kinds.mean()) if len(kinds) else None,
         classes_max=int(kinds.max(initial=0)),
     )
 
 
-def _grades(ballots: Ballots) -> Floats:
-    """Each sample's correctness, (problems, samples); NaN: not known."""
-    grades = ballots.correct.astype(np.float64)
-    known = ballots.gold_known | ~np.isnan(grades).all(axis=1)
-    grades[(ballots.classes == ABSTAINS) & np.isnan(grades) & known[:, None]] = 0.0
-    return grades
-
-
-def _votable(ballots: Ballots) -> npt.NDArray[np.bool_]:
-    """Problems whose answers were recorded, as far as one can tell, (problems,)."""
-    if not ((ballots.classes == ABSTAINS) & (ballots.correct > 0)).any():
-        return np.ones(len(ballots), dtype=bool)
-    return np.asarray((ballots.classes >= 0).any(axis=1))
-
-
-def _common(budgets: Sequence[int], drawn: npt.NDArray[np.int64]) -> int | None:
+def _common(budgets: Sequence[int], drawn: Ints) -> int | None:
     """The largest budget that at least half of the problems have; None: there is none."""
     return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
 
 
-def _vote(
-    classes: npt.NDArray[np.int32], grades: Floats, rows: npt.NDArray[np.bool_], budget: int
-) -> Estimate | None:
-    return estimated(_windows(classes[rows], grades[rows], budget)[0]) if rows.any() else None
+def _votes(ballots: Ballots, values: Floats, rows: Bools, budgets: Sequence[int]) -> dict[int, Estimate]:
+    """Each budget's vote over those of the problems `rows` that have the samples."""
+    voted = np.where(rows[:, None], values, np.nan)  # without grades a problem has no accuracy
+    wanted = [b for b in budgets if (rows & (ballots.drawn >= b)).any()]
+    accuracy = exact_vote(ballots, voted, wanted).accuracy  # (problems, budgets)
+    return {b: estimated(column[~np.isnan(column)]) for b, column in zip(wanted, accuracy.T, strict=True)}
 
 
 def estimated(values: Floats) -> Estimate:
@@ -185,48 +168,3 @@ def estimated(values: Floats) -> Estimate:
         middle = (mean + share / 2) / (1 + share)
         half = (share * (mean * (1 - mean) + share / 4)) ** 0.5 / (1 + share)
     return Estimate(mean=mean, low=max(0.0, middle - half), high=min(1.0, middle + half), problems=count)
-
-
-def _windows(classes: npt.NDArray[np.int32], correct: Floats | None, budget: int) -> tuple[Floats, Floats]:
-    """Each problem's vote accuracy and the leader's share of the answers, means over windows, (problems,)."""
-    enough = (classes != ABSENT).sum(axis=1) >= budget
-    classes = classes[enough]
-    correct = None if correct is None else correct[enough]
-    kinds = int(classes.max(initial=0)) + 1
-    step = max(1, _CELLS // (kinds * max(1, classes.shape[1] // budget)))
-    parts = [
-        _count(classes[i : i + step], None if correct is None else correct[i : i + step], budget, kinds)
-        for i in range(0, len(classes), step)
-    ]
-    right = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0)
-    return right, np.concatenate([part[1] for part in parts]) if parts else np.zeros(0)
-
-
-def _count(
-    classes: npt.NDArray[np.int32], correct: Floats | None, budget: int, kinds: int
-) -> tuple[Floats, Floats]:
-    rows, width = len(classes), classes.shape[1] // budget
-    cut = classes[:, : width * budget].reshape(rows, width, budget)  # (problems, windows, budget)
-    there = (cut != ABSENT).all(axis=2)  # (problems, windows): whole windows only
-    cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
-    counts = np.bincount(cell[cut >= 0], minlength=rows * width * kinds).reshape(rows, width, kinds)
-    best = counts.max(axis=2)  # (problems, windows)
-    answered = counts.sum(axis=2)
-    share = np.divide(best, answered, out=np.zeros(best.shape), where=answered > 0)
-    agreement = _mean(share, there)
-    if correct is None:
-        return np.zeros(rows), agreement
-    value = np.zeros((rows, kinds))  # correctness of each class: its samples' mean, (problems, classes)
-    at, kind = np.nonzero(classes >= 0)[0], classes[classes >= 0]
-    sizes = np.zeros((rows, kinds))
-    np.add.at(sizes, (at, kind), 1.0)
-    np.add.at(value, (at, kind), correct[classes >= 0])
-    value = np.divide(value, sizes, out=value, where=sizes > 0)
-    leads = (counts == best[:, :, None]) & (best[:, :, None] > 0)  # (problems, windows, classes)
-    won = np.einsum("pwk,pk->pw", leads, value, optimize=False)
-    ties = leads.sum(axis=2)
-    return _mean(np.divide(won, ties, out=np.zeros(won.shape), where=ties > 0), there), agreement
-
-
-def _mean(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
-    return np.asarray((values * there).sum(axis=1) / there.sum(axis=1))

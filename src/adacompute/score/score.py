@@ -1,0 +1,237 @@
+"""Recorded samples -> an accuracy table, with its costs. Knows nothing of what the table is used for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import fsum
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Weigh
+from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
+from adacompute.pool import Ballots, Pool
+from adacompute.pool.ballots import ABSENT
+from adacompute.records import AccuracyTable
+from adacompute.score.costs import Price, costs_of
+from adacompute.score.exact import exact_vote
+from adacompute.score.grades import Bools, Floats, Ints, Scored, graded, grades, votable
+from adacompute.score.ranks import any_correct, best_of
+from adacompute.score.shrink import shrink as shrunk
+from adacompute.score.weighted import weighted_vote
+from adacompute.score.windows import window_vote
+
+__all__ = ["Aggregate", "Estimator", "score"]
+
+Estimator = Literal["exact", "windows"]
+Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
+By = Literal["logprob", "entropy"] | Weigh | npt.ArrayLike
+
+_NAMED = 5  # problems in a message
+_SEED = 0  # of a simulation whose generator was not given: twice the same question has one answer
+_SUBSETS = "mean over all subsets of b of a problem's samples"
+_RULES = "ties shared, abstentions ignored"
+_JACKKNIFE = "standard errors by the jackknife over samples"
+
+
+def score(
+    source: Pool | Ballots,
+    budgets: Sequence[int] = (1, 2, 4, 8, 16),
+    *,
+    estimator: Estimator = "exact",
+    aggregate: Aggregate = "vote",
+    by: By = "logprob",
+    cost: Literal["samples", "tokens"] | Price = "samples",
+    too_few: Literal["error", "drop"] = "error",
+    shrink: bool = False,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    rng: np.random.Generator | None = None,
+    draws: int = 2000,
+) -> AccuracyTable:
+    """The accuracy of every problem at every budget, from its recorded samples, with standard errors.
+
+    `aggregate` makes one answer of b samples: the plain vote; the vote weighted `by` how sure the model was;
+    the best-of-b `by` its log-probability, its entropy or scores of your own, (problems, samples), higher
+    being better; or any of them being correct (pass@b). All are means over every subset of b samples, but
+    for weighted votes, which are simulated with at least `draws` subsets where there are more. `estimator`
+    "windows" is the paper's, for plain votes. Problems with fewer samples than the largest budget, or without
+    what the score needs, are an error, or are left out with `too_few="drop"` and listed in `table.dropped`.
+    `model` and `parameters` name the source of a pool that holds several.
+
+    >>> from adacompute.pool import bundled
+    >>> with bundled("words") as pool:
+    ...     table = score(pool, budgets=(1, 16))
+    >>> table.accuracy.mean(axis=0).round(2).tolist()
+    [0.64, 0.85]
+    """
+    _check_choice("estimator", estimator, get_args(Estimator))
+    _check_choice("aggregate", aggregate, get_args(Aggregate))
+    _check_choice("too_few", too_few, ("error", "drop"))
+    if estimator == "windows" and aggregate != "vote":
+        raise ScoreError(f"windows are for plain votes; give estimator='exact' for aggregate={aggregate!r}")
+    sizes = _checked_budgets(budgets)
+    everything = _ballots(source, model, parameters)
+    rows = _scorable(everything, sizes[-1], voting=aggregate in ("vote", "weighted"), drop=too_few == "drop")
+    spent = costs_of(everything, sizes, cost, rows=rows)
+    kept, by = _only(everything, rows), _only_scores(by, everything, rows)
+    scored, protocol = _scored(kept, sizes, estimator, aggregate, by, rng=rng, draws=draws)
+    left_out = set(range(len(everything))) - set(rows.tolist())
+    table = AccuracyTable.of(
+        scored.accuracy,
+        costs=spent.amounts,
+        modes=sizes,
+        standard_error=scored.standard_error,
+        ids=kept.ids,
+        unit=spent.unit,
+        dropped=[everything.ids[row] for row in sorted(left_out)],
+        protocol="; ".join(filter(None, [protocol, spent.note])),
+    )
+    return shrunk(table) if shrink else table
+
+
+def _scored(
+    ballots: Ballots,
+    budgets: Sequence[int],
+    estimator: Estimator,
+    aggregate: Aggregate,
+    by: By,
+    *,
+    rng: np.random.Generator | None,
+    draws: int,
+) -> tuple[Scored, str]:
+    """The scores, and how they were come by, in words."""
+    values = grades(ballots)
+    if aggregate == "vote" and estimator == "windows":
+        words = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
+        return window_vote(ballots, values, budgets), f"{words}; standard errors over windows"
+    if aggregate == "vote":
+        words = f"plain votes of b samples, {_SUBSETS}, {_RULES}"
+        return exact_vote(ballots, values, budgets), f"{words}; {_JACKKNIFE}"
+    if aggregate == "any-correct":
+        words = f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
+        return any_correct(ballots, values, budgets), words
+    if aggregate == "best-of":
+        if isinstance(by, Weigh):
+            raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
+        name = by if isinstance(by, str) else "scores given"
+        found = best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks strings and shapes
+        return found, f"the best of b samples by {name}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
+    return _weighted(ballots, values, budgets, _weigh(ballots, by), rng=rng, draws=draws)
+
+
+def _weighted(
+    ballots: Ballots,
+    values: Floats,
+    budgets: Sequence[int],
+    weigh: Weigh,
+    *,
+    rng: np.random.Generator | None,
+    draws: int,
+) -> tuple[Scored, str]:
+    rng = np.random.default_rng(_SEED) if rng is None else rng
+    scored = weighted_vote(ballots, values, budgets, weigh=weigh, rng=rng, draws=draws)
+    how = _SUBSETS
+    if scored.simulated and scored.simulation_error is not None:
+        worst = float(np.nanmax(scored.simulation_error))
+        how = f"simulated with at least {draws} subsets a problem, their error up to {worst:.4f}"
+    words = f"votes of b samples weighted by {weigh.signal}, {how}, {_RULES}"
+    return scored, f"{words}; {_JACKKNIFE}"
+
+
+def _weigh(ballots: Ballots, by: By) -> Weigh:
+    """How votes are weighted; the scale is these samples' mean, which needs no labels."""
+    if isinstance(by, Weigh):
+        return by
+    if not isinstance(by, str) or by not in ("logprob", "entropy"):
+        given = repr(by) if isinstance(by, str) else "scores"
+        raise ScoreError(f"votes can't be weighted by {given}; give by='logprob', 'entropy' or a Weigh")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = ballots.entropy if by == "entropy" else ballots.logprob / ballots.tokens
+    known = found[np.isfinite(found) & (ballots.classes != ABSENT)]
+    if not len(known):
+        what = "entropy" if by == "entropy" else "tokens and log-probability"
+        raise NotRecorded(
+            f"no sample of these {len(ballots)} problems has its {what} recorded; "
+            "record it, or give aggregate='vote'"
+        )
+    scale = fsum(known.tolist()) / len(known)
+    certain = 1.0 if by == "entropy" else -1.0  # where all are certain, any scale weighs them alike
+    return Weigh(signal="entropy" if by == "entropy" else "logprob", scale=scale or certain)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ScoreError(f"{name} {value!r} is not known; give one of {', '.join(map(repr, choices))}")
+
+
+def _checked_budgets(budgets: object) -> tuple[int, ...]:
+    given: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
+    whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in given)
+    if not given or not whole or any(a >= b for a, b in pairwise(given)):
+        raise ScoreError(
+            f"budgets {budgets!r} can't be used; "
+            "give whole numbers from 1, ascending, each once, e.g. (1, 2, 4)"
+        )
+    return tuple(int(b) for b in given)
+
+
+def _ballots(source: Pool | Ballots, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
+    if isinstance(source, Ballots):
+        if model is not None or parameters is not None:
+            raise ScoreError("model and parameters choose a pool's source; leave them out with ballots")
+        found, name = source, "ballots"
+    else:
+        found, name = source.ballots(model, parameters=parameters), source.path
+    if not len(found):
+        raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
+    return found
+
+
+def _scorable(ballots: Ballots, largest: int, *, voting: bool, drop: bool) -> Ints:
+    """Rows of the problems that can be scored; raises for the others, unless they are to be dropped."""
+    known, votes, drawn = graded(ballots, grades(ballots)), votable(ballots) | (not voting), ballots.drawn
+    good = known & votes & (drawn >= largest)
+    if good.all() or (drop and good.any()):
+        return np.flatnonzero(good)
+    remedy = "or too_few='drop' leaves them out" if good.any() else "there is nothing else to score"
+    if not known.all():
+        what, advice = "a sample whose correctness is not known", "give gold answers or grades"
+        raise NotRecorded(_refusal(ballots, ~known, what, f"{advice}, {remedy}"))
+    if not votes.all():
+        what, advice = "grades but no recorded answers to vote on", "record answers"
+        raise NotRecorded(_refusal(ballots, ~votes, what, f"{advice}, {remedy}"))
+    what, advice = f"fewer than {largest} samples", "give smaller budgets or collect more"
+    raise TooFewSamples(_refusal(ballots, drawn < largest, what, f"{advice}, {remedy}"))
+
+
+def _refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str:
+    rows, drawn = np.flatnonzero(bad), ballots.drawn
+    count = f"{len(rows)} of {len(ballots)} problems {'has' if len(rows) == 1 else 'have'}"
+    names = ", ".join(f"{ballots.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_NAMED])
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return f"{count} {what}: {names}{more}; {remedy}"
+
+
+def _only(ballots: Ballots, rows: Ints) -> Ballots:
+    """The ballots of these problems."""
+    if len(rows) == len(ballots):
+        return ballots
+    names = ("ids", "prompts", "subjects", "levels")
+    arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
+    parts: dict[str, Any] = {name: tuple(getattr(ballots, name)[row] for row in rows) for name in names}
+    return replace(ballots, **parts, **{name: getattr(ballots, name)[rows] for name in arrays})
+
+
+def _only_scores(by: By, ballots: Ballots, rows: Ints) -> By:
+    """Scores of one's own for these problems; they were given for all of them, (problems, samples)."""
+    if isinstance(by, str | Weigh):
+        return by
+    scores: Floats = np.asarray(by, dtype=np.float64)
+    if scores.shape != ballots.classes.shape:
+        raise ScoreError(
+            f"scores of shape {scores.shape} don't fit these samples; "
+            f"give (problems, samples) = {ballots.classes.shape}"
+        )
+    return scores[rows]

@@ -1,0 +1,93 @@
+"""Each problem's upper concave hull, as slopes. Knows nothing of budgets, prices or averages.
+
+Only modes on the hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's corners we keep,
+for every step from one mode to the next dearer one, the slope of the hull above it:
+
+    slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
+
+It never rises with k, and is the same number all along one edge. So the cheapest best mode at a price is
+simply how many slopes lie above that price, and its cost can't rise with the price, rounding or not.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.records import AccuracyTable
+
+__all__ = ["Chunk", "chunks", "slopes", "steps"]
+
+Floats = npt.NDArray[np.float64]
+Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
+
+_CELLS = 1 << 16  # of a chunk: its columns stay in the processor's second cache
+_GRAIN = np.uint64(0xFF)  # slopes are rounded to 2^-44 of their size: rounding errors don't part equal ones
+
+
+def chunks(table: AccuracyTable, *, stride: int = 1) -> Iterator[Chunk]:
+    """Slopes of consecutive rows, a chunk at a time; of every `stride`-th row only, where one is given."""
+    accuracy, costs = table.accuracy[::stride], table.costs
+    if not table.shared_costs:
+        costs = costs[::stride]
+    size = max(64, _CELLS // accuracy.shape[1])
+    for start in range(0, len(accuracy), size):
+        stop = min(start + size, len(accuracy))
+        yield start, stop, slopes(accuracy[start:stop], costs if costs.ndim == 1 else costs[start:stop])
+
+
+def steps(table: AccuracyTable, start: int, stop: int) -> Floats:
+    """What each step to the next mode costs, (modes - 1, rows), or (modes - 1, 1) where all cost alike."""
+    if table.shared_costs:
+        return np.diff(table.costs)[:, None]
+    return np.diff(table.costs[start:stop], axis=1).T
+
+
+def slopes(accuracy: Floats, costs: Floats) -> Floats:
+    """The hull's slope over each step, (modes - 1, rows): 0 where going on buys nothing.
+
+    A dearer mode of the very same cost that is better is free, and has an infinite slope.
+
+    >>> slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
+    [0.133, 0.133]
+    """
+    rows, modes = accuracy.shape
+    columns = np.ascontiguousarray(accuracy.T)  # (modes, rows)
+    spent = costs if costs.ndim == 1 else np.ascontiguousarray(costs.T)
+    least = np.empty((modes - 1, rows))
+    slope, best = np.empty(rows), np.empty(rows)
+    for a in range(modes - 1):
+        for b in range(modes - 1, a, -1):
+            one = best if b == modes - 1 else slope
+            np.subtract(columns[b], columns[a], out=one)
+            _divide(one, spent[b] - spent[a])
+            if one is slope:
+                np.maximum(best, slope, out=best)
+            if a == 0:
+                np.copyto(least[b - 1], best)
+            else:
+                np.minimum(least[b - 1], best, out=least[b - 1])
+    return _settled(least)
+
+
+def _divide(gain: Floats, cost: Floats | np.float64) -> None:
+    """gain / cost in place; infinite where a gain is free, minus infinity where no cost buys no gain."""
+    if np.ndim(cost) == 0 and cost > 0:
+        np.multiply(gain, 1.0 / cost, out=gain)
+        return
+    free = np.asarray(cost) <= 0
+    if free.any():
+        gain[:] = np.where(free, np.where(gain > 0, np.inf, -np.inf), gain / np.where(free, 1.0, cost))
+    else:
+        np.divide(gain, cost, out=gain)
+
+
+def _settled(least: Floats) -> Floats:
+    """Never rising, never negative, and rounded to the grain, in place."""
+    for k in range(1, len(least)):
+        np.minimum(least[k], least[k - 1], out=least[k])
+    np.maximum(least, 0.0, out=least)
+    bits = least.view(np.uint64)
+    bits += _GRAIN // np.uint64(2) + np.uint64(1)
+    bits &= ~_GRAIN
+    return least

@@ -1,0 +1,88 @@
+"""What one price gives: each problem's best mode, and the averages. Knows nothing of budgets to be met."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import BudgetOutOfRange, TableInvalid
+from adacompute.records import AccuracyTable
+from adacompute.solve.hull import chunks
+
+__all__ = ["averages", "best_at", "by_cost", "dual", "taken"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+_ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
+
+
+def best_at(table: AccuracyTable, price: float) -> Ints:
+    """Each problem's best mode at a price, (problems,) columns: the most accuracy less price times cost.
+
+    Ties go to the cheaper mode, so the average cost never rises with the price.
+
+    >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4])
+    >>> best_at(table, 0.1).tolist(), best_at(table, 0.2).tolist()
+    ([1, 0], [0, 0])
+    """
+    if not price >= 0:
+        raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+    ordered, columns = by_cost(table)
+    choice = np.empty(len(table), dtype=np.intp)
+    for start, stop, slopes in chunks(ordered):
+        np.sum(slopes > price, axis=0, out=choice[start:stop])
+    return choice if columns is None else np.take_along_axis(columns, choice[:, None], axis=1)[:, 0]
+
+
+def averages(table: AccuracyTable, choice: npt.ArrayLike) -> tuple[float, float]:
+    """Average cost and accuracy of a choice, (problems,) columns."""
+    columns = np.asarray(choice)
+    if columns.shape != (len(table),) or columns.dtype.kind not in "iu":
+        raise TableInvalid(f"a choice of shape {columns.shape} doesn't fit {len(table)} problems")
+    accuracy = math.fsum(_sums(table.accuracy, columns)) / len(table)
+    if not table.shared_costs:
+        return math.fsum(_sums(table.costs, columns)) / len(table), accuracy
+    counts = np.bincount(columns, minlength=len(table.modes))
+    return math.fsum(counts * table.costs) / len(table), accuracy
+
+
+def _sums(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
+    """The sum of the chosen values, a block of rows at a time."""
+    for start in range(0, len(values), _ROWS):
+        yield float(taken(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
+
+
+def dual(table: AccuracyTable, price: float, budget: float) -> float:
+    """The dual value at a price: no allocation of average cost `budget` is more accurate.
+
+    The mean over problems of the best accuracy less price times cost, plus price times budget.
+    """
+    total = []
+    for start in range(0, len(table), _ROWS):
+        costs = table.costs if table.shared_costs else table.costs[start : start + _ROWS]
+        total.append(float((table.accuracy[start : start + _ROWS] - price * costs).max(axis=1).sum()))
+    return math.fsum(total) / len(table) + price * budget
+
+
+def taken(values: Floats, choice: npt.NDArray[np.integer]) -> Floats:
+    """One value a row, (problems,), of (problems, modes)."""
+    flat = np.arange(0, values.size, values.shape[1], dtype=np.intp)
+    flat += choice
+    return np.asarray(values.reshape(-1).take(flat))
+
+
+def by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
+    """The table with each row's modes in ascending cost, and their former columns; None: nothing moved."""
+    if table.ascending:
+        return table, None
+    columns = np.argsort(table.cost_matrix, axis=1, kind="stable")
+    ordered = AccuracyTable(
+        accuracy=np.take_along_axis(table.accuracy, columns, axis=1),
+        costs=np.take_along_axis(table.cost_matrix, columns, axis=1),
+        modes=tuple(range(len(table.modes))),
+        ids=table.ids,
+        unit=table.unit,
+    )
+    return ordered, columns
