@@ -171,7 +171,8 @@ def precision(repeats: int = REPEATS) -> list[dict[str, Any]]:
 def normal_prior(table: AccuracyTable) -> AccuracyTable:
     """What one would try first, and what does harm: a normal prior over rows, noise floored as by Laplace."""
     a, error = table.accuracy, np.asarray(table.standard_error)
-    sizes = (a * (1 - a)).sum(axis=0) / (error**2).sum(axis=0)
+    trials = np.divide(a * (1 - a), error**2, out=np.full(a.shape, np.nan), where=error > 0)
+    sizes = np.nanmedian(trials, axis=0)  # right-or-wrong trials that would be as noisy, (budgets,)
     deviation = np.maximum(error, np.sqrt((sizes + 1) / sizes) / (sizes + 2))
     low, high = np.minimum.outer(table.costs, table.costs), np.maximum.outer(table.costs, table.costs)
     noise = deviation[:, :, None] * deviation[:, None, :] * np.sqrt(low / high)

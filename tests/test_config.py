@@ -20,11 +20,11 @@ def test_without_file_and_environment_there_are_the_defaults():
 
 def test_the_environment_outranks_the_file_and_the_file_the_defaults(tmp_path: Path):
     (tmp_path / "adacompute.toml").write_text(
-        '[answers]\nextract = "boxed"\npercent = "fraction"\n[summary]\nbudgets = [1, 3]\n'
+        '[answers]\nextract = "boxed"\npercent = "fraction"\n[score]\nbudgets = [1, 3]\n'
     )
     config = load_config(environ={"ADACOMPUTE_ANSWERS_EXTRACT": "hash", "PATH": "/bin"})
     assert (config.answers.extract, config.answers.percent) == ("hash", "fraction")
-    assert config.summary.budgets == (1, 3)
+    assert config.score.budgets == (1, 3)
 
 
 def test_the_named_file_outranks_the_one_in_the_environment(tmp_path: Path):
@@ -36,7 +36,7 @@ def test_the_named_file_outranks_the_one_in_the_environment(tmp_path: Path):
 
 
 def test_a_list_can_come_from_the_environment():
-    assert load_config(environ={"ADACOMPUTE_SUMMARY_BUDGETS": "1, 2,5"}).summary.budgets == (1, 2, 5)
+    assert load_config(environ={"ADACOMPUTE_SCORE_BUDGETS": "1, 2,5"}).score.budgets == (1, 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_a_list_can_come_from_the_environment():
         ("[answers]\nextrakt = 1\n", ["adacompute.toml, [answers]", "'extrakt'", "did you mean 'extract'?"]),
         ("[answers]\nextract = 1\n", ["adacompute.toml, [answers]: extract is 1", "give a text"]),
         ('[answers]\npercent = "half"\n', ["percent is 'half'", "unit, fraction"]),
-        ("[summary]\nbudgets = 4\n", ["budgets is 4", "give a list"]),
-        ('[summary]\nbudgets = ["x"]\n', ["budgets is 'x'", "a whole number"]),
-        ("[summary]\nbudgets = [true]\n", ["budgets is True", "a whole number"]),
-        ("[summary]\nbudgets = [2, 1]\n", ["[summary]", "budgets [2, 1]", "ascending"]),
-        ("[summary]\nbudgets = []\n", ["budgets []", "from 1 up"]),
+        ("[score]\nbudgets = 4\n", ["budgets is 4", "give a list"]),
+        ('[score]\nbudgets = ["x"]\n', ["budgets is 'x'", "a whole number"]),
+        ("[score]\nbudgets = [true]\n", ["budgets is True", "a whole number"]),
+        ("[score]\nbudgets = [2, 1]\n", ["[score]", "budgets [2, 1]", "ascending"]),
+        ("[score]\nbudgets = []\n", ["budgets []", "from 1 up"]),
         ("answers = 3\n", ["unknown section 'answers'"]),
         ("[answers\n", ["adacompute.toml", "not valid TOML"]),
     ],
@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_named_with_place_and_remedy(tmp_path: Path, toml
 @pytest.mark.parametrize(
     ("variable", "value", "parts"),
     [
-        ("ADACOMPUTE_SUMMARY_BUDGETS", "one", ["ADACOMPUTE_SUMMARY_BUDGETS", "'one'", "a whole number"]),
+        ("ADACOMPUTE_SCORE_BUDGETS", "one", ["ADACOMPUTE_SCORE_BUDGETS", "'one'", "a whole number"]),
         ("ADACOMPUTE_ANSWERS_EXTRAC", "x", ["ADACOMPUTE_ANSWERS_EXTRAC", "did you mean 'extract'?"]),
         ("ADACOMPUTE_CONFIG", "no.toml", ["'no.toml'", "No such file"]),
     ],

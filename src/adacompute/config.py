@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from adacompute.errors import ConfigError
 
-__all__ = ["AnswersConfig", "Config", "SummaryConfig", "load_config"]
+__all__ = ["AnswersConfig", "Config", "ScoreConfig", "load_config"]
 
 FILE = "adacompute.toml"
 PREFIX = "ADACOMPUTE_"
@@ -31,8 +31,8 @@ class AnswersConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryConfig:
-    """What a summary of a pool shows."""
+class ScoreConfig:
+    """Which budgets recorded samples are scored at."""
 
     budgets: tuple[int, ...] = (1, 2, 4, 8, 16)  # samples a vote, ascending
 
@@ -49,7 +49,7 @@ class Config:
     """All settings, by stage."""
 
     answers: AnswersConfig = field(default_factory=AnswersConfig)
-    summary: SummaryConfig = field(default_factory=SummaryConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
 
 
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:

@@ -61,8 +61,8 @@ def test_pool_shows_what_hand_counting_gives(adacompute, samples):
     assert source["answered"] == 7 / 8
     # p1: right, right, wrong, none; p2: right, right, wrong, right
     assert source["accuracy"]["mean"] == (2 / 4 + 3 / 4) / 2
-    # windows of two: p1 right, wrong; p2 right, a tie of 2 and 1/2 shared
-    assert source["votes"]["2"]["mean"] == ((1 + 0) / 2 + (1 + 0.5) / 2) / 2
+    # of six pairs: p1 right 1 + 2, tied 2; p2 right 3, tied 3
+    assert source["votes"]["2"]["mean"] == pytest.approx((4 / 6 + 4.5 / 6) / 2)
     assert source["votes"]["4"]["mean"] == 1.0
     assert source["agreement"] == pytest.approx((2 / 3 + 3 / 4) / 2)
 
@@ -94,6 +94,7 @@ def test_every_command_gives_one_json_object_on_stdout(adacompute, samples):
         ("import", "samples.jsonl", "--pool", "p.sqlite"),
         ("export", "p.sqlite", "x.jsonl.gz"),
         ("pool", "p.sqlite", "--verify"),
+        ("solve", "p.sqlite", "--budget", "2", "--budgets", "1,2,4"),
         ("demo",),
     ):
         done = adacompute(*words, "--json")
@@ -135,11 +136,11 @@ def test_settings_come_from_file_environment_and_option_in_that_order(adacompute
         body = json.loads(adacompute(*words, "pool", "samples.jsonl", "--json", **environ).stdout)
         return list(body["sources"][0]["votes"])
 
-    (tmp_path / "mine.toml").write_text("[summary]\nbudgets = [1, 2]\n")
+    (tmp_path / "mine.toml").write_text("[score]\nbudgets = [1, 2]\n")
     assert budgets() == ["1", "2", "4"]
     assert budgets("--config", "mine.toml") == ["1", "2"]
-    assert budgets("--config", "mine.toml", ADACOMPUTE_SUMMARY_BUDGETS="3") == ["3"]
-    done = adacompute("pool", "samples.jsonl", "--budgets", "2,4", "--json", ADACOMPUTE_SUMMARY_BUDGETS="3")
+    assert budgets("--config", "mine.toml", ADACOMPUTE_SCORE_BUDGETS="3") == ["3"]
+    done = adacompute("pool", "samples.jsonl", "--budgets", "2,4", "--json", ADACOMPUTE_SCORE_BUDGETS="3")
     assert list(json.loads(done.stdout)["sources"][0]["votes"]) == ["2", "4"]
 
 
@@ -283,7 +284,9 @@ def test_the_settings_way_of_reading_answers_is_for_new_pools_and_files(adacompu
 
 def test_budgets_beyond_the_samples_are_said_to_be_so(adacompute, samples):
     assert "no votes: too few samples" in adacompute("pool", "samples.jsonl", "--budgets", "99").stdout
-    assert "no votes" in adacompute("demo", ADACOMPUTE_SUMMARY_BUDGETS="99").stdout
+    assert "fewer than 99 samples" in adacompute("demo", code=1, ADACOMPUTE_SCORE_BUDGETS="99").stderr
+    # 40 samples can't be halved out of 64, so there is no lower end, and no range
+    assert "60.3% with 40" in adacompute("demo", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout
 
 
 def test_grades_without_answers_are_an_accuracy_and_no_vote(adacompute, tmp_path: Path):
@@ -358,5 +361,5 @@ def test_progress_on_a_terminal_counts_and_takes_names_as_they_are(samples, tmp_
 def test_help_and_version_work_without_a_command(adacompute):
     assert re.fullmatch(r"adacompute \d+\.\d+\.\d+\n", adacompute("--version").stdout)
     assert "Commands:" in adacompute("--help").stdout
-    for command in ("demo", "import", "export", "pool"):
+    for command in ("demo", "import", "export", "pool", "solve"):
         assert f"adacompute {command}" in adacompute(command, "-h").stdout

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli import demo, pools
+from adacompute.cli import demo, pools, solve
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -47,6 +47,7 @@ app.command("demo")(demo.demo)
 app.command("import")(pools.import_)
 app.command("export")(pools.export)
 app.command("pool")(pools.pool)
+app.command("solve")(solve.solve)
 
 
 class Stopped(BaseException):

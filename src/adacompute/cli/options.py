@@ -7,10 +7,22 @@ from typing import Annotated
 import typer
 
 from adacompute.answers import Task
-from adacompute.config import AnswersConfig, Config, SummaryConfig, load_config
-from adacompute.errors import ConfigError
+from adacompute.cli.show import path_text
+from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config
+from adacompute.errors import ConfigError, TaskError
+from adacompute.pool import Pool, bundled, bundled_names, open_pool
 
-__all__ = ["Budgets", "Extract", "Json", "Percent", "PoolPath", "settings", "summary_budgets", "tasks_of"]
+__all__ = [
+    "Budgets",
+    "Extract",
+    "Json",
+    "Percent",
+    "PoolPath",
+    "opened",
+    "settings",
+    "tasks_of",
+    "wanted_budgets",
+]
 
 
 class PercentWay(StrEnum):
@@ -19,7 +31,11 @@ class PercentWay(StrEnum):
 
 
 PoolPath = Annotated[
-    Path, typer.Argument(metavar="POOL", help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder.")
+    Path,
+    typer.Argument(
+        metavar="POOL",
+        help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 Extract = Annotated[
@@ -43,6 +59,21 @@ def settings(context: typer.Context) -> Config:
     return load_config(context.obj)
 
 
+def opened(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
+    """The pool or file of that name; where there is none, the recording of that name in the package."""
+    name = path_text(source)
+    if name not in bundled_names() or source.exists():
+        return open_pool(source, task=task, default_task=default_task)
+    pool = bundled(name)
+    if task is not None and task != pool.task:
+        pool.close()
+        raise TaskError(
+            f"the recording {name!r} in the package keeps its answers as they are; "
+            "leave --extract and --percent out"
+        )
+    return pool
+
+
 def tasks_of(
     answers: AnswersConfig, extract: str | None, percent: PercentWay | None
 ) -> tuple[Task | None, Task]:
@@ -55,12 +86,12 @@ def tasks_of(
     return (task if extract or percent else None), task
 
 
-def summary_budgets(summary: SummaryConfig, budgets: str | None) -> tuple[int, ...]:
+def wanted_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
     """The budgets that the option names, else the settings."""
     if budgets is None:
-        return summary.budgets
+        return score.budgets
     try:
-        return SummaryConfig(budgets=tuple(int(part) for part in budgets.split(","))).budgets
+        return ScoreConfig(budgets=tuple(int(part) for part in budgets.split(","))).budgets
     except ValueError as exc:
         raise ConfigError(f"--budgets {budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16") from exc
     except ConfigError as exc:

@@ -13,14 +13,15 @@ from adacompute.cli.options import (
     Json,
     Percent,
     PoolPath,
+    opened,
     settings,
-    summary_budgets,
     tasks_of,
+    wanted_budgets,
 )
 from adacompute.cli.show import as_json, counted, line, path_text, progress
 from adacompute.cli.summary import damage, show_summary
 from adacompute.errors import PoolDamaged
-from adacompute.pool import export_file, import_file, open_pool
+from adacompute.pool import export_file, import_file
 from adacompute.score import summarise
 
 __all__ = ["export", "import_", "pool"]
@@ -87,8 +88,8 @@ def export(
 
     The file appears whole or not at all.
     """
-    with open_pool(source) as opened:
-        done = export_file(opened, file, overwrite=overwrite)
+    with opened(source) as stored:
+        done = export_file(stored, file, overwrite=overwrite)
     if json:
         as_json({"file": path_text(file), **asdict(done)})
         return
@@ -113,15 +114,15 @@ def pool(
     votes by budget, each with its 95% interval over problems.
     """
     config = settings(context)
-    wanted = summary_budgets(config.summary, budgets)
+    wanted = wanted_budgets(config.score, budgets)
     asked, default = tasks_of(config.answers, extract, percent)
-    with open_pool(source, task=asked, default_task=default) as opened:
-        checked = opened.verify() if verify else None
+    with opened(source, task=asked, default_task=default) as stored:
+        checked = stored.verify() if verify else None
         if checked is not None and not checked.ok:
             if json:
                 as_json({"pool": path_text(source), "verification": checked.to_dict()})
             raise PoolDamaged(damage(checked, name=path_text(source)))
-        summary = summarise(opened, budgets=wanted)
+        summary = summarise(stored, budgets=wanted)
     if json:
         body = {"pool": path_text(source), **summary.to_dict()}
         as_json(body if checked is None else {**body, "verification": checked.to_dict()})

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,20 +22,25 @@ from rich.table import Table
 
 __all__ = [
     "as_json",
+    "can_show",
     "counted",
     "interval",
     "line",
     "message",
     "open_streams",
+    "paragraph",
     "path_text",
     "percent",
+    "points",
     "progress",
     "table",
+    "within",
 ]
 
 
 # What a model's name or an error could do to a terminal: move, colour, retitle, forge lines, turn text round.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_PLAINER = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
 
 
 def open_streams() -> None:
@@ -52,6 +58,15 @@ def as_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def can_show(text: str) -> bool:
+    """Whether stdout's encoding has these characters: else they would come out as question marks."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
 def path_text(path: Path) -> str:
     """A path as text that every output can carry, whatever bytes it is made of."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -59,8 +74,17 @@ def path_text(path: Path) -> str:
 
 def line(text: str = "") -> None:
     """A line of the result."""
-    sys.stdout.write(_safe(text) + "\n")
+    text = _safe(text)
+    if not can_show(text):
+        text = text.translate(_PLAINER)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()  # a full disk or a gone reader shows here, while it can still be told
+
+
+def paragraph(text: str, *, indent: int = 0, width: int = 96) -> None:
+    """Lines of the result, broken between words."""
+    for part in textwrap.wrap(_safe(text), width - indent, break_long_words=False, break_on_hyphens=False):
+        line(" " * indent + part)
 
 
 def message(text: str) -> None:
@@ -118,6 +142,19 @@ def counted(number: int, noun: str) -> str:
 def percent(share: float | None) -> str:
     """0.5831 -> `58.3%`; a dash where it isn't known."""
     return "–" if share is None else f"{share:.1%}"
+
+
+def points(share: float, *, sign: bool = False) -> str:
+    """0.0674 -> `6.7`: percentage points; more digits where they would be lost."""
+    value = 100 * share
+    digits = 1 if abs(value) >= 0.1 or value == 0 else 3
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def within(one: float, other: float) -> str:
+    """`71.0–71.6%`, the lower first; `71.0%` where they show alike."""
+    low, high = sorted([one, other])
+    return percent(low) if percent(low) == percent(high) else interval(low, high)
 
 
 def interval(low: float | None, high: float | None) -> str:

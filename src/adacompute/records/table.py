@@ -172,4 +172,4 @@ def _problem(row: int, ids: tuple[str, ...] | None) -> str:
 def _names(costs: Floats) -> tuple[Mode, ...]:
     if costs.ndim == 2 or len(np.unique(costs)) < len(costs):
         return tuple(range(costs.shape[-1]))
-    return tuple(int(cost) if cost == int(cost) else float(cost) for cost in costs.tolist())
+    return tuple(int(cost) if cost.is_integer() else cost for cost in costs.tolist())

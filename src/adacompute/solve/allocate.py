@@ -10,10 +10,10 @@ import numpy.typing as npt
 from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable, Allocation, Limit, Mix
 from adacompute.solve.bisection import bisected
-from adacompute.solve.hull import chunks, steps
+from adacompute.solve.hull import chunks, counts, steps
 from adacompute.solve.limits import limited
 from adacompute.solve.plan import planned
-from adacompute.solve.price import by_cost
+from adacompute.solve.price import averages, by_cost
 
 __all__ = ["solve"]
 
@@ -74,7 +74,7 @@ def _check_budget(table: AccuracyTable, budget: object) -> None:
 class _Counted:
     """The steps of all problems, parted by a bracket of slopes."""
 
-    choice: npt.NDArray[np.int16]  # (problems,) how many steps of each lie above the bracket
+    choice: Ints  # (problems,) how many steps of each lie above the bracket
     spent: float  # cost of all of these, with the cheapest modes'
     slope: Floats  # (within,) of the steps inside the bracket
     place: npt.NDArray[np.int64]  # (within,) row times width plus step
@@ -94,7 +94,7 @@ def _allocated(table: AccuracyTable, budget: float) -> Allocation:
     if counted.spent > target or (low > _LEAST and counted.spent + counted.cost.sum() <= target):
         counted = _counted(table, _LEAST, _MOST)  # the sampled rows misled us
     price = _price(*counted.falling(), target * (1 + _SLIP))
-    choice = counted.choice.astype(np.intp)
+    choice = counted.choice
     above = counted.slope > price
     np.add.at(choice, counted.place[above] // max(1, counted.width), 1)
     room = target - counted.spent - float(counted.cost[above].sum())
@@ -126,29 +126,23 @@ def _bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
 
 def _counted(table: AccuracyTable, low: float, high: float) -> _Counted:
     width = len(table.modes) - 1
-    choice = np.zeros(len(table), dtype=np.int16)
-    spent = float(table.costs[0]) * len(table) if table.shared_costs else float(table.costs[:, 0].sum())
+    choice = np.zeros(len(table), dtype=np.intp)
     slope, place, cost = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     for start, stop, slopes in chunks(table):
         above = slopes > high
-        step = steps(table, start, stop)
-        for k in range(width):
-            choice[start:stop] += above[k]
-            if table.shared_costs:
-                spent += float(step[k, 0]) * int(np.count_nonzero(above[k]))
-        if not table.shared_costs:
-            spent += float(step[above].sum())
+        choice[start:stop] = counts(above)
         within = slopes >= low
         within ^= above
         at = np.flatnonzero(within)
         if len(at):
+            step = steps(table, start, stop)
             number, row = np.divmod(at, stop - start)
             slope.append(slopes.reshape(-1).take(at))
             place.append((row + start) * width + number)
             cost.append(step[number, 0] if table.shared_costs else step[number, row])
     return _Counted(
         choice=choice,
-        spent=spent,
+        spent=averages(table, choice)[0] * len(table),
         slope=np.concatenate(slope),
         place=np.concatenate(place),
         cost=np.concatenate(cost),

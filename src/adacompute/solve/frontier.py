@@ -12,8 +12,8 @@ __all__ = ["frontier"]
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-_STEP = np.uint64(0xFF)  # the low bits of a slope, which the hull leaves 0: here they say which step it is
-_KEYED = 0x100  # steps that fit in there
+_CODE = np.uint64(0xFF)  # the low bits of a slope, which the hull leaves 0: here they say which edge it is
+_KEYED = 17  # modes whose edges can be told apart there
 _BLOCK = 1 << 14  # edges at a time: they stay in the processor's cache from the first sum to the last
 
 
@@ -28,50 +28,71 @@ def frontier(table: AccuracyTable) -> Frontier:
     """
     ordered, _ = by_cost(table)
     if ordered.shared_costs and len(ordered.modes) <= _KEYED:
-        keys, costs = _keyed(ordered), np.diff(ordered.costs)
-        price, cost, accuracy = _accumulated(ordered, keys, np.empty(len(keys)), costs)
+        arrays = _accumulated(ordered, *_keyed(ordered))
     else:
-        slopes, cost = _ordered(ordered)
-        price, cost, accuracy = _accumulated(ordered, slopes.view(np.uint64), cost, None)
-    for array in (price, cost, accuracy):
+        arrays = _accumulated(ordered, *_ordered(ordered), None)
+    for array in arrays:
         array.setflags(write=False)
+    price, cost, accuracy = arrays
     return Frontier(cost=cost, accuracy=accuracy, price=price, unit=table.unit)
 
 
-def _keyed(table: AccuracyTable) -> Keys:
-    """Slopes, falling, each with its step's number in its low bits; the first place is left for infinity.
+def _keyed(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
+    """Slopes, falling, with their edge's code in the low bits, all inverted; room for costs; costs by code.
 
-    Where problems cost alike that number is all there is to know of a step, so one plain sort will do.
+    Where problems cost alike, from which mode to which an edge goes is all there is to know of it, so that
+    one plain sort will do. The first place is left free.
     """
     width = len(table.modes) - 1
-    keys = np.empty(1 + len(table) * width, dtype=np.uint64)
-    numbers = np.arange(width, dtype=np.uint64)[:, None]
     free = width > 0 and table.costs[0] == table.costs[1]
-    for start, stop, slopes in chunks(table):
+    keys, found = np.empty(1 + len(table) * width, dtype=np.uint64), 1
+    for _, _, slopes in chunks(table):
+        codes, ends = _edges(slopes)
         if free:
-            slopes[np.isinf(slopes)] = 0.0  # part of the first vertex
+            ends &= slopes < np.inf  # the others are part of the first vertex
         bits = slopes.view(np.uint64)
-        bits |= numbers
-        np.invert(bits, out=keys[1 + start * width : 1 + stop * width].reshape(bits.shape))
-    keys[1:].sort()
-    found = 1 + int(np.searchsorted(keys[1:], ~_STEP))  # the rest have a slope of 0: they buy nothing
-    return np.invert(keys[:found], out=keys[:found])
+        bits |= codes
+        at = np.flatnonzero(ends)
+        some = bits.reshape(-1) if len(at) == bits.size else bits.reshape(-1).take(at)
+        np.invert(some, out=keys[found : found + len(at)])
+        found += len(at)
+    keys[1:found].sort()
+    before, last = np.divmod(np.arange(width * width), max(1, width))
+    costs = table.costs[last + 1] - table.costs[np.maximum(0, last - before)]
+    return keys[:found], np.empty(found), costs
 
 
-def _ordered(table: AccuracyTable) -> tuple[Floats, Floats]:
+def _edges(slopes: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """The code of the edge that each step is on, so far, and whether it ends there, (steps, rows) both.
+
+    A code is the edge's last step, plus as many times the number of steps as it has steps before that one.
+    """
+    width = len(slopes)
+    ends = np.empty(slopes.shape, dtype=bool)
+    np.greater(slopes[:-1], slopes[1:], out=ends[:-1])
+    np.greater(slopes[-1:], 0.0, out=ends[-1:])
+    codes = np.zeros(slopes.shape, dtype=np.uint8)
+    for k in range(1, width):
+        np.add(codes[k - 1], np.uint8(width), out=codes[k])
+        codes[k] *= ~ends[k - 1]
+    codes += np.arange(width, dtype=np.uint8)[:, None]
+    return codes, ends
+
+
+def _ordered(table: AccuracyTable) -> tuple[Keys, Floats]:
     """Slopes, falling, and their steps' costs, where these differ by problem; the first place is free."""
     found, spent = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in chunks(table):
-        some = (slopes > 0) & (slopes < np.inf)
-        found.append(slopes[some])
-        spent.append(np.broadcast_to(steps(table, start, stop), slopes.shape)[some])
+        some = np.flatnonzero((slopes > 0) & (slopes < np.inf))
+        found.append(slopes.reshape(-1).take(some))
+        spent.append(np.broadcast_to(steps(table, start, stop), slopes.shape).reshape(-1).take(some))
     price, cost = np.concatenate(found), np.concatenate(spent)
     found.clear()
     spent.clear()
     order = np.argsort(price[1:])[::-1]
-    price[1:] = price[1:][order]
-    cost[1:] = cost[1:][order]
-    return price, cost
+    price[1:] = price[1:].take(order)
+    cost[1:] = cost[1:].take(order)
+    return price.view(np.uint64), cost
 
 
 def _accumulated(
@@ -87,24 +108,40 @@ def _accumulated(
     kept, reached = 1, complex(cost[0], accuracy[0]) * len(table)
     both = np.empty(_BLOCK, dtype=np.complex128)  # cost and gain side by side: one running sum for the two
     for start in range(1, len(keys), _BLOCK):
-        stop = min(start + _BLOCK, len(keys))
-        slope, part, sums = price[start:stop], keys[start:stop], both[: stop - start]
-        sums.real = cost[start:stop] if costs is None else costs.take((part & _STEP).view(np.int64))
-        part &= ~_STEP
-        np.multiply(slope, sums.real, out=sums.imag)
+        block = slice(start, start + _BLOCK)
+        step = cost[block] if costs is None else costs.take(_uncoded(keys[block]))
+        sums = both[: len(step)]
+        sums.real = step
+        np.multiply(price[block], step, out=sums.imag)
         np.cumsum(sums, out=sums)
         sums += reached
         reached = complex(sums[-1])
-        sums.view(np.float64)[:] /= len(table)  # what a step costs one problem, it costs all of them 1/N of
-        last = np.empty(len(part), dtype=bool)
-        np.not_equal(part[1:], part[:-1], out=last[:-1])
-        last[-1] = stop == len(keys) or keys[stop] & ~_STEP != part[-1]
-        ends = slice(None) if last.all() else np.flatnonzero(last)
-        count = int(np.count_nonzero(last))
-        for target, values in ((price, slope), (cost, sums.real), (accuracy, sums.imag)):
-            target[kept : kept + count] = values[ends]
-        kept += count
+        last = _last(keys, start, start + len(step), coded=costs is not None)
+        into, whole = slice(kept, kept + len(last)), len(last) == len(step)
+        if kept < start or not whole:
+            price[into] = price[block].take(last)
+        # what a step costs one problem, it costs all of them 1/N of
+        np.divide(sums.real if whole else sums.real.take(last), len(table), out=cost[into])
+        np.divide(sums.imag if whole else sums.imag.take(last), len(table), out=accuracy[into])
+        kept += len(last)
     return _cut(price, kept), _cut(cost, kept), _cut(accuracy, kept)
+
+
+def _uncoded(keys: Keys) -> npt.NDArray[np.int64]:
+    """The codes of keys, which become plain slopes in place."""
+    np.invert(keys, out=keys)
+    codes = (keys & _CODE).view(np.int64)
+    keys &= ~_CODE
+    return codes
+
+
+def _last(keys: Keys, start: int, stop: int, *, coded: bool) -> npt.NDArray[np.intp]:
+    """Where in a block a slope stands for the last time; the keys after the block may be coded still."""
+    last = np.ones(stop - start, dtype=bool)
+    np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
+    if stop < len(keys):
+        last[-1] = (~(keys[stop] | _CODE) if coded else keys[stop]) != keys[stop - 1]
+    return np.flatnonzero(last)
 
 
 def _cut(array: Floats, kept: int) -> Floats:

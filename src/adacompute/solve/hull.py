@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = ["Chunk", "chunks", "slopes", "steps"]
+__all__ = ["Chunk", "chunks", "counts", "slopes", "steps"]
 
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
@@ -43,6 +43,12 @@ def steps(table: AccuracyTable, start: int, stop: int) -> Floats:
     return np.diff(table.costs[start:stop], axis=1).T
 
 
+def counts(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
+    """How many steps of each problem are marked, (rows,), of (modes - 1, rows)."""
+    small = np.uint8 if len(above) < 256 else np.uint64  # adding bytes is eight times as quick
+    return np.asarray(np.add.reduce(above.view(np.uint8), axis=0, dtype=small))
+
+
 def slopes(accuracy: Floats, costs: Floats) -> Floats:
     """The hull's slope over each step, (modes - 1, rows): 0 where going on buys nothing.
 
@@ -53,41 +59,31 @@ def slopes(accuracy: Floats, costs: Floats) -> Floats:
     """
     rows, modes = accuracy.shape
     columns = np.ascontiguousarray(accuracy.T)  # (modes, rows)
-    spent = costs if costs.ndim == 1 else np.ascontiguousarray(costs.T)
+    spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
+    free = bool((np.diff(spent, axis=0) <= 0).any())
     least = np.empty((modes - 1, rows))
-    slope, best = np.empty(rows), np.empty(rows)
+    steepest = np.empty((modes - 1, rows))  # from mode a to any mode from b on; so it never rises with b
     for a in range(modes - 1):
-        for b in range(modes - 1, a, -1):
-            one = best if b == modes - 1 else slope
-            np.subtract(columns[b], columns[a], out=one)
-            _divide(one, spent[b] - spent[a])
-            if one is slope:
-                np.maximum(best, slope, out=best)
-            if a == 0:
-                np.copyto(least[b - 1], best)
-            else:
-                np.minimum(least[b - 1], best, out=least[b - 1])
-    return _settled(least)
-
-
-def _divide(gain: Floats, cost: Floats | np.float64) -> None:
-    """gain / cost in place; infinite where a gain is free, minus infinity where no cost buys no gain."""
-    if np.ndim(cost) == 0 and cost > 0:
-        np.multiply(gain, 1.0 / cost, out=gain)
-        return
-    free = np.asarray(cost) <= 0
-    if free.any():
-        gain[:] = np.where(free, np.where(gain > 0, np.inf, -np.inf), gain / np.where(free, 1.0, cost))
-    else:
-        np.divide(gain, cost, out=gain)
-
-
-def _settled(least: Floats) -> Floats:
-    """Never rising, never negative, and rounded to the grain, in place."""
-    for k in range(1, len(least)):
-        np.minimum(least[k], least[k - 1], out=least[k])
+        into = (steepest if a else least)[a:]
+        np.subtract(columns[a + 1 :], columns[a], out=into)
+        _divide(into, spent[a + 1 :] - spent[a], free=free)
+        for b in range(len(into) - 2, -1, -1):
+            np.maximum(into[b], into[b + 1], out=into[b])
+        if a:
+            np.minimum(least[a:], into, out=least[a:])
     np.maximum(least, 0.0, out=least)
-    bits = least.view(np.uint64)
+    bits = least.view(np.uint64)  # of numbers that aren't negative: they order and round as whole numbers do
     bits += _GRAIN // np.uint64(2) + np.uint64(1)
     bits &= ~_GRAIN
     return least
+
+
+def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
+    """gain / cost in place; where some cost nothing, infinite for a gain, and minus infinity for none."""
+    if free:
+        none = cost <= 0
+        gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))
+    elif cost.shape[1] == 1:
+        np.multiply(gain, 1.0 / cost, out=gain)  # quicker than dividing
+    else:
+        np.divide(gain, cost, out=gain)

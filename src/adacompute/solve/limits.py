@@ -16,7 +16,7 @@ from adacompute.solve.asked import Asked, asked
 from adacompute.solve.plan import mixed, planned
 from adacompute.solve.planes import Lowest, Planes, Side, lowest
 from adacompute.solve.recover import Vertex, recovered
-from adacompute.solve.rounding import cheapened, rounded
+from adacompute.solve.rounding import rounded
 
 __all__ = ["limited"]
 
@@ -44,7 +44,6 @@ def limited(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> All
     first = list(parted.sides).index(0) if 0 in parted.sides else None
     spare = table.cost_matrix
     vertex = recovered(planes, found, spare=spare, first=first)
-    vertex = replace(vertex, choice=cheapened(planes, vertex.choice, vertex.rows, spare))
     choice = rounded(planes, vertex, spare)
     if choice is None:
         raise Infeasible(_only_mixed(planes, vertex, [wanted[j] for j in parted.sides]))
@@ -111,8 +110,7 @@ def _cheapest(table: AccuracyTable, side: Side, allowed: Bools | None) -> Bools:
 
 
 def _clash(wanted: Sequence[Asked], others: Sequence[int], j: int, side: Side) -> str:
-    least = wanted[j].at_most - side.right * side.scale
-    return _together(wanted[j], [wanted[other] for other in others], least)
+    return _together(wanted[j], [wanted[other] for other in others], float(np.mean(side.floor)))
 
 
 def _together(one: Asked, others: Sequence[Asked], least: float) -> str:
@@ -147,8 +145,8 @@ def _met_together(planes: Planes, wanted: Sequence[Asked]) -> Planes:
             if found.bounded or least > side.right + _TOUCHING:
                 break
         if least > side.right + _TOUCHING:
-            floor = one.at_most - side.right * side.scale
-            raise Infeasible(_together(one, wanted[: len(sides)], floor + least * side.scale))
+            least = float(np.mean(side.floor)) + least * side.scale
+            raise Infeasible(_together(one, wanted[: len(sides)], least))
         sides.append(replace(side, right=max(side.right, least + _TOUCHING / 10)))
     return replace(planes, sides=tuple(sides))
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable
-from adacompute.solve.hull import chunks
+from adacompute.solve.hull import chunks, counts
 
 __all__ = ["averages", "best_at", "by_cost", "dual", "taken"]
 
@@ -32,7 +32,7 @@ def best_at(table: AccuracyTable, price: float) -> Ints:
     ordered, columns = by_cost(table)
     choice = np.empty(len(table), dtype=np.intp)
     for start, stop, slopes in chunks(ordered):
-        np.sum(slopes > price, axis=0, out=choice[start:stop])
+        choice[start:stop] = counts(slopes > price)
     return choice if columns is None else np.take_along_axis(columns, choice[:, None], axis=1)[:, 0]
 
 

@@ -64,6 +64,7 @@ def recovered(planes: Planes, found: Lowest, *, spare: Floats, first: int | None
 def _attempt(planes: Planes, found: Lowest, count: int, *, spare: Floats, first: int | None) -> Vertex | None:
     """With about `count` problems left open; None: these can't make up for what the others use."""
     choice, rows = _parted(planes, found, count)
+    choice = _cheapened(planes, choice, spare)
     fixed = np.ones(len(choice), dtype=bool)
     fixed[rows] = False
     others = np.flatnonzero(fixed)
@@ -114,6 +115,27 @@ def _parted(planes: Planes, found: Lowest, count: int) -> tuple[Ints, Ints]:
     which = np.minimum(np.searchsorted(np.cumsum(found.weights), even), len(ways) - 1)
     best[tied[rest]] = ways[which, rest]
     return best, np.sort(tied[order[some]])
+
+
+def _cheapened(planes: Planes, choice: Ints, spare: Floats) -> Ints:
+    """The choice, each problem in the cheapest mode that is as good and uses no more of any limit."""
+    better = choice.copy()
+    for start, stop in planes.chunks():
+        at = np.arange(stop - start)
+        own = choice[start:stop]
+        values, costs = planes.values[start:stop], spare[start:stop]
+        good = values >= values[at, own][:, None]
+        good &= costs < costs[at, own][:, None]
+        if not good.any():
+            continue
+        for side in planes.sides:
+            part = np.broadcast_to(side.part(start, stop), values.shape)
+            good &= part <= part[at, own][:, None]
+        if planes.allowed is not None:
+            good &= planes.allowed[start:stop]
+        cheap = np.where(good, costs, np.inf).argmin(axis=1)
+        better[start:stop] = np.where(good.any(axis=1), cheap, own)
+    return better
 
 
 def _slackened(planes: Planes, prices: Floats, dual: float, left: Floats) -> tuple[Floats, float]:

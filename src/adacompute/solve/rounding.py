@@ -13,7 +13,7 @@ import numpy.typing as npt
 from adacompute.solve.planes import Planes
 from adacompute.solve.recover import Vertex
 
-__all__ = ["cheapened", "rounded"]
+__all__ = ["rounded"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -22,28 +22,6 @@ _WAYS = 4096  # combinations that are looked at
 _STEPS = 64  # problems that give way
 _WHOLE = 400  # problems that an integer programme is asked about
 _NODES = 20_000  # of its search tree: a limit that doesn't depend on the clock
-
-
-def cheapened(planes: Planes, choice: Ints, mixed: Ints, spare: Floats) -> Ints:
-    """The choice, each unmixed problem in the cheapest mode that is as good and uses no more of any limit."""
-    better = choice.copy()
-    for start, stop in planes.chunks():
-        at = np.arange(stop - start)
-        own = choice[start:stop]
-        values, costs = planes.values[start:stop], spare[start:stop]
-        good = values >= values[at, own][:, None]
-        good &= costs < costs[at, own][:, None]
-        if not good.any():
-            continue
-        for side in planes.sides:
-            part = np.broadcast_to(side.part(start, stop), values.shape)
-            good &= part <= part[at, own][:, None]
-        if planes.allowed is not None:
-            good &= planes.allowed[start:stop]
-        cheap = np.where(good, costs, np.inf).argmin(axis=1)
-        better[start:stop] = np.where(good.any(axis=1), cheap, own)
-    better[mixed] = choice[mixed]
-    return better
 
 
 def rounded(planes: Planes, vertex: Vertex, spare: Floats) -> Ints | None:

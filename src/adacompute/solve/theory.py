@@ -124,7 +124,7 @@ class CostBound:
 
 
 def near_feasible(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, budget: float) -> CostBound:
-    """Near-feasibility, where the oracle at the price keeps the budget. Paper, Theorem 3 (thm:recovery) (1)."""
+    """Near-feasibility, if the oracle at the price keeps the budget. Paper, Theorem 3 (thm:recovery) (1)."""
     _check_kept(table, price, budget)
     wrong = _wrong(table, price, choice)
     ranges = np.ptp(table.cost_matrix, axis=1)

@@ -1,0 +1,70 @@
+"""All problems alike: the best mix of two modes, never above the frontier."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from adacompute import AccuracyTable, frontier
+from adacompute.errors import BudgetOutOfRange
+from adacompute.evaluate import cost_for, uniform, uniform_frontier
+
+SEEDS = range(20)
+
+
+def random_table(seed: int, *, modes: int = 4, problems: int = 7, shared: bool = True) -> AccuracyTable:
+    rng = np.random.default_rng(seed)
+    costs = np.sort(rng.uniform(1, 9, size=modes if shared else (problems, modes)), axis=-1)
+    return AccuracyTable.of(rng.integers(0, 9, size=(problems, modes)) / 8, costs=costs)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_mix_of_two_modes_within_the_budget_is_better(seed: int, shared: bool):
+    table = random_table(seed, shared=shared)
+    accuracy, costs = table.accuracy.mean(axis=0), table.cost_matrix.mean(axis=0)
+    for budget in np.linspace(costs[0], costs[-1] + 1, 7):
+        best = 0.0
+        for a, b in product(range(len(costs)), repeat=2):
+            if costs[a] <= budget:
+                share = 1.0 if costs[b] <= budget else (budget - costs[a]) / (costs[b] - costs[a])
+                best = max(best, accuracy[a] + share * (accuracy[b] - accuracy[a]))
+        found = uniform(table, budget=float(budget))
+        assert found.accuracy.mean == pytest.approx(best)
+        assert found.cost <= budget * (1 + 1e-12)
+        assert found.accuracy.mean == pytest.approx(uniform_frontier(table).at(float(budget)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_alike_are_never_above_the_frontier(seed: int):
+    table = random_table(seed, shared=False)
+    curve = frontier(table)
+    for budget in np.linspace(table.cost_matrix.mean(axis=0)[0], 10, 9):
+        assert uniform(table, budget=float(budget)).accuracy.mean <= curve.at(float(budget)) + 1e-12
+
+
+def test_a_mode_below_the_hull_is_passed_over():
+    table = AccuracyTable.of([[0.6, 0.6, 0.9]], costs=[1, 2, 4])  # a vote of two is worth one sample
+    found = uniform(table, budget=2)
+    assert (found.modes, found.probability) == ((1, 4), pytest.approx(1 / 3))
+    assert found.accuracy.mean == pytest.approx(0.7)
+
+
+def test_where_one_mode_serves_alone_nothing_is_mixed():
+    found = uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=2)
+    assert (found.modes, found.probability, found.cost) == ((2, 2), 0.0, 2.0)
+
+
+def test_a_budget_below_the_cheapest_mode_is_refused():
+    with pytest.raises(BudgetOutOfRange, match=r"0\.5"):
+        uniform(AccuracyTable.of([[0.5, 0.9]], costs=[1, 2]), budget=0.5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_cost_of_an_accuracy_buys_it(seed: int):
+    curve = uniform_frontier(random_table(seed))
+    for accuracy in np.linspace(curve.accuracy[0], curve.accuracy[-1], 5):
+        cost = cost_for(curve, float(accuracy))
+        assert cost is not None
+        assert curve.at(cost) == pytest.approx(accuracy)
+    assert cost_for(curve, float(curve.accuracy[-1]) + 1e-6) is None

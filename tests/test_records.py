@@ -1,0 +1,116 @@
+"""The accuracy table is checked once, when it is made: each bad cell is named. Allocations and frontiers."""
+
+import numpy as np
+import pytest
+
+from adacompute.errors import BudgetOutOfRange, TableInvalid
+from adacompute.records import AccuracyTable, Allocation, Frontier, Mix
+
+GOOD = [[0.5, 0.9], [0.6, 0.8]]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "costs", "message"),
+    [
+        (
+            [[0.5, np.nan]],
+            [1, 2],
+            r"accuracy of problem 0 in mode 2 \(row 0, column 1\) is nan; give a number from 0 to 1",
+        ),
+        ([[0.5, 0.6], [1.5, 0.7]], [1, 2], r"problem 1 in mode 1 \(row 1, column 0\) is 1.5"),
+        ([[-0.1, 0.6]], [1, 2], r"row 0, column 0\) is -0.1"),
+        ([[np.inf, 0.6]], [1, 2], r"row 0, column 0\) is inf"),
+        (GOOD, [1, -2], r"cost of mode -2 \(column 1\) is -2.0; give a finite number from 0 up"),
+        (GOOD, [1, np.nan], r"cost of mode .* \(column 1\) is nan"),
+        (GOOD, [1, np.inf], r"cost of mode .* \(column 1\) is inf"),
+        (GOOD, [2, 1], r"cost of mode 1 \(column 1\) is 1.0, below 2.0 of the mode before it; put modes in"),
+        (GOOD, [[1, 2], [3, 2]], r"for problem 1 \(row 1, column 1\) is 2.0, below 3.0"),
+        (GOOD, [[1, 2], [-1, 2]], r"for problem 1 \(row 1, column 0\) is -1.0"),
+        (GOOD, [1, 2, 3], r"costs of shape \(3,\) don't fit accuracy of shape \(2, 2\)"),
+        (GOOD, 1.0, r"costs of shape \(\) don't fit"),
+        ([], [1], r"accuracy of shape \(0,\) is no table"),
+        (np.zeros((0, 2)), [1, 2], r"accuracy of shape \(0, 2\) is no table; .* at least one of each"),
+        ([0.5, 0.6], [1, 2], r"accuracy of shape \(2,\) is no table"),
+        ([[0.5], [0.6, 0.7]], [1, 2], r"accuracy can't be read as an array of numbers"),
+        ([["a", "b"]], [1, 2], r"accuracy can't be read as an array of numbers"),
+        (GOOD, None, r"costs .*"),
+    ],
+)
+def test_a_bad_cell_is_named(accuracy: object, costs: object, message: str):
+    with pytest.raises(TableInvalid, match=message) as raised:
+        AccuracyTable.of(accuracy, costs=costs)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"modes": ["a"]}, "1 modes for a table of shape"),
+        ({"modes": ["a", "a"]}, r"modes \['a', 'a'\] hold a name twice"),
+        ({"ids": ["p1"]}, "1 ids for a table of shape"),
+        ({"standard_error": [[0.1, 0.1]]}, r"standard_error of shape \(1, 2\)"),
+        ({"standard_error": [[0.1, 0.1], [-0.1, 0.1]]}, "none negative"),
+        ({"order": "up"}, "order 'up' is not known"),
+    ],
+)
+def test_a_wrong_argument_is_named(more: dict, message: str):
+    with pytest.raises(TableInvalid, match=message):
+        AccuracyTable.of(GOOD, costs=[1, 2], **more)
+
+
+def test_an_id_stands_in_the_message_where_there_is_one():
+    with pytest.raises(TableInvalid, match=r"accuracy of problem 'q7' in mode 'large' .* is 2.0"):
+        AccuracyTable.of([[0.5, 2.0]], costs=[1, 2], ids=["q7"], modes=["small", "large"])
+
+
+def test_a_table_doesnt_change_with_the_array_it_was_made_of():
+    accuracy = np.array(GOOD)
+    table = AccuracyTable.of(accuracy, costs=[1, 2])
+    accuracy[0, 0] = 7
+    assert table.accuracy[0, 0] == 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        table.accuracy[0, 0] = 0.1
+
+
+def test_modes_are_called_by_their_cost_or_place():
+    assert AccuracyTable.of(GOOD, costs=[1, 2.5]).modes == (1, 2.5)
+    assert AccuracyTable.of(GOOD, costs=[1, 1]).modes == (0, 1)
+    assert AccuracyTable.of(GOOD, costs=GOOD).modes == (0, 1)
+
+
+def test_a_frontier_is_read_between_and_beyond_its_vertices():
+    curve = Frontier(
+        cost=np.array([1.0, 2.0, 4.0]),
+        accuracy=np.array([0.5, 0.7, 0.8]),
+        price=np.array([np.inf, 0.2, 0.05]),
+    )
+    assert curve.at(1.5) == pytest.approx(0.6)
+    assert curve.at(100.0) == 0.8
+    assert np.asarray(curve.at([1.0, 3.0])) == pytest.approx(np.array([0.5, 0.75]))
+    assert [curve.price_at(c) for c in (1.0, 1.5, 2.0, 4.0, 9.0)] == [0.2, 0.2, 0.05, 0.0, 0.0]
+    for bad in (0.9, float("nan"), [1.0, 0.0]):
+        with pytest.raises(BudgetOutOfRange, match=r"below the cheapest allocation \(1 samples\)|nan"):
+            curve.at(bad)
+
+
+def test_drawing_a_mix_takes_each_move_as_often_as_it_says():
+    plan = Allocation(
+        budget=2.0,
+        price=0.1,
+        choice=np.array([0, 0, 1]),
+        mix=Mix(
+            problems=np.array([1, 1, 2]), modes=np.array([1, 2, 0]), probabilities=np.array([0.3, 0.5, 0.25])
+        ),
+        cost=1.0,
+        accuracy=0.5,
+        mixed_cost=1.0,
+        mixed_accuracy=0.5,
+        bound=0.5,
+        modes=(1, 2, 4),
+    )
+    drawn = np.array([plan.draw(np.random.default_rng(seed)) for seed in range(8000)])
+    assert (drawn[:, 0] == 0).all()
+    assert np.bincount(drawn[:, 1]) / 8000 == pytest.approx([0.2, 0.3, 0.5], abs=0.02)
+    assert np.bincount(drawn[:, 2]) / 8000 == pytest.approx([0.25, 0.75], abs=0.02)
+    assert plan.choice.tolist() == [0, 0, 1]
+    assert plan.counts == (2, 1, 0)
