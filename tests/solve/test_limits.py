@@ -9,7 +9,7 @@ import scipy.optimize
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tables import KINDS, budgeted
+from tables import budgeted
 
 from adacompute.errors import Infeasible
 from adacompute.records import AccuracyTable, Allocation, Limit
@@ -17,7 +17,6 @@ from adacompute.solve import planes, recover, solve
 from adacompute.solve.limits import limited
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
-TAME = tuple(kind for kind in KINDS if kind != "wild")
 
 
 def highs(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> float | None:
@@ -169,7 +168,7 @@ def test_the_best_deterministic_choice_lies_between_accuracy_and_bound(seed):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(budgeted(kinds=TAME), st.booleans())
+@given(budgeted(), st.booleans())
 def test_a_limit_that_does_not_bind_changes_nothing(given_budget, own):
     table, budget = given_budget
     costs = np.arange(table.accuracy.size, dtype=float).reshape(table.accuracy.shape) % 7

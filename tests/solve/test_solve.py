@@ -149,6 +149,9 @@ def test_best_at_is_the_argmax_of_net_value_with_ties_to_the_cheaper():
         net = table.accuracy - price * table.cost_matrix
         chosen = net[np.arange(len(table)), best_at(table, price)]
         assert chosen == pytest.approx(net.max(axis=1), abs=1e-12)
+    assert best_at(AccuracyTable.of([[0.5, 0.9]], costs=[1, 2]), 0.4).tolist() == [
+        0
+    ]  # 0.9 - 0.5 is above 0.4
     tied = AccuracyTable.of([[0.25, 0.5, 0.75]], costs=[1, 2, 3])
     assert best_at(tied, 0.25).tolist() == [0]
     assert best_at(tied, 0.2).tolist() == [2]
@@ -243,6 +246,12 @@ def test_modes_are_names_with_costs_in_any_order_of_size_by_problem():
         assert plan.bound == pytest.approx(highs(table, budget), abs=1e-9)
         assert plan.modes == ("small", "effort", "large")
     assert solve(table, budget=3.0).choice.tolist() == [1, 0]
+
+
+def test_the_smallest_of_costs_make_no_warning_and_are_as_good_as_free():
+    table = AccuracyTable.of([[0.2, 0.6]], costs=[0.0, 5e-324], modes="ab")
+    assert solve(table, budget=1.0).choice.tolist() == [1]
+    assert frontier(table).accuracy[-1] == 0.6
 
 
 def test_a_free_better_mode_is_always_taken():

@@ -1,8 +1,8 @@
 """The paper's way: bisect for one price, then mix the two choices beside it. Knows nothing of edges sorted.
 
-The price is looked for in [0, 5] in 50 steps (paper, appendix C.3). Cost is a staircase in the price, so the
-search ends on a step that misses the budget; the problems whose mode differs between the two ends are then
-mixed, all with one probability, so that the expected cost is the budget.
+The price is looked for in [0, 5] in 50 steps (the paper's "Binary Search Details"). Cost is a staircase in
+the price, so the search ends on a step that misses the budget; the problems whose mode differs between the
+two ends are then mixed, all with one probability, so that the expected cost is the budget.
 """
 
 import numpy as np

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.records import AccuracyTable, Frontier
-from adacompute.solve.hull import chunks, steps
+from adacompute.solve.hull import FREE, chunks, steps
 from adacompute.solve.price import by_cost, taken
 
 __all__ = ["frontier"]
@@ -44,18 +44,19 @@ def _keyed(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     one plain sort will do. The first place is left free.
     """
     width = len(table.modes) - 1
-    free = width > 0 and table.costs[0] == table.costs[1]
+    free = width > 0 and table.costs[1] - table.costs[0] <= FREE
     keys, found = np.empty(1 + len(table) * width, dtype=np.uint64), 1
     for _, _, slopes in chunks(table):
         codes, ends = _edges(slopes)
         if free:
             ends &= slopes < np.inf  # the others are part of the first vertex
         bits = slopes.view(np.uint64)
-        bits |= codes
-        at = np.flatnonzero(ends)
-        some = bits.reshape(-1) if len(at) == bits.size else bits.reshape(-1).take(at)
-        np.invert(some, out=keys[found : found + len(at)])
-        found += len(at)
+        bits |= codes.astype(np.uint64)
+        some = bits.reshape(-1)
+        if not ends.all():
+            some = some.take(np.flatnonzero(ends))
+        np.invert(some, out=keys[found : found + len(some)])
+        found += len(some)
     keys[1:found].sort()
     before, last = np.divmod(np.arange(width * width), max(1, width))
     costs = table.costs[last + 1] - table.costs[np.maximum(0, last - before)]
@@ -71,11 +72,14 @@ def _edges(slopes: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]
     ends = np.empty(slopes.shape, dtype=bool)
     np.greater(slopes[:-1], slopes[1:], out=ends[:-1])
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
+    numbers = np.arange(width, dtype=np.uint8)[:, None]
+    if ends.all():
+        return numbers, ends  # every step an edge of its own
     codes = np.zeros(slopes.shape, dtype=np.uint8)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint8(width), out=codes[k])
         codes[k] *= ~ends[k - 1]
-    codes += np.arange(width, dtype=np.uint8)[:, None]
+    codes += numbers
     return codes, ends
 
 
@@ -117,13 +121,16 @@ def _accumulated(
         sums += reached
         reached = complex(sums[-1])
         last = _last(keys, start, start + len(step), coded=costs is not None)
-        into, whole = slice(kept, kept + len(last)), len(last) == len(step)
-        if kept < start or not whole:
-            price[into] = price[block].take(last)
+        if not last.all():
+            ends = np.flatnonzero(last)
+            sums = sums.take(ends)
+            price[kept : kept + len(sums)] = price[block].take(ends)
+        elif kept < start:
+            price[kept : kept + len(sums)] = price[block]
         # what a step costs one problem, it costs all of them 1/N of
-        np.divide(sums.real if whole else sums.real.take(last), len(table), out=cost[into])
-        np.divide(sums.imag if whole else sums.imag.take(last), len(table), out=accuracy[into])
-        kept += len(last)
+        np.divide(sums.real, len(table), out=cost[kept : kept + len(sums)])
+        np.divide(sums.imag, len(table), out=accuracy[kept : kept + len(sums)])
+        kept += len(sums)
     return _cut(price, kept), _cut(cost, kept), _cut(accuracy, kept)
 
 
@@ -135,13 +142,13 @@ def _uncoded(keys: Keys) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _last(keys: Keys, start: int, stop: int, *, coded: bool) -> npt.NDArray[np.intp]:
+def _last(keys: Keys, start: int, stop: int, *, coded: bool) -> npt.NDArray[np.bool_]:
     """Where in a block a slope stands for the last time; the keys after the block may be coded still."""
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
         last[-1] = (~(keys[stop] | _CODE) if coded else keys[stop]) != keys[stop - 1]
-    return np.flatnonzero(last)
+    return last
 
 
 def _cut(array: Floats, kept: int) -> Floats:
@@ -155,7 +162,7 @@ def _first_cost(table: AccuracyTable) -> float:
 
 def _first_accuracy(table: AccuracyTable) -> float:
     """Average accuracy of the cheapest modes; of several of the same cost, the best."""
-    if table.shared_costs and (len(table.costs) == 1 or table.costs[0] < table.costs[1]):
+    if table.shared_costs and (len(table.costs) == 1 or table.costs[1] - table.costs[0] > FREE):
         return float(table.accuracy[:, 0].mean())
     total = 0.0
     for start, stop, slopes in chunks(table):

@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = ["Chunk", "chunks", "counts", "slopes", "steps"]
+__all__ = ["FREE", "Chunk", "chunks", "counts", "grained", "slopes", "steps"]
 
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
 _CELLS = 1 << 16  # of a chunk: its columns stay in the processor's second cache
-_GRAIN = np.uint64(0xFF)  # slopes are rounded to 2^-44 of their size: rounding errors don't part equal ones
+FREE = 1e-290  # costs nothing: a gain divided by less than that is no number any more
+_GRAIN = np.uint64(0xFF)  # the bits that are rounded away
 
 
 def chunks(table: AccuracyTable, *, stride: int = 1) -> Iterator[Chunk]:
@@ -60,7 +61,7 @@ def slopes(accuracy: Floats, costs: Floats) -> Floats:
     rows, modes = accuracy.shape
     columns = np.ascontiguousarray(accuracy.T)  # (modes, rows)
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
-    free = bool((np.diff(spent, axis=0) <= 0).any())
+    free = bool((np.diff(spent, axis=0) <= FREE).any())
     least = np.empty((modes - 1, rows))
     steepest = np.empty((modes - 1, rows))  # from mode a to any mode from b on; so it never rises with b
     for a in range(modes - 1):
@@ -72,16 +73,24 @@ def slopes(accuracy: Floats, costs: Floats) -> Floats:
         if a:
             np.minimum(least[a:], into, out=least[a:])
     np.maximum(least, 0.0, out=least)
-    bits = least.view(np.uint64)  # of numbers that aren't negative: they order and round as whole numbers do
+    return grained(least)
+
+
+def grained(values: Floats) -> Floats:
+    """Rounds in place to 2^-44 of their size, so that rounding errors don't part slopes, or price and slope.
+
+    None may be negative: the bits of such numbers order and round as whole numbers do.
+    """
+    bits = values.view(np.uint64)
     bits += _GRAIN // np.uint64(2) + np.uint64(1)
     bits &= ~_GRAIN
-    return least
+    return values
 
 
 def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
     """gain / cost in place; where some cost nothing, infinite for a gain, and minus infinity for none."""
     if free:
-        none = cost <= 0
+        none = cost <= FREE
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))
     elif cost.shape[1] == 1:
         np.multiply(gain, 1.0 / cost, out=gain)  # quicker than dividing

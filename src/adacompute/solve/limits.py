@@ -26,6 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 _NEAR = 8.0  # scaled prices are looked for up to here first, then further out
 _FARTHEST = 1e7
+_SAME = 1e-12  # of a cost: costs this near to each other differ by rounding only
 _TOUCHING = 1e-9  # of a limit's range: limits that are met together to this are met
 
 
@@ -105,7 +106,8 @@ def _cheapest(table: AccuracyTable, side: Side, allowed: Bools | None) -> Bools:
     """Which modes cost what the problem's cheapest does, (problems, modes)."""
     kept = np.empty(table.accuracy.shape, dtype=bool)
     for start, stop in Planes(values=table.accuracy, sides=()).chunks():
-        kept[start:stop] = side.part(start, stop) <= side.slip
+        floor = side.floor if side.costs.ndim == 1 else side.floor[start:stop, None]
+        kept[start:stop] = side.part(start, stop) * side.scale <= _SAME * floor
     return kept if allowed is None else kept & allowed
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable
-from adacompute.solve.hull import chunks, counts
+from adacompute.solve.hull import chunks, counts, grained
 
 __all__ = ["averages", "best_at", "by_cost", "dual", "taken"]
 
@@ -29,10 +29,11 @@ def best_at(table: AccuracyTable, price: float) -> Ints:
     """
     if not price >= 0:
         raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+    least = grained(np.array([price], dtype=np.float64))
     ordered, columns = by_cost(table)
     choice = np.empty(len(table), dtype=np.intp)
     for start, stop, slopes in chunks(ordered):
-        choice[start:stop] = counts(slopes > price)
+        choice[start:stop] = counts(slopes > least)
     return choice if columns is None else np.take_along_axis(columns, choice[:, None], axis=1)[:, 0]
 
 
