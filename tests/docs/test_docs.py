@@ -30,6 +30,13 @@ def test_the_command_reference_and_the_readme_have_made_parts():
     assert {"README.md", "docs/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
 
 
+def test_every_command_has_its_help_in_the_command_reference():
+    from adacompute.cli.app import app
+
+    shown = set(docs.parts((ROOT / "docs" / "cli.md").read_text("utf-8")))
+    assert {f"adacompute {command.name} --help" for command in app.registered_commands} <= shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_python_examples_of_a_page_give_what_they_show(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

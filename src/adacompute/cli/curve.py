@@ -97,7 +97,9 @@ def curve_lines(
     marks = _FINE if fine else _PLAIN
     frame = _frame(oracle, alike, ticks)
     canvas = _Canvas()
-    if budget is not None and frame.left <= budget <= frame.right:
+    if budget is not None and not frame.left <= budget <= frame.right:
+        budget = None
+    if budget is not None:
         for row in range(_HEIGHT):
             canvas.cells[row, _column(frame, budget)] = marks.budget
     draw = _draw_dots if fine else _draw_letters
@@ -109,7 +111,6 @@ def curve_lines(
         side = marks.tick if row in labels else marks.side
         lines.append(f"{labels.get(row, ''):>{_MARGIN - 1}} {side}{canvas.line(row)}")
     lines += _foot(frame, ticks, budget, oracle.unit, marks)
-    lines.append(f"{'':{_MARGIN + 1}}{marks.oracle} spent where it pays   {marks.alike} all alike")
     return [line.rstrip() for line in lines]
 
 
@@ -150,7 +151,7 @@ def _column(frame: _Frame, cost: float) -> int:
 
 
 def _foot(frame: _Frame, ticks: Sequence[float], budget: float | None, unit: str, marks: _Marks) -> list[str]:
-    """The axis of costs, its labels, and what points at the budget."""
+    """The axis of costs with the budget on it, its labels, and what is what."""
     axis, names = [marks.floor] * _WIDTH, ""
     for tick in ticks:
         at, label = _column(frame, tick), _short(tick)
@@ -158,16 +159,18 @@ def _foot(frame: _Frame, ticks: Sequence[float], budget: float | None, unit: str
         if start > len(names) or not names:
             names = names.ljust(start) + label
             axis[at] = marks.foot
-    scale = ", log scale" if frame.left > 0 else ""
-    pointed = ""
-    if budget is not None and frame.left <= budget <= frame.right:
-        pointed = f"{'':{_column(frame, budget)}}{marks.pointer} {_short(budget)}"
-    title = f"{unit} a problem on average{scale}"
-    if pointed and len(pointed) + 3 + len(title) > _WIDTH + 10:
-        title = f"{unit} on average"
-    middle = max(len(pointed) + 3 if pointed else 0, (_WIDTH - len(title)) // 2)
+    legend = f"{marks.oracle} spent where it pays   {marks.alike} all alike"
+    if budget is not None:
+        axis[_column(frame, budget)] = marks.pointer
+        legend += f"   {marks.pointer} the budget, {_short(budget)}"
+    title = f"{unit} a problem on average{', log scale' if frame.left > 0 else ''}"
     blank = " " * (_MARGIN + 1)
-    return [f"{blank[1:]}{marks.corner}{''.join(axis)}", blank + names, blank + pointed.ljust(middle) + title]
+    return [
+        f"{blank[1:]}{marks.corner}{''.join(axis)}",
+        blank + names,
+        blank + title.center(_WIDTH),
+        blank + legend,
+    ]
 
 
 def _short(value: float) -> str:

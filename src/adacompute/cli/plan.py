@@ -10,6 +10,7 @@ from adacompute.cli.show import can_show, counted, interval, line, paragraph, pe
 from adacompute.evaluate import Compared, Uniform, uniform_frontier
 from adacompute.records import AccuracyTable, Allocation
 from adacompute.records.table import Mode
+from adacompute.score import Estimate
 from adacompute.solve import frontier
 
 __all__ = ["amount", "plan_object", "show_curve", "show_plan"]
@@ -32,34 +33,34 @@ def plan_object(scored: AccuracyTable, found: Compared) -> dict[str, Any]:
         "gap": plan.gap,
         "budgets": list(plan.modes),
         "counts": list(plan.counts),
-        "mix": [
-            {
-                "problem": scored.ids[move.problem] if scored.ids else move.problem,
-                "mode": plan.modes[move.mode],
-                "probability": move.probability,
-            }
-            for move in plan.mix
-        ],
+        "mix": _mix_object(scored, plan),
         "dropped": list(scored.dropped),
         "uniform": {
-            "accuracy": alike.accuracy.mean,
-            "low": alike.accuracy.low,
-            "high": alike.accuracy.high,
+            **_estimate_object(alike.accuracy),
             "cost": alike.cost,
             "budgets": list(alike.modes),
             "probability": alike.probability,
         },
         "crossfitted": fitted
-        and {
-            "accuracy": fitted.accuracy.mean,
-            "low": fitted.accuracy.low,
-            "high": fitted.accuracy.high,
-            "cost": fitted.cost,
-            "splits": fitted.splits,
-        },
+        and {**_estimate_object(fitted.accuracy), "cost": fitted.cost, "splits": fitted.splits},
         "curve": _curve_points(scored),
         "protocol": f"{scored.protocol}; chosen with the answers known (oracle); 95% intervals over problems",
     }
+
+
+def _mix_object(scored: AccuracyTable, plan: Allocation) -> list[dict[str, Any]]:
+    return [
+        {
+            "problem": scored.ids[move.problem] if scored.ids else move.problem,
+            "mode": plan.modes[move.mode],
+            "probability": move.probability,
+        }
+        for move in plan.mix
+    ]
+
+
+def _estimate_object(estimate: Estimate) -> dict[str, float | None]:
+    return {"accuracy": estimate.mean, "low": estimate.low, "high": estimate.high}
 
 
 def _curve_points(scored: AccuracyTable) -> list[dict[str, float]]:
@@ -128,10 +129,11 @@ def _show_bracket(found: Compared, why: str) -> None:
         paragraph(f"{said} Its lower end can't be told: {why}.", indent=2)
         return
     spread = interval(fitted.accuracy.low, fitted.accuracy.high)
+    worth = within(fitted.accuracy.mean, found.plan.mixed_accuracy)
     paragraph(
         f"{said} Chosen on half of each problem's samples and judged on the other half, both ways, mean of "
         f"{fitted.splits} random splits: {percent(fitted.accuracy.mean)} (95% interval over problems "
-        f"{spread}). So the oracle itself is worth {within(fitted.accuracy.mean, found.plan.mixed_accuracy)}.",
+        f"{spread}). So the oracle itself is worth {worth}.",
         indent=2,
     )
 

@@ -1,6 +1,7 @@
 """`adacompute solve`: the best use of an average budget on recorded samples. Knows no mathematics."""
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ from adacompute.cli.plan import plan_object, show_plan
 from adacompute.cli.show import as_json, path_text
 from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.evaluate import compared, halved
+from adacompute.pool import Ballots, Pool
+from adacompute.records import AccuracyTable
 from adacompute.score import Price, score
 from adacompute.solve import solve as allocated
 
@@ -61,41 +64,62 @@ class Method(StrEnum):
     bisection = "bisection"
 
 
+def _number(text: str) -> float:
+    """Our own words for what is no number: they name it."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise typer.BadParameter(f"{text!r} is no number; give e.g. 2")
+    return found
+
+
+Budget = Annotated[
+    float, typer.Option(metavar="B", parser=_number, help="The average cost of a problem, e.g. 2.")
+]
+How = Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")]
+Signal = Annotated[By | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")]
+Estimate = Annotated[
+    Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
+]
+Unit = Annotated[Cost, typer.Option(help="What --budget counts.")]
+PriceIn = Annotated[
+    float | None,
+    typer.Option(metavar="P", parser=_number, help="Of a million prompt tokens, for --cost money."),
+]
+PriceOut = Annotated[
+    float | None,
+    typer.Option(metavar="P", parser=_number, help="Of a million output tokens, for --cost money."),
+]
+Few = Annotated[TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")]
+Shrink = Annotated[
+    bool, typer.Option("--shrink", help="Pull each problem toward those like it before choosing.")
+]
+Solved = Annotated[Method, typer.Option(help="The exact solution, or the paper's bisection for one price.")]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")]
+Parameters = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
+]
+
+
 def solve(
     context: typer.Context,
     source: PoolPath,
-    budget: Annotated[float, typer.Option(metavar="B", help="The average cost of a problem.")],
+    budget: Budget,
     budgets: Budgets = None,
-    aggregate: Annotated[
-        Aggregate, typer.Option(help="How the samples of a problem become one answer.")
-    ] = Aggregate.vote,
-    by: Annotated[By | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")] = None,
-    estimator: Annotated[
-        Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
-    ] = Estimator.exact,
-    cost: Annotated[Cost, typer.Option(help="What --budget counts.")] = Cost.samples,
-    price_in: Annotated[
-        float | None, typer.Option(help="Of a million prompt tokens, for --cost money.")
-    ] = None,
-    price_out: Annotated[
-        float | None, typer.Option(help="Of a million output tokens, for --cost money.")
-    ] = None,
-    too_few: Annotated[
-        TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")
-    ] = TooFew.error,
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Pull each problem toward those like it before choosing.")
-    ] = False,
-    method: Annotated[
-        Method, typer.Option(help="The exact solution, or the paper's bisection for one price.")
-    ] = Method.exact,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")
-    ] = None,
-    parameters: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
-    ] = None,
+    aggregate: How = Aggregate.vote,
+    by: Signal = None,
+    estimator: Estimate = Estimator.exact,
+    cost: Unit = Cost.samples,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    too_few: Few = TooFew.error,
+    shrink: Shrink = False,
+    method: Solved = Method.exact,
+    model: Model = None,
+    parameters: Parameters = None,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -105,27 +129,37 @@ def solve(
     An oracle: it chooses with the answers known. Shown beside it are all problems treated alike at the same
     average cost, and the oracle's value when it chooses and is judged on different samples.
     """
-    if not math.isfinite(budget):
-        raise typer.BadParameter(f"{budget} is no finite number", param_hint="--budget")
-    config = settings(context)
+    config, name = settings(context), path_text(source)
     sizes = wanted_budgets(config.score, budgets)
     how = _scoring(aggregate, by, estimator, cost=_cost(cost, price_in, price_out))
     asked, default = tasks_of(config.answers, extract, percent)
     with opened(source, task=asked, default_task=default) as pool:
-        ballots = pool.ballots(model, parameters=_parameters(parameters))
-    if not len(ballots):
-        raise TooFewSamples(f"{path_text(source)}: no problem has a sample; collect or import some first")
+        ballots = _ballots(pool, model, parameters, name=name)
     table = score(ballots, sizes, too_few=too_few.value, shrink=shrink, **how)
     plan = allocated(table, budget=budget, method=method.value)
-    try:
-        pairs, why = halved(ballots, table, shrink=shrink, **how), ""
-    except ScoreError as exc:
-        pairs, why = (), str(exc)
+    pairs, why = _halved(ballots, table, shrink=shrink, how=how)
     found = compared(table, plan, pairs)
     if json:
-        as_json({"pool": path_text(source), **plan_object(table, found)})
-        return
-    show_plan(table, found, name=path_text(source), why=why)
+        as_json({"pool": name, **plan_object(table, found)})
+    else:
+        show_plan(table, found, name=name, why=why)
+
+
+def _ballots(pool: Pool, model: str | None, parameters: str | None, *, name: str) -> Ballots:
+    found = pool.ballots(model, parameters=_parameters(parameters))
+    if not len(found):
+        raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
+    return found
+
+
+def _halved(
+    ballots: Ballots, table: AccuracyTable, *, shrink: bool, how: dict[str, Any]
+) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
+    """Tables of halves of the samples; none where they are too few, and why."""
+    try:
+        return halved(ballots, table, shrink=shrink, **how), ""
+    except ScoreError as exc:
+        return (), str(exc)
 
 
 def _scoring(aggregate: Aggregate, by: By | None, estimator: Estimator, *, cost: object) -> dict[str, Any]:

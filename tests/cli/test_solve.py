@@ -1,0 +1,252 @@
+"""`adacompute solve`, run as a user would: what hand counting gives, what it says, what it refuses."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import adacompute as ac
+
+# p1: right, right, wrong, none; p2: right, right, wrong, right
+ANSWERS = {"p1": ["42", "42", "41", None], "p2": ["42", "42", "41", "42"]}
+SMALL = ("solve", "a.jsonl", "--budget", "2", "--budgets", "1,4")
+
+
+def lines(**change: object) -> str:
+    made = []
+    for name, answers in ANSWERS.items():
+        samples = [{"answer": answer, "tokens": 10} for answer in answers]
+        made.append({"id": name, "question": "?" * 40, "gold": "42", "samples": samples} | change)
+    return "".join(json.dumps(one) + "\n" for one in made)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    (tmp_path / "a.jsonl").write_text(lines())
+    return tmp_path
+
+
+def strict(text: str) -> dict:
+    """One JSON object, without what JSON has no word for."""
+
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} in JSON")
+
+    found = json.loads(text, parse_constant=refuse)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_small_pool_gives_what_hand_counting_gives(adacompute, pool):
+    body = strict(adacompute(*SMALL, "--json").stdout)
+    # one sample is right 1/2 and 3/4 of the time, four always are; p1 comes first
+    assert (body["budget"], body["budgets"], body["counts"]) == (2.0, [1, 4], [2, 0])
+    assert (body["cost"], body["accuracy"], body["unit"]) == (1.0, pytest.approx(5 / 8), "samples")
+    assert body["price"] == pytest.approx(1 / 6)
+    assert body["bound"] == pytest.approx(5 / 8 + 2 / 3 / 2 * 1 / 2)
+    assert body["gap"] == pytest.approx(body["bound"] - body["accuracy"])
+    assert body["mix"] == [{"problem": "p1", "mode": 4, "probability": pytest.approx(2 / 3)}]
+    # alike: 5/8 and 1, so one in three gets 4
+    assert body["uniform"]["accuracy"] == pytest.approx(5 / 8 + 3 / 8 / 3)
+    assert (body["uniform"]["budgets"], body["uniform"]["cost"]) == ([1, 4], pytest.approx(2))
+    assert body["uniform"]["probability"] == pytest.approx(1 / 3)
+    assert body["crossfitted"] is None  # 4 samples can't be halved and voted on by 4
+    assert (body["problems"], body["dropped"], body["pool"]) == (2, [], "a.jsonl")
+    assert "oracle" in body["protocol"]
+
+
+def test_the_curve_rises_at_falling_prices_and_stays_above_all_alike(adacompute):
+    curve = strict(adacompute("solve", "facts", "--budget", "2", "--json").stdout)["curve"]
+    assert [curve[0]["cost"], curve[-1]["cost"]] == [1, 16]
+    for before, after in pairwise(curve):
+        assert before["accuracy"] <= after["accuracy"]
+        assert before["price"] >= after["price"]
+    assert all(point["uniform"] <= point["accuracy"] for point in curve)
+
+
+def test_the_command_says_what_python_gives(adacompute):
+    body = strict(adacompute("solve", "words", "--budget", "2", "--json").stdout)
+    plan = ac.solve(ac.score(ac.bundled("words")), budget=2)
+    assert body["counts"] == list(plan.counts)
+    for name in ("price", "cost", "accuracy", "bound", "gap"):
+        assert body[name] == getattr(plan, name)
+    assert body["uniform"]["accuracy"] < body["crossfitted"]["accuracy"] < body["accuracy"]
+    assert body["crossfitted"]["splits"] == 5
+
+
+def test_a_person_is_told_price_bound_alike_and_that_it_is_an_oracle(adacompute):
+    shown = adacompute("solve", "words", "--budget", "2").stdout
+    for part in (
+        "words: 441 problems, 2 samples on average",
+        "one more sample must buy at least 6.7 points of accuracy",
+        "no allocation within the budget is above 71.6%",
+        "68.6%: 4 samples for 33.3% of the problems, picked blindly, 1 for the rest",
+        "This is an oracle",
+        "not what a policy will get",
+        "worth 71.0–71.6%",
+        "▲ the budget, 2",
+    ):
+        assert part in " ".join(shown.split()), part
+
+
+def test_a_budget_that_does_not_bind_has_no_price(adacompute):
+    done = adacompute("solve", "words", "--budget", "20")
+    assert "0: more would buy nothing, 13.2 samples on average is all that pays" in done.stdout
+    assert "85.4% at 16 samples: 16 samples for every problem" in done.stdout
+    assert strict(adacompute("solve", "words", "--budget", "20", "--json").stdout)["price"] == 0
+
+
+def test_where_halves_are_too_small_the_lower_end_is_said_to_be_untold(adacompute, pool):
+    shown = " ".join(adacompute(*SMALL).stdout.split())
+    assert "lower end can't be told: choosing on half of the samples needs 8 of each problem" in shown
+    assert "p1' given 4 samples 66.7% of the time would spend all of it: 79.2%" in shown
+
+
+def test_an_output_without_unicode_gets_plain_ascii(adacompute):
+    done = adacompute("solve", "facts", "--budget", "2", PYTHONIOENCODING="ascii")
+    assert "***" in done.stdout
+    assert "?" not in done.stdout  # what a character that can't be written turns into
+    assert adacompute("demo", PYTHONIOENCODING="ascii").stdout.count("?") == 1  # a question
+
+
+@pytest.mark.parametrize(
+    ("options", "unit", "words"),
+    [
+        (("--cost", "tokens", "--budget", "600"), "tokens", "100 more tokens must buy at least 2.2 points"),
+        (
+            ("--cost", "money", "--price-in", "0.5", "--price-out", "1.5", "--budget", "0.001"),
+            "dollars",
+            "0.0001 more dollars must buy at least 1.3 points",
+        ),
+    ],
+)
+def test_tokens_and_money_are_costs_too(adacompute, options, unit: str, words: str):
+    body = strict(adacompute("solve", "words", *options, "--json").stdout)
+    assert body["unit"] == unit
+    assert body["cost"] <= body["budget"]
+    assert sum(body["counts"]) == 441
+    assert words in adacompute("solve", "words", *options).stdout
+
+
+def test_money_is_what_tokens_and_prices_come_to(adacompute, pool):
+    # a sample is 10 tokens at 3 a million, and a prompt of 40 characters, about 10 tokens at 2 a million
+    options = ("--cost", "money", "--price-in", "2", "--price-out", "3", "--budget", "1", "--json")
+    body = strict(adacompute("solve", "a.jsonl", "--budgets", "1,2,4", *options).stdout)
+    assert [body["curve"][0]["cost"], body["cost"]] == [pytest.approx(50e-6), pytest.approx(200e-6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [
+        (("--aggregate", "weighted"), "weighted by logprob"),
+        (("--aggregate", "weighted", "--by", "entropy"), "weighted by entropy"),
+        (("--aggregate", "best-of", "--by", "logprob"), "best of b samples by logprob"),
+        (("--aggregate", "any-correct"), "whether any of b samples is right"),
+        (("--estimator", "windows"), "disjoint windows"),
+        (("--shrink",), "empirical Bayes"),
+        (("--method", "bisection"), "all subsets"),
+    ],
+)
+def test_each_way_of_scoring_says_so_and_keeps_the_budget(adacompute, options, protocol: str):
+    words = ("solve", "facts", "--budget", "2", "--budgets", "1,2,4", *options, "--json")
+    body = strict(adacompute(*words).stdout)
+    assert protocol in body["protocol"]
+    assert body["cost"] <= 2
+    assert body["accuracy"] <= body["bound"] + 1e-9
+    assert body["uniform"]["accuracy"] <= body["bound"] + 1e-9
+    assert body["crossfitted"]["accuracy"] > 0
+    assert not math.isnan(body["crossfitted"]["low"])
+
+
+def test_both_methods_find_the_same_bound(adacompute):
+    words = ("solve", "facts", "--budget", "2.3", "--json")
+    exact, paper = (strict(adacompute(*words, "--method", m).stdout) for m in ("exact", "bisection"))
+    assert exact["bound"] == pytest.approx(paper["bound"], abs=1e-9)
+
+
+def test_problems_with_too_few_samples_are_an_error_or_left_out_by_name(adacompute, pool):
+    short = {"id": "p3", "question": "?", "gold": "1", "samples": [{"answer": "1"}]}
+    (pool / "a.jsonl").write_text(lines() + json.dumps(short) + "\n")
+    refused = adacompute(*SMALL, code=1).stderr
+    assert "'p3' (1 samples)" in refused
+    body = strict(adacompute(*SMALL, "--too-few", "drop", "--json").stdout)
+    assert (body["problems"], body["dropped"]) == (2, ["p3"])
+    assert "2 problems (1 left out" in adacompute(*SMALL, "--too-few", "drop").stdout
+
+
+def test_of_several_models_or_parameters_one_is_named(adacompute, pool):
+    both = lines(model="m") + lines(model="n", samples=[{"answer": "42"}] * 4)
+    (pool / "a.jsonl").write_text(both + lines(model="n", parameters={"t": 1}, samples=[{"answer": "0"}] * 4))
+    assert "'m'" in adacompute(*SMALL, code=1).stderr
+    assert strict(adacompute(*SMALL, "--model", "m", "--json").stdout)["accuracy"] == pytest.approx(5 / 8)
+    assert "2 sources" in adacompute(*SMALL, "--model", "n", code=1).stderr
+    named = ("--model", "n", "--parameters", '{"t": 1}', "--json")
+    assert strict(adacompute(*SMALL, *named).stdout)["accuracy"] == 0
+    assert "'x'" in adacompute(*SMALL, "--model", "x", code=1).stderr
+
+
+def test_a_file_wins_over_the_recording_of_its_name(adacompute, pool):
+    assert "facts: 353 problems" in adacompute("pool", "facts").stdout
+    assert "353 problems" in adacompute("export", "facts", "out.jsonl.gz").stdout
+    (pool / "facts").mkdir()
+    adacompute("export", "a.jsonl", "facts/a.parquet")
+    assert "facts: 2 problems" in adacompute("pool", "facts").stdout
+    (pool / "words").write_text("hello\n")
+    assert "no pool" in adacompute("solve", "words", "--budget", "2", code=1).stderr
+
+
+def test_a_recording_is_not_read_in_another_way(adacompute):
+    assert "'facts'" in adacompute("pool", "facts", "--extract", "boxed", code=1).stderr
+    adacompute("pool", "facts", "--extract", "auto")
+
+
+def test_extraction_and_budgets_come_from_options_settings_and_environment(adacompute, tmp_path: Path):
+    line = {"id": "p", "question": "?", "gold": "7", "samples": [{"text": "so 8 [[7]]"}] * 4}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    words = ("solve", "a.jsonl", "--budget", "1", "--json", "--extract", r"regex:\[\[(\d)\]\]")
+    body = strict(adacompute(*words, ADACOMPUTE_SCORE_BUDGETS="1,3").stdout)
+    assert (body["accuracy"], body["budgets"]) == (1.0, [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (("solve", "a.jsonl", "--budget", "0.5", "--budgets", "1,2"), 1, ["0.5", "cheapest", "give 1 to 2"]),
+        (("solve", "a.jsonl", "--budget", "-1", "--budgets", "1,2"), 1, ["-1", "cheapest"]),
+        (("solve", "a.jsonl", "--budget", "2"), 1, ["fewer than 16 samples", "'p1' (4 samples)"]),
+        (("solve", "no.sqlite", "--budget", "2"), 1, ["no.sqlite", "no such"]),
+        (("solve", "bare.jsonl", "--budget", "1", "--budgets", "1"), 1, ["correctness is not known", "gold"]),
+        (("solve", "none.jsonl", "--budget", "1"), 1, ["none.jsonl", "no problem has a sample"]),
+        ((*SMALL[:-1], "4,2"), 1, ["[4, 2]", "ascending"]),
+        ((*SMALL, "--aggregate", "weighted"), 1, ["log-probability", "vote"]),
+        ((*SMALL, "--aggregate", "weighted", "--estimator", "windows"), 1, ["windows", "exact"]),
+        ((*SMALL, "--shrink"), 1, ["standard error", "fewer samples"]),
+        ((*SMALL, "--cost", "money", "--price-in", "-2", "--price-out", "1"), 1, ["-2", "from 0 up"]),
+        (("solve", "a.jsonl"), 2, ["--budget"]),
+        (("solve", "--budget", "2"), 2, ["POOL"]),
+        (("solve", "a.jsonl", "--budget", "two"), 2, ["two"]),
+        (("solve", "a.jsonl", "--budget", "nan"), 2, ["nan", "--budget"]),
+        (("solve", "a.jsonl", "--budget", "inf"), 2, ["inf", "--budget"]),
+        ((*SMALL, "--aggregate", "median"), 2, ["median"]),
+        ((*SMALL, "--by", "entropy"), 2, ["entropy", "--by", "weighted"]),
+        ((*SMALL, "--aggregate", "weighted", "--by", "length"), 2, ["length"]),
+        ((*SMALL, "--estimator", "guess"), 2, ["guess"]),
+        ((*SMALL, "--cost", "time"), 2, ["time"]),
+        ((*SMALL, "--cost", "money"), 2, ["--price-in", "--price-out"]),
+        ((*SMALL, "--price-in", "1"), 2, ["--cost money"]),
+        ((*SMALL, "--too-few", "skip"), 2, ["skip"]),
+        ((*SMALL, "--method", "newton"), 2, ["newton"]),
+        ((*SMALL, "--parameters", "{t"), 2, ["{t", "JSON"]),
+        ((*SMALL, "--parameters", "[1]"), 2, ["[1]", "temperature"]),
+    ],
+)
+def test_what_cannot_be_solved_is_said_in_one_line(adacompute, pool, words, code, parts):
+    (pool / "bare.jsonl").write_text(json.dumps({"id": "p", "question": "?", "samples": [{"answer": "1"}]}))
+    (pool / "none.jsonl").write_text(json.dumps({"id": "p", "question": "?", "samples": []}))
+    done = adacompute(*words, code=code)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1, done.stderr
+    assert all(part in " ".join(done.stderr.split()) for part in parts), done.stderr
