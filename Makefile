@@ -28,7 +28,7 @@ demo: $(STAMP) ## the main job on the bundled recordings
 	@$(BIN)/adacompute demo
 
 test: $(STAMP) ## the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: lint types test ## lint, strict types, layers, docs and the tests
 

@@ -26,6 +26,7 @@ from adacompute.evaluate import compared, halved
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
 from adacompute.score import Price, score
+from adacompute.score.shrink import shrink as shrunk
 from adacompute.solve import solve as allocated
 
 __all__ = ["solve"]
@@ -135,10 +136,11 @@ def solve(
     asked, default = tasks_of(config.answers, extract, percent)
     with opened(source, task=asked, default_task=default) as pool:
         ballots = _ballots(pool, model, parameters, name=name)
-    table = score(ballots, sizes, too_few=too_few.value, shrink=shrink, **how)
+    scored = score(ballots, sizes, too_few=too_few.value, **how)
+    table = shrunk(scored) if shrink else scored
     plan = allocated(table, budget=budget, method=method.value)
     pairs, why = _halved(ballots, table, shrink=shrink, how=how)
-    found = compared(table, plan, pairs)
+    found = compared(scored, plan, pairs)  # it is choosing that luck misleads: all alike needs no shrinking
     if json:
         as_json({"pool": name, **plan_object(table, found)})
     else:

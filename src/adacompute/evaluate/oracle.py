@@ -6,7 +6,7 @@ of the reading but makes the choice worse: that value is too low. The truth abou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -122,9 +122,4 @@ def _of(ballots: Ballots, table: AccuracyTable) -> Ballots:
     """The ballots of the table's problems."""
     wanted = set(table.ids or ballots.ids)
     rows = [row for row, name in enumerate(ballots.ids) if name in wanted]
-    if len(rows) == len(ballots):
-        return ballots
-    names = ("ids", "prompts", "subjects", "levels")
-    arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
-    parts: dict[str, Any] = {name: tuple(getattr(ballots, name)[row] for row in rows) for name in names}
-    return replace(ballots, **parts, **{name: getattr(ballots, name)[rows] for name in arrays})
+    return ballots if len(rows) == len(ballots) else ballots.only(rows)

@@ -1,8 +1,8 @@
 """A pool as arrays, for the stages that count votes. Knows nothing of texts, SQLite files or estimators."""
 
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,16 @@ class Ballots:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
+        """The ballots of some problems, by row, in that order."""
+        names = ("ids", "prompts", "subjects", "levels")
+        arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
+        for name in arrays:
+            parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
+            parts[name].setflags(write=False)
+        return replace(self, **parts)
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:

@@ -132,7 +132,8 @@ def choose_source(
     if not fitting:
         raise RecordNotFound(f"{path}: has nothing of model {model!r} with {parameters}; it has {shown}")
     raise SourceAmbiguous(
-        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters= (of {shown})"
+        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters= "
+        f"(--model and --parameters), of {shown}"
     )
 
 

@@ -1,7 +1,6 @@
 """Recorded samples -> an accuracy table, with its costs. Knows nothing of what the table is used for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import fsum
 from typing import Any, Literal, get_args
@@ -75,7 +74,8 @@ def score(
     everything = _ballots(source, model, parameters)
     rows = _scorable(everything, sizes[-1], voting=aggregate in ("vote", "weighted"), drop=too_few == "drop")
     spent = costs_of(everything, sizes, cost, rows=rows)
-    kept, by = _only(everything, rows), _only_scores(by, everything, rows)
+    kept = everything if len(rows) == len(everything) else everything.only(rows)
+    by = _only_scores(by, everything, rows)
     scored, protocol = _scored(kept, sizes, estimator, aggregate, by, rng=rng, draws=draws)
     left_out = set(range(len(everything))) - set(rows.tolist())
     table = AccuracyTable.of(
@@ -212,16 +212,6 @@ def _refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str:
     names = ", ".join(f"{ballots.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
     return f"{count} {what}: {names}{more}; {remedy}"
-
-
-def _only(ballots: Ballots, rows: Ints) -> Ballots:
-    """The ballots of these problems."""
-    if len(rows) == len(ballots):
-        return ballots
-    names = ("ids", "prompts", "subjects", "levels")
-    arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
-    parts: dict[str, Any] = {name: tuple(getattr(ballots, name)[row] for row in rows) for name in names}
-    return replace(ballots, **parts, **{name: getattr(ballots, name)[rows] for name in arrays})
 
 
 def _only_scores(by: By, ballots: Ballots, rows: Ints) -> By:

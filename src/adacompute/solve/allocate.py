@@ -13,7 +13,7 @@ from adacompute.solve.bisection import bisected
 from adacompute.solve.hull import chunks, counts, steps
 from adacompute.solve.limits import limited
 from adacompute.solve.plan import planned
-from adacompute.solve.price import averages, by_cost
+from adacompute.solve.price import by_cost, total_cost
 
 __all__ = ["solve"]
 
@@ -142,7 +142,7 @@ def _counted(table: AccuracyTable, low: float, high: float) -> _Counted:
             cost.append(step[number, 0] if table.shared_costs else step[number, row])
     return _Counted(
         choice=choice,
-        spent=averages(table, choice)[0] * len(table),
+        spent=total_cost(table, choice),
         slope=np.concatenate(slope),
         place=np.concatenate(place),
         cost=np.concatenate(cost),

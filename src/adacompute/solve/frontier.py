@@ -12,8 +12,10 @@ __all__ = ["frontier"]
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-_CODE = np.uint64(0xFF)  # the low bits of a slope, which the hull leaves 0: here they say which edge it is
-_KEYED = 17  # modes whose edges can be told apart there
+_CODE = np.uint64(0xFFFF)  # the low bits of a slope, which the hull leaves 0: here they say which edge it is
+_SIGN = np.uint64(1 << 63)  # of a number: an ascending sort puts the steepest first
+_SLOPE = ~(_CODE | _SIGN)
+_KEYED = 257  # modes whose edges can be told apart there
 _BLOCK = 1 << 14  # edges at a time: they stay in the processor's cache from the first sum to the last
 
 
@@ -38,7 +40,7 @@ def frontier(table: AccuracyTable) -> Frontier:
 
 
 def _keyed(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
-    """Slopes, falling, with their edge's code in the low bits, all inverted; room for costs; costs by code.
+    """Slopes, falling, negated, with their edge's code in the low bits; room for costs; costs by code.
 
     Where problems cost alike, from which mode to which an edge goes is all there is to know of it, so that
     one plain sort will do. The first place is left free.
@@ -50,20 +52,18 @@ def _keyed(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
         codes, ends = _edges(slopes)
         if free:
             ends &= slopes < np.inf  # the others are part of the first vertex
-        bits = slopes.view(np.uint64)
-        bits |= codes.astype(np.uint64)
-        some = bits.reshape(-1)
+        some = (slopes.view(np.uint64) | (codes.astype(np.uint64) | _SIGN)).reshape(-1)
         if not ends.all():
             some = some.take(np.flatnonzero(ends))
-        np.invert(some, out=keys[found : found + len(some)])
+        keys[found : found + len(some)] = some
         found += len(some)
-    keys[1:found].sort()
+    keys[1:found].view(np.float64).sort()
     before, last = np.divmod(np.arange(width * width), max(1, width))
     costs = table.costs[last + 1] - table.costs[np.maximum(0, last - before)]
     return keys[:found], np.empty(found), costs
 
 
-def _edges(slopes: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+def _edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
     """The code of the edge that each step is on, so far, and whether it ends there, (steps, rows) both.
 
     A code is the edge's last step, plus as many times the number of steps as it has steps before that one.
@@ -72,12 +72,12 @@ def _edges(slopes: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]
     ends = np.empty(slopes.shape, dtype=bool)
     np.greater(slopes[:-1], slopes[1:], out=ends[:-1])
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
-    numbers = np.arange(width, dtype=np.uint8)[:, None]
+    numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
         return numbers, ends  # every step an edge of its own
-    codes = np.zeros(slopes.shape, dtype=np.uint8)
+    codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
-        np.add(codes[k - 1], np.uint8(width), out=codes[k])
+        np.add(codes[k - 1], np.uint16(width), out=codes[k])
         codes[k] *= ~ends[k - 1]
     codes += numbers
     return codes, ends
@@ -120,7 +120,7 @@ def _accumulated(
         np.cumsum(sums, out=sums)
         sums += reached
         reached = complex(sums[-1])
-        last = _last(keys, start, start + len(step), coded=costs is not None)
+        last = _last(keys, start, start + len(step))
         if not last.all():
             ends = np.flatnonzero(last)
             sums = sums.take(ends)
@@ -136,18 +136,17 @@ def _accumulated(
 
 def _uncoded(keys: Keys) -> npt.NDArray[np.int64]:
     """The codes of keys, which become plain slopes in place."""
-    np.invert(keys, out=keys)
     codes = (keys & _CODE).view(np.int64)
-    keys &= ~_CODE
+    keys &= _SLOPE
     return codes
 
 
-def _last(keys: Keys, start: int, stop: int, *, coded: bool) -> npt.NDArray[np.bool_]:
-    """Where in a block a slope stands for the last time; the keys after the block may be coded still."""
+def _last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
+    """Where in a block a slope stands for the last time."""
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        last[-1] = (~(keys[stop] | _CODE) if coded else keys[stop]) != keys[stop - 1]
+        last[-1] = keys[stop] & _SLOPE != keys[stop - 1]  # it may be a key still
     return last
 
 

@@ -21,20 +21,22 @@ __all__ = ["FREE", "Chunk", "chunks", "counts", "grained", "slopes", "steps"]
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
-_CELLS = 1 << 16  # of a chunk: its columns stay in the processor's second cache
+_CELLS = 50000  # of a chunk: its columns stay in the processor's second cache
 FREE = 1e-290  # costs nothing: a gain divided by less than that is no number any more
-_GRAIN = np.uint64(0xFF)  # the bits that are rounded away
+_GRAIN = np.uint64(0xFFFF)  # the bits that are rounded away
 
 
-def chunks(table: AccuracyTable, *, stride: int = 1) -> Iterator[Chunk]:
-    """Slopes of consecutive rows, a chunk at a time; of every `stride`-th row only, where one is given."""
-    accuracy, costs = table.accuracy[::stride], table.costs
-    if not table.shared_costs:
-        costs = costs[::stride]
-    size = max(64, _CELLS // accuracy.shape[1])
+def chunks(table: AccuracyTable) -> Iterator[Chunk]:
+    """Slopes of consecutive rows, a chunk at a time. The next chunk is written over them."""
+    accuracy, costs = table.accuracy, table.costs
+    size = min(len(accuracy), max(64, _CELLS // accuracy.shape[1]))
+    room = np.empty(
+        (3, accuracy.shape[1], size)
+    )  # fresh memory for each chunk would cost more than its hulls
     for start in range(0, len(accuracy), size):
         stop = min(start + size, len(accuracy))
-        yield start, stop, slopes(accuracy[start:stop], costs if costs.ndim == 1 else costs[start:stop])
+        spent = costs if costs.ndim == 1 else costs[start:stop]
+        yield start, stop, _slopes(accuracy[start:stop], spent, room[:, :, : stop - start])
 
 
 def steps(table: AccuracyTable, start: int, stop: int) -> Floats:
@@ -58,13 +60,18 @@ def slopes(accuracy: Floats, costs: Floats) -> Floats:
     >>> slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
     [0.133, 0.133]
     """
-    rows, modes = accuracy.shape
-    columns = np.ascontiguousarray(accuracy.T)  # (modes, rows)
+    return _slopes(accuracy, costs, np.empty((3, *accuracy.T.shape)))
+
+
+def _slopes(accuracy: Floats, costs: Floats, room: Floats) -> Floats:
+    """The slopes, in a part of `room`, (3, modes, rows)."""
+    modes = accuracy.shape[1]
+    columns, least, steepest = room[0], room[1, 1:], room[2, 1:]
+    np.copyto(columns, accuracy.T)
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= FREE).any())
-    least = np.empty((modes - 1, rows))
-    steepest = np.empty((modes - 1, rows))  # from mode a to any mode from b on; so it never rises with b
     for a in range(modes - 1):
+        # the steepest way from mode a to any mode from b on: that never rises with b
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -77,7 +84,7 @@ def slopes(accuracy: Floats, costs: Floats) -> Floats:
 
 
 def grained(values: Floats) -> Floats:
-    """Rounds in place to 2^-44 of their size, so that rounding errors don't part slopes, or price and slope.
+    """Rounds in place to 2^-36 of their size, so that rounding errors don't part slopes, or price and slope.
 
     None may be negative: the bits of such numbers order and round as whole numbers do.
     """

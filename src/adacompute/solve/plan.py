@@ -38,7 +38,7 @@ def planned(
         accuracy=accuracy,
         mixed_cost=mixed_cost,
         mixed_accuracy=mixed_accuracy,
-        bound=mixed_accuracy if bound is None else bound,
+        bound=max(accuracy, mixed_accuracy if bound is None else bound),  # rounding aside, it is
         modes=table.modes,
         unit=table.unit,
         limits=limits,

@@ -10,7 +10,7 @@ from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable
 from adacompute.solve.hull import chunks, counts, grained
 
-__all__ = ["averages", "best_at", "by_cost", "dual", "taken"]
+__all__ = ["averages", "best_at", "by_cost", "dual", "taken", "total_cost"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -42,11 +42,14 @@ def averages(table: AccuracyTable, choice: npt.ArrayLike) -> tuple[float, float]
     columns = np.asarray(choice)
     if columns.shape != (len(table),) or columns.dtype.kind not in "iu":
         raise TableInvalid(f"a choice of shape {columns.shape} doesn't fit {len(table)} problems")
-    accuracy = math.fsum(_sums(table.accuracy, columns)) / len(table)
+    return total_cost(table, columns) / len(table), math.fsum(_sums(table.accuracy, columns)) / len(table)
+
+
+def total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) -> float:
+    """What a choice, (problems,) columns, costs over all problems."""
     if not table.shared_costs:
-        return math.fsum(_sums(table.costs, columns)) / len(table), accuracy
-    counts = np.bincount(columns, minlength=len(table.modes))
-    return math.fsum(counts * table.costs) / len(table), accuracy
+        return math.fsum(_sums(table.costs, choice))
+    return math.fsum(np.bincount(choice, minlength=len(table.modes)) * table.costs)
 
 
 def _sums(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
