@@ -1,10 +1,11 @@
 """Settings: later wins, and what can't be used is named with its place and a remedy."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, load_config
+from adacompute.config import Config, _stage, load_config
 from adacompute.errors import ConfigError
 
 
@@ -79,3 +80,18 @@ def test_a_bad_variable_is_named(variable: str, value: str, parts: list[str]):
 
 def test_variables_of_other_programs_are_left_alone():
     assert load_config(environ={"ADACOMPUTE_": "", "ADACOMPUTER": "1", "HOME": "/"}) == Config()
+
+
+def test_settings_that_do_not_go_together_are_blamed_on_every_place_they_come_from():
+    @dataclass(frozen=True)
+    class Range:
+        low: int = 0
+        high: int = 1
+
+        def __post_init__(self) -> None:
+            if self.low > self.high:
+                raise ConfigError(f"low {self.low} is above high {self.high}")
+
+    places = {("range", "low"): "a.toml, [range]", ("range", "high"): "environment variable HIGH"}
+    with pytest.raises(ConfigError, match=r"a\.toml, \[range\] and environment variable HIGH: low 3"):
+        _stage("range", Range, {"low": 3, "high": 2}, places)

@@ -109,7 +109,8 @@ def _stage(name: str, kind: type, table: dict[str, Any], places: dict[tuple[str,
     try:
         return kind(**values)
     except ConfigError as exc:
-        raise ConfigError(f"{places[name, next(iter(table))]}: {exc}") from exc
+        given = dict.fromkeys(places[name, key] for key in table)  # settings that don't go together
+        raise ConfigError(f"{' and '.join(given)}: {exc}") from exc
 
 
 def _value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type

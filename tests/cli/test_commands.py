@@ -3,9 +3,7 @@
 import gzip
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -167,14 +165,16 @@ def test_a_flipped_grade_is_found_and_named(adacompute, samples, tmp_path: Path)
     ("words", "code", "parts"),
     [
         (("pool", "no.sqlite"), 1, ["no.sqlite", "no such"]),
+        (("pool", "fact"), 1, ["fact:", "did you mean the recording 'facts'?"]),
+        (("export", "wordz", "x.jsonl"), 1, ["wordz:", "did you mean the recording 'words'?"]),
         (("import", "no.jsonl", "--pool", "p.sqlite"), 1, ["no.jsonl", "no such"]),
         (("import", "bad.jsonl", "--pool", "p.sqlite"), 1, ["bad.jsonl", "line 2"]),
         (("import", "cut.jsonl.gz", "--pool", "p.sqlite"), 1, ["cut.jsonl.gz"]),
         (("pool", "bad.jsonl"), 1, ["bad.jsonl", "line 2"]),
         (("pool", "text.sqlite"), 1, ["text.sqlite", "no pool"]),
         (("import", "text.sqlite", "--pool", "text.sqlite"), 1, ["text.sqlite"]),
-        (("pool", "samples.jsonl", "--budgets", "two"), 1, ["'two'", "1,2,4,8,16"]),
-        (("pool", "samples.jsonl", "--budgets", "4,2"), 1, ["[4, 2]", "ascending"]),
+        (("pool", "samples.jsonl", "--budgets", "two"), 2, ["'two'", "1,2,4,8,16"]),
+        (("pool", "samples.jsonl", "--budgets", "4,2"), 2, ["[4, 2]", "ascending"]),
         (("pool", "samples.jsonl", "--extract", "boxes"), 1, ["'boxes'", "boxed"]),
         (("pool", "samples.jsonl", "--extract", "regex:("), 1, ["regex", "("]),
         (("--config", "no.toml", "demo"), 1, ["no.toml"]),
@@ -197,7 +197,7 @@ def test_a_wrong_input_gets_one_line_and_its_exit_code(
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert code == 2 or done.stderr.count("\n") == 1, done.stderr
-    assert all(part in done.stderr for part in parts), done.stderr
+    assert all(part in " ".join(done.stderr.split()) for part in parts), done.stderr
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
 
 
@@ -209,50 +209,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path):
     run.stdout.close()
     assert run.stderr.read() == b""
     run.stderr.close()
-    assert run.wait(60) in (0, 1)
-
-
-def test_on_a_terminal_there_is_a_table_with_rules(tmp_path: Path):
-    screen = terminal(["demo"], tmp_path)
-    assert "┏" in screen
-    assert "accuracy" in screen
-    assert (
-        "┏"
-        not in subprocess.run(
-            [str(Path(sys.executable).parent / "adacompute"), "demo"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    )
-
-
-def terminal(words: list[str], folder: Path) -> str:
-    """What a person sees who runs the command in a terminal of 100 columns."""
-    parent, child = pty.openpty()
-    environ = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "60"}
-    run = subprocess.Popen(
-        [str(Path(sys.executable).parent / "adacompute"), *words],
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        cwd=folder,
-        env=environ,
-        close_fds=True,
-    )
-    os.close(child)
-    seen, end = b"", time.monotonic() + 60
-    while time.monotonic() < end and select.select([parent], [], [], 60)[0]:
-        try:
-            part = os.read(parent, 65536)
-        except OSError:  # the terminal closes with its last user
-            break
-        if not part:
-            break
-        seen += part
-    os.close(parent)
-    assert run.wait(10) == 0
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert run.wait(60) == 128 + signal.SIGPIPE
 
 
 def test_a_folder_of_parquet_is_shown_like_the_file(adacompute, samples, tmp_path: Path):
@@ -284,9 +241,6 @@ def test_the_settings_way_of_reading_answers_is_for_new_pools_and_files(adacompu
 
 def test_budgets_beyond_the_samples_are_said_to_be_so(adacompute, samples):
     assert "no votes: too few samples" in adacompute("pool", "samples.jsonl", "--budgets", "99").stdout
-    assert "fewer than 99 samples" in adacompute("demo", code=1, ADACOMPUTE_SCORE_BUDGETS="99").stderr
-    # 40 samples can't be halved out of 64, so there is no lower end, and no range
-    assert "60.3% with 40" in adacompute("demo", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout
 
 
 def test_grades_without_answers_are_an_accuracy_and_no_vote(adacompute, tmp_path: Path):
@@ -295,30 +249,10 @@ def test_grades_without_answers_are_an_accuracy_and_no_vote(adacompute, tmp_path
     assert "75.0% of one sample; no votes: no answers were recorded" in adacompute("pool", "a.jsonl").stdout
 
 
-def test_names_in_a_pool_cannot_write_to_the_terminal(adacompute, tmp_path: Path):
-    line = {"id": "p", "question": "?", "model": "\x1b]0;mine\x07\nforged", "samples": [{"answer": "1"}]}
-    (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    shown = adacompute("pool", "a.jsonl").stdout
-    assert "\x1b" not in shown
-    assert "\nforged" not in shown
-    assert r"\x1b]0;mine\x07\nforged" in shown
-
-
 def test_a_broken_settings_file_blocks_no_help(adacompute, tmp_path: Path):
     (tmp_path / "adacompute.toml").write_text("[broken")
     assert "Usage" in adacompute("import", "--help").stdout
     assert "adacompute.toml" in adacompute("demo", code=1).stderr
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "latin-1"},
-    ],
-)
-def test_any_locale_will_do(adacompute, environ: dict[str, str]):
-    assert "accuracy" in adacompute("demo", **environ).stdout
 
 
 @pytest.mark.parametrize(("redirect", "code"), [(">&-", 0), (">/dev/full", 1), (">&- 2>&-", 0)])
@@ -348,14 +282,6 @@ def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: sig
     assert said.startswith("adacompute: stopped")
     assert said.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["slow.jsonl"]
-
-
-def test_progress_on_a_terminal_counts_and_takes_names_as_they_are(samples, tmp_path: Path):
-    lines = [{**LINES[1], "id": f"q{i}"} for i in range(600)]
-    (tmp_path / "[bold].jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    screen = terminal(["import", "[bold].jsonl", "--pool", "p.sqlite"], tmp_path)
-    assert "importing [bold].jsonl" in screen
-    assert "added 600 problems and 2,400 samples" in screen
 
 
 def test_help_and_version_work_without_a_command(adacompute):

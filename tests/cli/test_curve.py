@@ -11,9 +11,12 @@ PICTURE = 12  # lines
 AXIS = 8  # its column
 
 
-def picture(table: AccuracyTable, *, budget: float | None = None, fine: bool = False) -> list[str]:
+def picture(
+    table: AccuracyTable, *, budget: float | None = None, fine: bool = False, columns: int = 80
+) -> list[str]:
     ticks = sorted(set(table.cost_matrix.mean(axis=0).tolist()))
-    return curve_lines(frontier(table), uniform_frontier(table), ticks=ticks, budget=budget, fine=fine)
+    best, alike = frontier(table), uniform_frontier(table)
+    return curve_lines(best, alike, ticks=ticks, budget=budget, fine=fine, columns=columns)
 
 
 def marks(lines: list[str], mark: str) -> dict[int, int]:
@@ -81,7 +84,7 @@ def test_costs_and_their_unit_are_labelled():
     *_, names, title, legend = picture(table)
     assert names.split() == ["300", "1,200", "4,800"]
     assert "tokens a problem on average, log scale" in title
-    assert "spent where it pays" in legend
+    assert legend.split("   ")[-2:] == ["*** oracle, upper end", "... uniform"]
 
 
 def test_labels_that_would_touch_are_left_out():
@@ -102,8 +105,32 @@ def test_labels_that_would_touch_are_left_out():
 )
 def test_flat_free_and_tiny_tables_are_drawn(table: AccuracyTable, fine: bool):
     lines = picture(table, budget=float(table.costs[0]), fine=fine)
-    assert len(lines) == PICTURE + 5
     assert max(map(len, lines)) <= 80
+    assert len(lines) == PICTURE + 5
+    drawn = {
+        c for line in lines[1 : 1 + PICTURE] for c, mark in enumerate(line[AXIS + 1 :]) if is_drawn(mark)
+    }
+    assert drawn == set(range(60))  # the oracle has a mark in every column
+
+
+def is_drawn(mark: str) -> bool:
+    return mark == "*" or 0x2800 < ord(mark) <= 0x28FF
+
+
+@pytest.mark.parametrize("fine", [True, False])
+@pytest.mark.parametrize("columns", [55, 60, 70])
+def test_a_narrow_picture_keeps_to_its_columns_and_says_as_much(columns: int, fine: bool):
+    lines = picture(TABLE, budget=2, fine=fine, columns=columns)
+    assert max(map(len, lines)) <= columns
+    said = " ".join(lines[PICTURE + 1 :])
+    assert all(part in said for part in ("oracle, upper end", "uniform", "the budget, 2", "16"))
+
+
+def test_tiny_money_is_labelled_by_the_thousand_and_without_exponents():
+    table = AccuracyTable.of([[0.2, 0.9]], costs=[0.00002, 0.00004], unit="dollars")
+    *_, names, title, _legend = picture(table)
+    assert names.split() == ["0.02", "0.04"]
+    assert "dollars per 1,000 problems on average" in title
 
 
 def test_a_single_mode_has_no_picture():

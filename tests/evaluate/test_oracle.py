@@ -7,10 +7,11 @@ import pytest
 
 from adacompute import AccuracyTable, Ballots, bundled, frontier, score, solve
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate import compared, crossfitted, halved
+from adacompute.evaluate import Scoring, compared, crossfitted, halved, paired
 from adacompute.evaluate.oracle import expected
 
 BUDGETS = (1, 2, 4, 8)
+VOTE = Scoring()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def coins(problems: int, samples: int) -> Ballots:
 def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
     ballots = coins(400, 16)
     scored = score(ballots, BUDGETS)
-    found = compared(scored, solve(scored, budget=2), halved(ballots, scored))
+    found = compared(scored, solve(scored, budget=2), halved(ballots, scored, how=VOTE))
     assert found.crossfitted is not None
     assert found.plan.mixed_accuracy > found.uniform.accuracy.mean + 0.03
     assert found.crossfitted.accuracy.mean == pytest.approx(0.5, abs=0.02)
@@ -53,7 +54,7 @@ def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
 
 @pytest.mark.parametrize("budget", [1.5, 2, 3, 4, 6])
 def test_on_a_recording_crossfitted_lies_between_alike_and_in_sample(words, table, budget: float):
-    found = compared(table, solve(table, budget=budget), halved(words, table))
+    found = compared(table, solve(table, budget=budget), halved(words, table, how=VOTE))
     assert found.crossfitted is not None
     assert found.uniform.accuracy.mean < found.crossfitted.accuracy.mean < found.plan.mixed_accuracy
     assert found.crossfitted.cost == pytest.approx(budget)
@@ -67,12 +68,12 @@ def test_choosing_and_judging_on_the_same_table_is_the_plan(table):
 
 
 def test_no_choice_is_worth_more_than_the_judges_own_frontier(words, table):
-    for chosen, judge in halved(words, table, splits=2):
+    for chosen, judge in halved(words, table, how=VOTE, splits=2):
         assert crossfitted([(chosen, judge)], budget=2).accuracy.mean <= frontier(judge).at(2.0) + 1e-12
 
 
 def test_each_half_serves_as_both_and_the_same_seed_gives_the_same(words, table):
-    pairs, again = (halved(words, table, splits=1, rng=np.random.default_rng(5)) for _ in range(2))
+    pairs, again = (halved(words, table, how=VOTE, splits=1, rng=np.random.default_rng(5)) for _ in range(2))
     (one, other), (back, forth) = pairs
     assert one is forth
     assert other is back
@@ -82,8 +83,8 @@ def test_each_half_serves_as_both_and_the_same_seed_gives_the_same(words, table)
 
 def test_only_the_table_to_choose_on_is_shrunk(words, table):
     rng = np.random.default_rng(5)
-    plain = halved(words, table, splits=1, rng=rng)
-    shrunk = halved(words, table, splits=1, rng=np.random.default_rng(5), shrink=True)
+    plain = halved(words, table, how=VOTE, splits=1, rng=rng)
+    shrunk = halved(words, table, how=VOTE, splits=1, rng=np.random.default_rng(5), shrink=True)
     for (chosen, judge), (pulled, same) in zip(plain, shrunk, strict=True):
         assert np.array_equal(judge.accuracy, same.accuracy)
         assert not np.array_equal(chosen.accuracy, pulled.accuracy)
@@ -96,11 +97,71 @@ def test_dropped_problems_stay_out_of_the_halves():
     ragged = replace(ballots, classes=classes)
     scored = score(ragged, BUDGETS, too_few="drop")
     assert scored.dropped == ("coin-7",)
-    for chosen, judge in halved(ragged, scored, splits=1):
+    for chosen, judge in halved(ragged, scored, how=VOTE, splits=1):
         assert chosen.ids == judge.ids == scored.ids
 
 
 def test_too_few_samples_for_two_halves_are_named():
     ballots = coins(5, 15)
     with pytest.raises(TooFewSamples, match=r"needs 16 .* 'coin-0' has 15"):
-        halved(ballots, score(ballots, BUDGETS))
+        halved(ballots, score(ballots, BUDGETS), how=VOTE)
+
+
+def test_halves_are_scored_in_the_way_that_all_samples_were(words):
+    how = Scoring(aggregate="any-correct")
+    scored = how.table(words, (1, 16))
+    fitted = crossfitted(halved(words, scored, how=how, splits=2), budget=99)
+    assert scored.accuracy[:, 1].mean() > score(words, (16,)).accuracy.mean() + 0.03  # votes don't reach it
+    assert fitted.accuracy.mean == pytest.approx(scored.accuracy[:, 1].mean(), abs=0.02)
+
+
+def test_a_crossfitted_choice_spends_about_the_budget_in_tokens(words):
+    how = Scoring(cost="tokens")
+    scored = how.table(words, BUDGETS)
+    fitted = crossfitted(halved(words, scored, how=how, splits=2), budget=600)
+    assert fitted.cost == pytest.approx(600, rel=0.01)
+
+
+def test_a_token_budget_just_at_the_cheapest_still_has_a_lower_end(words):
+    how = Scoring(cost="tokens")
+    scored = how.table(words, BUDGETS)
+    cheapest = float(scored.cost_matrix[:, 0].mean())  # in one of two halves tokens are dearer
+    fitted = crossfitted(halved(words, scored, how=how, splits=1), budget=cheapest)
+    assert fitted.cost == pytest.approx(cheapest, rel=0.01)
+
+
+def test_the_difference_is_from_the_crossfitted_to_the_in_sample_value(words, table):
+    found = compared(table, solve(table, budget=2), halved(words, table, how=VOTE))
+    assert found.crossfitted is not None
+    base = found.uniform.accuracy.mean
+    assert found.difference.low_end == found.crossfitted.accuracy.mean - base
+    assert found.difference.high_end == found.plan.mixed_accuracy - base
+    assert found.difference.interval == paired(found.crossfitted.each, found.uniform.each)
+    alone = compared(table, found.plan, ()).difference
+    assert (alone.low_end, alone.interval, alone.high_end) == (None, None, found.difference.high_end)
+
+
+def test_a_paired_interval_is_that_of_the_differences_and_narrower_than_either(words, table):
+    found = compared(table, solve(table, budget=2), halved(words, table, how=VOTE))
+    assert found.crossfitted is not None
+    assert found.difference.interval is not None
+    each = found.crossfitted.each - found.uniform.each
+    low, high = found.difference.interval
+    assert (low + high) / 2 == pytest.approx(found.difference.low_end)
+    assert (high - low) / 2 == pytest.approx(1.96 * each.std(ddof=1) / len(each) ** 0.5, rel=1e-4)
+    assert found.uniform.accuracy.low is not None
+    assert found.uniform.accuracy.high is not None
+    assert high - low < found.uniform.accuracy.high - found.uniform.accuracy.low
+
+
+def test_problems_that_differ_alike_have_no_interval():
+    assert paired(np.array([0.5]), np.array([0.4])) is None
+    assert paired(np.array([0.5, 0.5]), np.array([0.25, 0.25])) is None
+    low, high = paired(np.array([0.0, 0.0]), np.array([0.0, 1.0])) or (0.0, 0.0)
+    assert low < -0.5 < high  # a loss is no less than 0 for being one
+
+
+def test_halves_too_small_to_shrink_are_too_few():
+    ballots = coins(30, 16)  # halves of 8 have no standard error of a vote of 8
+    with pytest.raises(TooFewSamples, match="too few to shrink"):
+        halved(ballots, score(ballots, BUDGETS), how=VOTE, splits=1, shrink=True)

@@ -210,3 +210,9 @@ def test_pool_summaries_and_tables_show_the_same_numbers(name: str):
     with ac.bundled(name) as pool:
         table, (source,) = ac.score(pool), ac.summarise(pool).sources
     assert table.accuracy.mean(axis=0) == pytest.approx([source.votes[b].mean for b in (1, 2, 4, 8, 16)])
+
+
+@pytest.mark.parametrize("source", ["words", None, 3])
+def test_what_cant_be_scored_is_named(source):
+    with pytest.raises(ScoreError, match="can't be scored; give a pool"):
+        ac.score(source)

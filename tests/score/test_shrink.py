@@ -169,3 +169,10 @@ def test_a_table_that_does_not_say_how_noisy_it_is_is_refused():
     )
     with pytest.raises(ScoreError, match=r"of problem 'p' in mode 16 is nan.*fewer samples"):
         shrink(table)
+
+
+@pytest.mark.parametrize("name", ["facts", "words"])
+def test_a_modes_mean_over_problems_is_left_as_it_is(name: str):
+    with ac.bundled(name) as pool:
+        table = ac.score(pool)
+    assert shrink(table).accuracy.mean(axis=0) == pytest.approx(table.accuracy.mean(axis=0), abs=1e-4)

@@ -11,9 +11,9 @@ def test_limits_that_cannot_be_met_together_name_each_other_and_the_least_possib
     table = AccuracyTable.of([[0.2, 0.4]] * 3, costs=[1, 3])
     with pytest.raises(Infeasible) as caught:
         limited(table, 1.5, [Limit(name="seconds", costs=[3, 1], at_most=2.0)])
-    assert str(caught.value).startswith("limit 'seconds' at 2 can't be met together with 'samples' at 1.5")
+    assert str(caught.value).startswith("limit 'seconds' at 2.0 can't be met together with 'samples' at 1.5")
     assert "the least average of 'seconds' is 2.5;" in str(caught.value)
-    with pytest.raises(Infeasible, match=r"'seconds' at 2 .* 'samples' at 1: .* is 3;"):
+    with pytest.raises(Infeasible, match=r"'seconds' at 2.0 .* 'samples' at 1.0: .* is 3;"):
         limited(table, 1.0, [Limit(name="seconds", costs=[3, 1], at_most=2.0)])
 
 

@@ -61,7 +61,7 @@ def test_cost_never_rises_with_price_neither_on_average_nor_for_any_problem(tabl
 
 @law
 @given(tables(order="any"), prices())
-def test_the_oracle_has_the_most_net_value_and_of_equals_the_cheapest(table, price):
+def test_the_oracle_has_the_most_net_value_and_for_free_the_cheapest_of_equals(table, price):
     net, rows = net_values(table, price), np.arange(len(table))
     best = best_at(table, price)
     assert (net[rows, best] >= net.max(axis=1) - rounding(table, price)).all()
@@ -70,6 +70,17 @@ def test_the_oracle_has_the_most_net_value_and_of_equals_the_cheapest(table, pri
     gain = table.accuracy[rows, best][:, None] - table.accuracy
     if price == 0:  # exact: no rounding can part equal accuracies
         assert not (clear & cheaper & (gain == 0)).any()
+
+
+@law
+@given(
+    st.lists(st.lists(st.integers(0, 16), min_size=4, max_size=4), min_size=1, max_size=6),
+    st.sampled_from([0.0, 0.125, 0.25, 0.5]),
+)
+def test_of_equal_net_values_the_oracle_takes_the_cheapest(sixteenths, price):
+    table = AccuracyTable.of(np.array(sixteenths) / 16, costs=[1, 2, 3, 4])  # all sums are exact
+    net = net_values(table, price)
+    assert best_at(table, price).tolist() == net.argmax(axis=1).tolist()
 
 
 @law

@@ -4,7 +4,7 @@ import signal
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -63,12 +63,20 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage."""
+    """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage.
+
+    128 and the signal's number where it was stopped: 130 by Ctrl-C, 143 by a kill, 141 by a reader of its
+    output that has left, of which nothing is said.
+    """
     open_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
         app(standalone_mode=True)
+    except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # what click makes of it is a failure
+            sys.exit(128 + signal.SIGPIPE)
+        raise
     except AdacomputeError as exc:
         _fail(str(exc), 1)
     except Stopped as stopped:
@@ -77,6 +85,6 @@ def main() -> None:
         _fail(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)
 
 
-def _fail(why: str, code: int) -> None:
+def _fail(why: str, code: int) -> NoReturn:
     message(f"adacompute: {why}")
     sys.exit(code)

@@ -1,5 +1,6 @@
 """Options that several commands share, with the settings behind them. Knows nothing of any stage's work."""
 
+import difflib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +10,11 @@ import typer
 from adacompute.answers import Task
 from adacompute.cli.show import path_text
 from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config
-from adacompute.errors import ConfigError, TaskError
+from adacompute.errors import ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
 
 __all__ = [
+    "NO_ANSWER",
     "Budgets",
     "Extract",
     "Json",
@@ -23,6 +25,10 @@ __all__ = [
     "tasks_of",
     "wanted_budgets",
 ]
+
+NO_ANSWER = (
+    "answers are read from the key `text`, where --extract says; or give `answer`"  # where none is found
+)
 
 
 class PercentWay(StrEnum):
@@ -63,6 +69,9 @@ def opened(source: Path, *, task: Task | None = None, default_task: Task | None 
     """The pool or file of that name; where there is none, the recording of that name in the package."""
     name = path_text(source)
     if name not in bundled_names() or source.exists():
+        close = difflib.get_close_matches(name, bundled_names(), n=1)
+        if close and not source.exists():
+            raise PoolNotFound(f"{name}: there is no such pool; did you mean the recording {close[0]!r}?")
         return open_pool(source, task=task, default_task=default_task)
     pool = bundled(name)
     if task is not None and task != pool.task:
@@ -93,6 +102,7 @@ def wanted_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
     try:
         return ScoreConfig(budgets=tuple(int(part) for part in budgets.split(","))).budgets
     except ValueError as exc:
-        raise ConfigError(f"--budgets {budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16") from exc
+        why = f"{budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16"
+        raise typer.BadParameter(why, param_hint="--budgets") from exc
     except ConfigError as exc:
-        raise ConfigError(f"--budgets: {exc}") from exc
+        raise typer.BadParameter(str(exc), param_hint="--budgets") from exc

@@ -7,6 +7,7 @@ progress and messages go to stderr.
 import io
 import os
 import re
+import shutil
 import sys
 import textwrap
 import time
@@ -24,6 +25,7 @@ __all__ = [
     "as_json",
     "can_show",
     "counted",
+    "fact",
     "interval",
     "line",
     "message",
@@ -34,12 +36,15 @@ __all__ = [
     "points",
     "progress",
     "table",
+    "width",
     "within",
 ]
 
 
 # What a model's name or an error could do to a terminal: move, colour, retitle, forge lines, turn text round.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_WIDEST = 96  # of a paragraph
+_INDENT = 2  # of a table
 _PLAINER = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
 
 
@@ -81,10 +86,37 @@ def line(text: str = "") -> None:
     sys.stdout.flush()  # a full disk or a gone reader shows here, while it can still be told
 
 
-def paragraph(text: str, *, indent: int = 0, width: int = 96) -> None:
-    """Lines of the result, broken between words."""
-    for part in textwrap.wrap(_safe(text), width - indent, break_long_words=False, break_on_hyphens=False):
-        line(" " * indent + part)
+def width() -> int | None:
+    """Columns of the terminal; None where stdout is none, and lines may be of any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def paragraph(text: str, *, indent: int = 0, hang: int = 0) -> None:
+    """Lines of the result, broken between words; those after the first stand further in, by `hang`."""
+    widest = min(_WIDEST, width() or _WIDEST)
+    _wrapped(text, first=" " * indent, rest=" " * (indent + hang), columns=widest)
+
+
+def fact(label: str, value: str, *, column: int = 11) -> None:
+    """A label and what it says, on one line; on a terminal too narrow for it, below each other."""
+    first = f"  {label:<{column}} "
+    columns = width()
+    if columns is None:
+        line(first + value)
+    else:
+        _wrapped(value, first=first, rest=" " * len(first), columns=columns)
+
+
+def _wrapped(text: str, *, first: str, rest: str, columns: int) -> None:
+    for part in textwrap.wrap(
+        _safe(text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        line(part)
 
 
 def message(text: str) -> None:
@@ -97,22 +129,37 @@ def _safe(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A rich table on a terminal; in a pipe, columns aligned by spaces, none of them cut."""
-    if sys.stdout.isatty():
+    """A rich table on a terminal; in a pipe or a narrow one, columns aligned by spaces, none of them cut."""
+    room = width()
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    if room is not None and _INDENT + sum(widths) + 3 * len(widths) + 1 <= room:  # a rule and two blanks each
         pretty = Table()
         for number, heading in enumerate(headings):
             pretty.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
         for row in rows:
             pretty.add_row(*row)
-        Console().print(Padding.indent(pretty, 2))
+        Console().print(Padding.indent(pretty, _INDENT))
         return
-    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
-    for row in [headings, *rows]:
+    top = [list(headings)]
+    if room is not None and _INDENT + sum(widths) + 2 * (len(widths) - 1) > room:
+        top = _stacked(headings, rows)
+    widths = [max(len(cell) for cell in column) for column in zip(*top, *rows, strict=True)]
+    for row in [*top, *rows]:
         first, *rest = (
             cell.ljust(width) if number == 0 else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        line("  " + "  ".join([first, *rest]).rstrip())
+        line(" " * _INDENT + "  ".join([first, *rest]).rstrip())
+
+
+def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Headings broken between words, so that columns are as narrow as their cells allow; lines of them."""
+    parts = []
+    for heading, *cells in zip(headings, *rows, strict=True):
+        longest = max(map(len, [*heading.split(), *cells]))
+        parts.append(textwrap.wrap(heading, longest))
+    most = max(map(len, parts))
+    return [list(each) for each in zip(*([""] * (most - len(part)) + part for part in parts), strict=True)]
 
 
 @contextmanager
@@ -146,7 +193,7 @@ def percent(share: float | None) -> str:
 
 def points(share: float, *, sign: bool = False) -> str:
     """0.0674 -> `6.7`: percentage points; more digits where they would be lost."""
-    value = 100 * share
+    value = 100 * share if abs(share) > 5e-6 else 0.0  # no -0.000
     digits = 1 if abs(value) >= 0.1 or value == 0 else 3
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 

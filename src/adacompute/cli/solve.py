@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 import typer
 
 from adacompute.cli.options import (
+    NO_ANSWER,
     Budgets,
     Extract,
     Json,
@@ -19,13 +20,16 @@ from adacompute.cli.options import (
     tasks_of,
     wanted_budgets,
 )
-from adacompute.cli.plan import plan_object, show_plan
-from adacompute.cli.show import as_json, path_text
-from adacompute.errors import ScoreError, TooFewSamples
-from adacompute.evaluate import compared, halved
+from adacompute.cli.outcome import Outcome, outcome_object
+from adacompute.cli.plan import show_outcome
+from adacompute.cli.show import as_json, counted, message, path_text
+from adacompute.cli.sizes import allowed
+from adacompute.config import ScoreConfig
+from adacompute.errors import BudgetOutOfRange, TooFewSamples
+from adacompute.evaluate import Scoring, compared, halved
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
-from adacompute.score import Price, score
+from adacompute.score import Price
 from adacompute.score.shrink import shrink as shrunk
 from adacompute.solve import solve as allocated
 
@@ -76,8 +80,23 @@ def _number(text: str) -> float:
     return found
 
 
+def _spent(text: str) -> float:
+    """Refused before the samples are looked at, whatever else is wrong with those."""
+    found = _number(text)
+    if found <= 0:
+        raise BudgetOutOfRange(f"budget {text} can't be spent; give a number above 0, e.g. 2")
+    return found
+
+
+def _paid(text: str) -> float:
+    found = _number(text)
+    if found < 0:
+        raise typer.BadParameter(f"{text} can't be paid; give a number from 0 up")
+    return found
+
+
 Budget = Annotated[
-    float, typer.Option(metavar="B", parser=_number, help="The average cost of a problem, e.g. 2.")
+    float, typer.Option(metavar="B", parser=_spent, help="The average cost of a problem, e.g. 2.")
 ]
 How = Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")]
 Signal = Annotated[By | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")]
@@ -87,11 +106,14 @@ Estimate = Annotated[
 Unit = Annotated[Cost, typer.Option(help="What --budget counts.")]
 PriceIn = Annotated[
     float | None,
-    typer.Option(metavar="P", parser=_number, help="Of a million prompt tokens, for --cost money."),
+    typer.Option(metavar="P", parser=_paid, help="Of a million prompt tokens, for --cost money."),
 ]
 PriceOut = Annotated[
     float | None,
-    typer.Option(metavar="P", parser=_number, help="Of a million output tokens, for --cost money."),
+    typer.Option(metavar="P", parser=_paid, help="Of a million output tokens, for --cost money."),
+]
+Currency = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the prices, for --cost money. [default: dollars]")
 ]
 Few = Annotated[TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")]
 Shrink = Annotated[
@@ -116,6 +138,7 @@ def solve(
     cost: Unit = Cost.samples,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
+    currency: Currency = None,
     too_few: Few = TooFew.error,
     shrink: Shrink = False,
     method: Solved = Method.exact,
@@ -127,66 +150,87 @@ def solve(
 ) -> None:
     """Say what an average budget buys at best, and on how many problems it is to be spent.
 
-    An oracle: it chooses with the answers known. Shown beside it are all problems treated alike at the same
-    average cost, and the oracle's value when it chooses and is judged on different samples.
+    An oracle: it chooses with the answers known. Shown beside it are all problems treated alike within the
+    same budget (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
     config, name = settings(context), path_text(source)
     sizes = wanted_budgets(config.score, budgets)
-    how = _scoring(aggregate, by, estimator, cost=_cost(cost, price_in, price_out))
+    how = _scoring(aggregate, by, estimator, cost=_cost(cost, price_in, price_out, currency))
     asked, default = tasks_of(config.answers, extract, percent)
     with opened(source, task=asked, default_task=default) as pool:
         ballots = _ballots(pool, model, parameters, name=name)
-    scored = score(ballots, sizes, too_few=too_few.value, **how)
+    if budgets is None and config.score == ScoreConfig():
+        sizes = allowed(ballots, sizes, drop=too_few is TooFew.drop)
+    scored = how.table(ballots, sizes, too_few=too_few.value)
+    found = _outcome(ballots, scored, budget, name=name, how=how, shrink=shrink, method=method)
+    as_json(outcome_object(found)) if json else show_outcome(found)
+
+
+def _outcome(
+    ballots: Ballots,
+    scored: AccuracyTable,
+    budget: float,
+    *,
+    name: str,
+    how: Scoring,
+    shrink: bool,
+    method: Method,
+) -> Outcome:
     table = shrunk(scored) if shrink else scored
     plan = allocated(table, budget=budget, method=method.value)
-    pairs, why = _halved(ballots, table, shrink=shrink, how=how)
-    found = compared(scored, plan, pairs)  # it is choosing that luck misleads: all alike needs no shrinking
-    if json:
-        as_json({"pool": name, **plan_object(table, found)})
-    else:
-        show_plan(table, found, name=name, why=why)
+    pairs, why = _halved(ballots, scored, shrink=shrink, how=how)
+    return Outcome(name=name, scored=scored, table=table, found=compared(scored, plan, pairs), why=why)
 
 
 def _ballots(pool: Pool, model: str | None, parameters: str | None, *, name: str) -> Ballots:
     found = pool.ballots(model, parameters=_parameters(parameters))
     if not len(found):
         raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
+    if not (found.classes >= 0).any() and not (found.correct > 0).any():
+        samples = counted(int(found.drawn.sum()), "sample")
+        message(f"{name}: no answer was found in any of {samples}; {NO_ANSWER}")
     return found
 
 
 def _halved(
-    ballots: Ballots, table: AccuracyTable, *, shrink: bool, how: dict[str, Any]
+    ballots: Ballots, scored: AccuracyTable, *, shrink: bool, how: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
     """Tables of halves of the samples; none where they are too few, and why."""
     try:
-        return halved(ballots, table, shrink=shrink, **how), ""
-    except ScoreError as exc:
+        return halved(ballots, scored, shrink=shrink, how=how), ""
+    except TooFewSamples as exc:
         return (), str(exc)
 
 
-def _scoring(aggregate: Aggregate, by: By | None, estimator: Estimator, *, cost: object) -> dict[str, Any]:
-    """What `score` is told."""
+def _scoring(
+    aggregate: Aggregate, by: By | None, estimator: Estimator, *, cost: Literal["samples", "tokens"] | Price
+) -> Scoring:
     ranked = aggregate in (Aggregate.weighted, Aggregate.best_of)
     if by is not None and not ranked:
         raise typer.BadParameter(
             f"{by.value} is for --aggregate weighted or best-of, not {aggregate.value}", param_hint="--by"
         )
-    return {
-        "aggregate": aggregate.value,
-        "estimator": estimator.value,
-        "by": (by or By.logprob).value,
-        "cost": cost,
-    }
+    return Scoring(
+        aggregate=aggregate.value, estimator=estimator.value, by=(by or By.logprob).value, cost=cost
+    )
 
 
-def _cost(cost: Cost, price_in: float | None, price_out: float | None) -> str | Price:
+def _cost(
+    cost: Cost, price_in: float | None, price_out: float | None, currency: str | None
+) -> Literal["samples", "tokens"] | Price:
     if cost is not Cost.money:
         if price_in is not None or price_out is not None:
             raise typer.BadParameter("prices are for --cost money", param_hint="--price-in, --price-out")
-        return cost.value
+        if currency is not None:
+            raise typer.BadParameter("a currency is for --cost money", param_hint="--currency")
+        return "tokens" if cost is Cost.tokens else "samples"
     if price_in is None or price_out is None:
         raise typer.BadParameter("money needs --price-in and --price-out", param_hint="--cost")
-    return Price(input_per_million=price_in, output_per_million=price_out)
+    if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
+        raise typer.BadParameter(f"{currency!r} is no money; give e.g. euros", param_hint="--currency")
+    return Price(
+        input_per_million=price_in, output_per_million=price_out, currency=(currency or "dollars").strip()
+    )
 
 
 def _parameters(text: str | None) -> dict[str, Any] | None:

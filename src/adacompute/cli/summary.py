@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
-from adacompute.cli.show import counted, interval, line, percent, table
+from adacompute.cli.options import NO_ANSWER
+from adacompute.cli.show import counted, fact, interval, line, percent, table
 from adacompute.pool import Verification
 from adacompute.score import SourceSummary, Summary
 
 __all__ = ["damage", "show_summary"]
 
+_LABELS = 14  # columns
 _NAMED = 3  # damaged rows that a one-line error names
 
 
@@ -16,10 +18,11 @@ def show_summary(summary: Summary, *, name: str) -> None:
     samples = counted(summary.samples, "sample")
     line(f"{name}: {counted(summary.problems, 'problem')}, {samples}")
     if summary.gold_known:
-        line(f"  gold answers   {percent(summary.gold_known / summary.problems)} of problems")
+        known = percent(summary.gold_known / summary.problems)
+        fact("gold answers", f"{known} of problems", column=_LABELS)
     for label, kinds in (("subjects", summary.subjects), ("levels", summary.levels)):
         if kinds:
-            line(f"  {label:<14} {_most(kinds)}")
+            fact(label, _most(kinds), column=_LABELS)
     for source in summary.sources:
         _show_source(source)
     if any(source.votes for source in summary.sources):
@@ -34,7 +37,7 @@ def _show_source(source: SourceSummary) -> None:
     facts.append(("samples", f"{low if low == high else f'{low} to {high}'} a problem"))
     facts.append(("answer found", f"{percent(source.answered)} of samples{_cut_off(source)}"))
     if not source.answered and not source.unvotable:
-        facts.append(("hint", "answers are read from the key `text`, where --extract says; or give `answer`"))
+        facts.append(("hint", NO_ANSWER))
     if source.classes_mean is not None:
         most = f"{source.classes_mean:.1f} different ones a problem, at most {source.classes_max}"
         facts.append(("answers", most))
@@ -55,7 +58,7 @@ def _show_source(source: SourceSummary) -> None:
             ("left out", f"{counted(source.unvotable, 'problem')} without recorded answers: no vote")
         )
     for label, value in facts:
-        line(f"  {label:<14} {value}")
+        fact(label, value, column=_LABELS)
     if source.votes:
         _show_votes(source)
 

@@ -4,7 +4,7 @@ The best one can do without looking at a problem is to stay on the upper concave
 where the budget lies between two modes of it, each problem gets the dearer one with the same probability.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ class Uniform:
     accuracy: Estimate  # with its 95% interval over problems
     modes: tuple[Mode, Mode]  # the same twice where one serves alone
     probability: float  # of the second; 0 where one serves alone
+    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
 
 
 def uniform(table: AccuracyTable, *, budget: float) -> Uniform:
@@ -50,6 +51,7 @@ def uniform(table: AccuracyTable, *, budget: float) -> Uniform:
         accuracy=estimated(each),
         modes=(table.modes[first], table.modes[second]),
         probability=share,
+        each=each,
     )
 
 

@@ -6,22 +6,23 @@ of the reading but makes the choice worse: that value is too low. The truth abou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import TooFewSamples
+from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.evaluate.alike import Uniform, uniform
+from adacompute.evaluate.difference import Difference, paired
+from adacompute.evaluate.scoring import Scoring
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable, Allocation
-from adacompute.score import Estimate, halves, score
+from adacompute.score import Estimate, halves
 from adacompute.score.shrink import shrink as shrunk
 from adacompute.score.summary import estimated
 from adacompute.solve import solve
 
-__all__ = ["Compared", "Crossfitted", "compared", "crossfitted", "halved"]
+__all__ = ["Compared", "Crossfitted", "compared", "crossfitted", "expected", "halved"]
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[AccuracyTable, AccuracyTable]
@@ -39,23 +40,36 @@ class Crossfitted:
     cost: float  # the average cost on the half that judged
     accuracy: Estimate  # with its 95% interval over problems
     splits: int  # random ones that it is the mean of
+    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Compared:
-    """One average budget: spent where it pays, the oracle's bracket, and spent alike."""
+    """One average budget: spent by the oracle, with its two ends, and spent on all problems alike."""
 
     plan: Allocation  # in-sample: the upper end
     crossfitted: Crossfitted | None  # the lower end; None: too few samples to tell
     uniform: Uniform
+    difference: Difference
 
 
-def compared(table: AccuracyTable, plan: Allocation, halved: Sequence[Pair]) -> Compared:
-    """An allocation of the table beside its cross-fitted value, and all alike at the same average cost."""
-    return Compared(
-        plan=plan,
-        crossfitted=crossfitted(halved, budget=plan.budget) if halved else None,
-        uniform=uniform(table, budget=plan.budget),
+def compared(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> Compared:
+    """An allocation beside its cross-fitted value, and beside all problems alike within its budget.
+
+    `table` is as scored, not shrunk: choosing is what luck misleads, and all alike choose nothing. `pairs`
+    are what `halved` gives; without any there is no lower end.
+    """
+    alike = uniform(table, budget=plan.budget)
+    fitted = crossfitted(pairs, budget=plan.budget) if pairs else None
+    return Compared(plan=plan, crossfitted=fitted, uniform=alike, difference=_difference(plan, fitted, alike))
+
+
+def _difference(plan: Allocation, fitted: Crossfitted | None, alike: Uniform) -> Difference:
+    base = alike.accuracy.mean
+    return Difference(
+        low_end=None if fitted is None else fitted.accuracy.mean - base,
+        high_end=plan.mixed_accuracy - base,  # both by lot where that spends the budget
+        interval=None if fitted is None else paired(fitted.each, alike.each),
     )
 
 
@@ -63,15 +77,15 @@ def halved(
     ballots: Ballots,
     table: AccuracyTable,
     *,
+    how: Scoring,
     splits: int = _SPLITS,
     shrink: bool = False,
     rng: np.random.Generator | None = None,
-    **how: Any,  # noqa: ANN401 - as `score` takes them
 ) -> tuple[Pair, ...]:
     """Tables to choose on and to judge on, two pairs a split: each half of the samples serves as both.
 
-    They have the problems and budgets of `table`, which `score` made of these ballots; `how` is what it was
-    told. Only the table to choose on is shrunk: it is the choice that suffers from luck, not the verdict.
+    They have the problems and budgets of `table`, which was scored of these ballots, and in the same way,
+    `how`. Only the table to choose on is shrunk: it is the choice that suffers from luck, not the verdict.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     kept, budgets = _of(ballots, table), [int(mode) for mode in table.modes]
@@ -83,9 +97,16 @@ def halved(
         )
     pairs: list[Pair] = []
     for _ in range(splits):
-        one, other = (score(half, budgets, draws=_DRAWS, **how) for half in halves(kept, rng))
-        pairs += [(shrunk(one), other), (shrunk(other), one)] if shrink else [(one, other), (other, one)]
+        one, other = (how.table(half, budgets, draws=_DRAWS) for half in halves(kept, rng))
+        pairs += [(_shrunk(one), other), (_shrunk(other), one)] if shrink else [(one, other), (other, one)]
     return tuple(pairs)
+
+
+def _shrunk(half: AccuracyTable) -> AccuracyTable:
+    try:
+        return shrunk(half)
+    except ScoreError as exc:  # all of the samples could be shrunk, so it is half of them that are too few
+        raise TooFewSamples(f"half of the samples are too few to shrink: {exc}") from exc
 
 
 def crossfitted(pairs: Sequence[Pair], *, budget: float) -> Crossfitted:
@@ -100,7 +121,11 @@ def crossfitted(pairs: Sequence[Pair], *, budget: float) -> Crossfitted:
     accuracy = np.mean([expected(judge.accuracy, plan) for plan, judge in plans], axis=0)  # (problems,)
     cost = np.mean([expected(judge.cost_matrix, plan) for plan, judge in plans])
     return Crossfitted(
-        budget=budget, cost=float(cost), accuracy=estimated(accuracy), splits=max(1, len(pairs) // 2)
+        budget=budget,
+        cost=float(cost),
+        accuracy=estimated(accuracy),
+        splits=max(1, len(pairs) // 2),
+        each=accuracy,
     )
 
 

@@ -130,7 +130,8 @@ def choose_source(
         return fitting[0] if fitting else None
     shown = ", ".join(f"{name!r} {values}" for name, values in list(known.values())[:8])
     if not fitting:
-        raise RecordNotFound(f"{path}: has nothing of model {model!r} with {parameters}; it has {shown}")
+        asked = f"model {model!r}" + (f" with {dict(parameters)}" if parameters is not None else "")
+        raise RecordNotFound(f"{path}: has no samples of {asked}; name one (--model) of {shown}")
     raise SourceAmbiguous(
         f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters= "
         f"(--model and --parameters), of {shown}"

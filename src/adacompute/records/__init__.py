@@ -1,6 +1,6 @@
 """The records that pass between rooms: frozen, named fields with units. Knows nothing of files or models."""
 
-from adacompute.records.plan import Allocation, Frontier, Limit, LimitUse, Mix, Move, Trace
+from adacompute.records.plan import Allocation, Frontier, Limit, LimitUse, Mix, Move, Trace, at_least
 from adacompute.records.samples import Failure, Problem, Recorded, Sample
 from adacompute.records.table import AccuracyTable
 
@@ -17,4 +17,5 @@ __all__ = [
     "Recorded",
     "Sample",
     "Trace",
+    "at_least",
 ]

@@ -7,10 +7,10 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange
+from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records.table import Mode
 
-__all__ = ["Allocation", "Frontier", "Limit", "LimitUse", "Mix", "Move", "Trace"]
+__all__ = ["Allocation", "Frontier", "Limit", "LimitUse", "Mix", "Move", "Trace", "at_least"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -124,6 +124,8 @@ class Allocation:
 
     def draw(self, rng: np.random.Generator) -> Ints:
         """A choice with the mixed problems drawn, (problems,): its expected cost is `mixed_cost`."""
+        if not isinstance(rng, np.random.Generator):
+            raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
         drawn = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
         chance = rng.random(len(rows))[which]  # (moves,) one throw a problem, whatever its moves
@@ -175,11 +177,21 @@ class Frontier:
         return float(found) if wanted.ndim == 0 else found
 
     def _within(self, cost: npt.ArrayLike) -> Floats:
-        wanted = np.asarray(cost, dtype=np.float64)
+        try:
+            wanted = np.asarray(cost, dtype=np.float64)
+        except (TypeError, ValueError) as exc:
+            raise BudgetOutOfRange(f"an average cost of {cost!r} is no number; give one") from exc
         if not (wanted >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
-            least = float(wanted.min())
+            low = np.atleast_1d(wanted)[np.atleast_1d(~(wanted >= self.cost[0]))][0]
+            least = at_least(float(self.cost[0]))
             raise BudgetOutOfRange(
-                f"an average cost of {least:g} is below the cheapest allocation "
-                f"({self.cost[0]:g} {self.unit}); give {self.cost[0]:g} or more"
+                f"an average cost of {low} is not among those that an allocation can have "
+                f"(from {least} {self.unit}); give {least} or more"
             )
-        return wanted
+        return np.asarray(np.maximum(wanted, self.cost[0]))
+
+
+def at_least(value: float) -> str:
+    """A number in as few digits as don't make it smaller: whoever is told to give it may give just that."""
+    shown = (f"{value:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in shown if float(text) >= value), repr(value))

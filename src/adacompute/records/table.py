@@ -1,6 +1,7 @@
 """The accuracy table: how right each problem is in each mode, and what that costs. Knows no estimator."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ __all__ = ["AccuracyTable", "Mode"]
 
 Mode = int | float | str  # what a column is called: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
+
+_LARGEST = 1e200  # of a cost, and of 1 / cost: beyond, gains per cost and sums are no numbers any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,21 +62,12 @@ class AccuracyTable:
             raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
         values, spent = _array(accuracy, "accuracy"), _array(costs, "costs")
         _check_shape(values, spent)
-        names = tuple(modes) if modes is not None else _names(spent)
-        labels = tuple(str(name) for name in ids) if ids is not None else None
-        for what, given, wanted in (("modes", names, values.shape[1]), ("ids", labels, len(values))):
-            if given is not None and len(given) != wanted:
-                raise TableInvalid(f"{len(given)} {what} for a table of shape {values.shape}; give {wanted}")
-        if len(set(names)) < len(names):
-            raise TableInvalid(f"modes {list(names)} hold a name twice; give each its own")
+        names = _names(spent) if modes is None else tuple(_listed(modes, values.shape[1], "modes"))
+        labels = None if ids is None else tuple(str(i) for i in _listed(ids, len(values), "ids"))
         _check_accuracy(values, names, labels)
         _check_costs(spent, names, labels, order)
         error = None if standard_error is None else _array(standard_error, "standard_error")
-        if error is not None and (error.shape != values.shape or bool((error < 0).any())):
-            raise TableInvalid(
-                f"standard_error of shape {error.shape} can't be; "
-                f"give (problems, modes) = {values.shape}, none negative"
-            )
+        _check_error(error, values, names, labels)
         for array in (values, spent, error):
             if array is not None:
                 array.setflags(write=False)
@@ -109,12 +103,33 @@ class AccuracyTable:
 
 def _array(given: npt.ArrayLike, what: str) -> Floats:
     """A private copy: what its owner writes into the original later changes nothing here."""
+    if isinstance(given, np.ma.MaskedArray):
+        given = np.ma.filled(given.astype(np.float64), np.nan)  # what is masked isn't known: refused as such
     try:
-        return np.array(given, dtype=np.float64, order="C")
+        if np.iscomplexobj(given):
+            raise TypeError("they are complex")
+        return np.array(given, dtype=np.float64, order="F")  # modes are worked on one after the other
     except (TypeError, ValueError) as exc:
         raise TableInvalid(
             f"{what} can't be read as an array of numbers ({exc}); give one row a problem"
         ) from exc
+
+
+def _listed(given: object, wanted: int, what: str) -> list[Mode]:
+    """Names, as many as wanted, each its own."""
+    named: list[Mode] = [] if isinstance(given, bytes) or not isinstance(given, Iterable) else list(given)
+    plain = [name.item() if isinstance(name, np.generic) else name for name in named]
+    if len(plain) != wanted or not all(isinstance(name, int | float | str) for name in plain):
+        raise TableInvalid(f"{what} {_cut(given)} don't fit; give {wanted} names, one each")
+    if len(set(plain)) < wanted:
+        twice = Counter(plain).most_common(1)[0][0]
+        raise TableInvalid(f"{what} hold {twice!r} twice; give each its own")
+    return plain
+
+
+def _cut(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _check_shape(values: Floats, costs: Floats) -> None:
@@ -139,12 +154,31 @@ def _check_accuracy(values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...
     )
 
 
+def _check_error(
+    error: Floats | None, values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None
+) -> None:
+    if error is None:
+        return
+    if error.shape != values.shape:
+        raise TableInvalid(
+            f"standard_error of shape {error.shape} doesn't fit; give (problems, modes) = {values.shape}"
+        )
+    if (wrong := (error < 0) | np.isinf(error)).any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        raise TableInvalid(
+            f"standard_error of {_problem(row, ids)} in mode {names[column]!r} (row {row}, column {column}) "
+            f"is {error[row, column]}; give a number from 0 up, or NaN where it can't be told"
+        )
+
+
 def _check_costs(costs: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None, order: str) -> None:
-    if not (costs.min() >= 0 and costs.max() < np.inf):
-        *row, column = (int(i) for i in np.argwhere(~((costs >= 0) & (costs < np.inf)))[0])
+    least = float(np.min(costs, where=costs != 0, initial=_LARGEST))
+    if not (least >= 1 / _LARGEST and costs.max() <= _LARGEST):
+        sound = (costs == 0) | ((costs >= 1 / _LARGEST) & (costs <= _LARGEST))
+        *row, column = (int(i) for i in np.argwhere(~sound)[0])
         raise TableInvalid(
             f"cost of mode {names[column]!r}{_at(row, column, ids)} is {costs[*row, column]}; "
-            "give a finite number from 0 up"
+            f"give a number from 0 up (0, or {1 / _LARGEST:g} to {_LARGEST:g})"
         )
     if order == "ascending" and (fall := _falls(costs)).any():
         *row, column = (int(i) for i in np.argwhere(fall)[0])

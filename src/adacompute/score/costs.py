@@ -95,7 +95,8 @@ def _mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
     if len(unknown):
         raise NotRecorded(
             f"problem {ballots.ids[rows[unknown[0]]]!r} has samples without a number of tokens "
-            f"(the first of {len(unknown)} of {len(rows)} problems); record them, or give cost='samples'"
+            f"(the first of {len(unknown)} of {len(rows)} problems); "
+            "record them, or give cost='samples' (--cost samples)"
         )
     return np.asarray(np.where(there, tokens, 0.0).sum(axis=1) / there.sum(axis=1))
 

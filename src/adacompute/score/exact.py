@@ -2,7 +2,8 @@
 
 Ties are shared equally, abstentions are drawn but don't vote, and where all abstain the vote is wrong. A
 class is worth the mean grade of its samples, so there may be several right classes and partial credit.
-Standard errors are by the delete-one jackknife over a problem's samples.
+Standard errors are by the delete-one jackknife over a problem's samples, each class keeping its worth: where
+one answer was graded now right, now wrong, the noise of the grades is not in them.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> Scor
     if max(budgets, default=0) > LARGEST:
         raise ScoreError(
             f"budget {max(budgets)} is above {LARGEST}, the largest that is scored exactly; "
-            "give smaller budgets, or estimator='windows'"
+            "give smaller budgets, or estimator='windows' (--estimator windows)"
         )
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     drawn, known = ballots.drawn, graded(ballots, grades)

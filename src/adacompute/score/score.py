@@ -69,7 +69,7 @@ def score(
     _check_choice("aggregate", aggregate, get_args(Aggregate))
     _check_choice("too_few", too_few, ("error", "drop"))
     if estimator == "windows" and aggregate != "vote":
-        raise ScoreError(f"windows are for plain votes; give estimator='exact' for aggregate={aggregate!r}")
+        raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
     sizes = _checked_budgets(budgets)
     everything = _ballots(source, model, parameters)
     rows = _scorable(everything, sizes[-1], voting=aggregate in ("vote", "weighted"), drop=too_few == "drop")
@@ -131,6 +131,7 @@ def _weighted(
     draws: int,
 ) -> tuple[Scored, str]:
     rng = np.random.default_rng(_SEED) if rng is None else rng
+    _check_simulation(rng, draws)
     scored = weighted_vote(ballots, values, budgets, weigh=weigh, rng=rng, draws=draws)
     how = _SUBSETS
     if scored.simulated and scored.simulation_error is not None:
@@ -154,11 +155,16 @@ def _weigh(ballots: Ballots, by: By) -> Weigh:
         what = "entropy" if by == "entropy" else "tokens and log-probability"
         raise NotRecorded(
             f"no sample of these {len(ballots)} problems has its {what} recorded; "
-            "record it, or give aggregate='vote'"
+            "record it, or give aggregate='vote' (--aggregate vote)"
         )
     scale = fsum(known.tolist()) / len(known)
     certain = 1.0 if by == "entropy" else -1.0  # where all are certain, any scale weighs them alike
     return Weigh(signal="entropy" if by == "entropy" else "logprob", scale=scale or certain)
+
+
+def _check_simulation(rng: object, draws: object) -> None:
+    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
+        raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -177,7 +183,10 @@ def _checked_budgets(budgets: object) -> tuple[int, ...]:
     return tuple(int(b) for b in given)
 
 
-def _ballots(source: Pool | Ballots, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
+def _ballots(source: object, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
+    if not isinstance(source, Ballots | Pool):
+        kind = type(source).__name__
+        raise ScoreError(f"a {kind} can't be scored; give a pool (open_pool, bundled) or ballots")
     if isinstance(source, Ballots):
         if model is not None or parameters is not None:
             raise ScoreError("model and parameters choose a pool's source; leave them out with ballots")
@@ -195,14 +204,18 @@ def _scorable(ballots: Ballots, largest: int, *, voting: bool, drop: bool) -> In
     good = known & votes & (drawn >= largest)
     if good.all() or (drop and good.any()):
         return np.flatnonzero(good)
-    remedy = "or too_few='drop' leaves them out" if good.any() else "there is nothing else to score"
+    remedy = (
+        "or too_few='drop' (--too-few drop) leaves them out"
+        if good.any()
+        else "there is nothing else to score"
+    )
     if not known.all():
         what, advice = "a sample whose correctness is not known", "give gold answers or grades"
         raise NotRecorded(_refusal(ballots, ~known, what, f"{advice}, {remedy}"))
     if not votes.all():
         what, advice = "grades but no recorded answers to vote on", "record answers"
         raise NotRecorded(_refusal(ballots, ~votes, what, f"{advice}, {remedy}"))
-    what, advice = f"fewer than {largest} samples", "give smaller budgets or collect more"
+    what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
     raise TooFewSamples(_refusal(ballots, drawn < largest, what, f"{advice}, {remedy}"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import TooFewSamples
+from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.pool.ballots import ABSENT, Ballots, renumber
 from adacompute.pool.store import Pool
 
@@ -24,6 +24,8 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
     Of n samples a half has n/2; where n is odd, problems take turns as to which half gets one more.
     Samples stay in the order drawn, and classes are numbered anew by first appearance in their half.
     """
+    if not isinstance(rng, np.random.Generator):
+        raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     ballots = source if isinstance(source, Ballots) else source.ballots()
     drawn = ballots.drawn
     few = np.flatnonzero(drawn < 2).tolist()

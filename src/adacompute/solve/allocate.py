@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Limit, Mix
+from adacompute.records import AccuracyTable, Allocation, Limit, Mix, at_least
 from adacompute.solve.bisection import bisected
 from adacompute.solve.hull import chunks, counts, steps
 from adacompute.solve.limits import limited
 from adacompute.solve.plan import planned
-from adacompute.solve.price import by_cost, total_cost
+from adacompute.solve.price import by_cost, check_table, former, total_cost
 
 __all__ = ["solve"]
 
@@ -45,28 +45,34 @@ def solve(
         raise TableInvalid(f"method {method!r} is not known; give 'exact' or 'bisection'")
     if limits and method == "bisection":
         raise TableInvalid("the paper's bisection finds one price; with several limits use method='exact'")
+    check_table(table)
     _check_budget(table, budget)
+    if isinstance(limits, Limit) or not all(isinstance(limit, Limit) for limit in limits):
+        raise TableInvalid(
+            f"limits {limits!r} can't be used; give a list of Limit(name=…, costs=…, at_most=…)"
+        )
     if limits:
         return limited(table, float(budget), limits)
     ordered, columns = by_cost(table)
     plan = (bisected if method == "bisection" else _allocated)(ordered, float(budget))
     if columns is None:
         return plan
-    rows = plan.mix.problems
-    mix = replace(plan.mix, modes=columns[rows, plan.mix.modes])
-    choice = np.take_along_axis(columns, plan.choice[:, None], axis=1)[:, 0]
+    mix = replace(plan.mix, modes=former(columns, plan.mix.problems, plan.mix.modes))
+    choice = former(columns, np.arange(len(table)), plan.choice)
     return replace(plan, choice=choice, mix=mix, modes=table.modes)
 
 
 def _check_budget(table: AccuracyTable, budget: object) -> None:
     cheapest = float(table.costs.min() if table.shared_costs else table.costs.min(axis=1).mean())
     dearest = float(table.costs.max() if table.shared_costs else table.costs.max(axis=1).mean())
-    if not isinstance(budget, int | float | np.number) or isinstance(budget, bool):
-        raise BudgetOutOfRange(f"budget {budget!r} is not a number; give {cheapest:g} to {dearest:g}")
+    least = at_least(cheapest)
+    if not isinstance(budget, int | float | np.integer | np.floating) or isinstance(budget, bool):
+        raise BudgetOutOfRange(f"budget {budget!r} is not a number; give {least} to {dearest:g}")
     if not budget >= cheapest * (1 - _SLIP):
+        unit = table.unit[:-1] if least == "1" and table.unit.endswith("s") else table.unit
         raise BudgetOutOfRange(
-            f"budget {budget} is below the cheapest allocation ({cheapest:g} {table.unit} on average); "
-            f"give {cheapest:g} to {dearest:g}"
+            f"budget {budget} is below the cheapest allocation ({least} {unit} on average); "
+            f"give {least} to {dearest:g}"
         )
 
 
@@ -98,7 +104,10 @@ def _allocated(table: AccuracyTable, budget: float) -> Allocation:
     above = counted.slope > price
     np.add.at(choice, counted.place[above] // max(1, counted.width), 1)
     room = target - counted.spent - float(counted.cost[above].sum())
-    mix = _fill(counted, choice, price, room, slip=target * _SLIP) if price > 0 else Mix()
+    mix = Mix()
+    if price > 0:
+        mix, row, mode = _fill(counted, choice, price, room, slip=target * _SLIP)
+        price = _slope(table, row, int(choice[row]), mode) or price
     return planned(table, budget=budget, price=price, choice=choice, mix=mix)
 
 
@@ -156,8 +165,18 @@ def _price(slope: Floats, reach: Floats, target: float) -> float:
     return float(slope[first]) if first < len(slope) else 0.0
 
 
-def _fill(counted: _Counted, choice: Ints, price: float, room: float, *, slip: float) -> Mix:
-    """Takes edges of exactly this slope, in order of rows, while there is room; the next one is mixed."""
+def _slope(table: AccuracyTable, row: int, here: int, there: int) -> float:
+    """What an edge buys for its cost, without the rounding that makes slopes comparable."""
+    costs = table.costs if table.shared_costs else table.costs[row]
+    cost = float(costs[there] - costs[here])
+    return float(table.accuracy[row, there] - table.accuracy[row, here]) / cost if cost > 0 else 0.0
+
+
+def _fill(counted: _Counted, choice: Ints, price: float, room: float, *, slip: float) -> tuple[Mix, int, int]:
+    """Takes edges of this slope, in order of rows, while there is room, in place; the next one is mixed.
+
+    Also answers that next edge: its row, and the mode it leads to.
+    """
     tied = np.flatnonzero(counted.slope == price)
     tied = tied[np.argsort(counted.place[tied])]
     rows, first, width = np.unique(
@@ -167,11 +186,11 @@ def _fill(counted: _Counted, choice: Ints, price: float, room: float, *, slip: f
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + slip, side="right"))
     choice[rows[:fits]] += width[:fits]
-    if fits == len(rows):
-        return Mix()
+    if fits == len(rows):  # by rounding only
+        return Mix(), int(rows[-1]), int(choice[rows[-1]])
+    row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
     share = (room - (float(reach[fits - 1]) if fits else 0.0)) / float(cost[fits])
-    if share <= _SLIP:
-        return Mix()
-    at = rows[fits : fits + 1].astype(np.intp)
-    modes = choice[at] + width[fits : fits + 1]
-    return Mix(problems=at, modes=modes, probabilities=np.array([min(1.0, share)]))
+    if share * float(cost[fits]) <= slip:  # of all there is to spend, that is rounding
+        return Mix(), row, mode
+    mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
+    return mix, row, mode

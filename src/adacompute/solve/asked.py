@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Limit
+from adacompute.records import AccuracyTable, Limit, at_least
 from adacompute.solve.planes import Side
 
 __all__ = ["Asked", "asked"]
@@ -73,8 +73,8 @@ def asked(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> tuple
         if side.right < -side.slip:
             least = float(np.mean(side.floor))
             raise BudgetOutOfRange(
-                f"limit {one.name!r} at {one.at_most:g} is below the least possible average ({least:.6g}); "
-                f"give {least:.6g} or more"
+                f"limit {one.name!r} at {one.at_most!r} is below the least possible average "
+                f"({at_least(least)}); give {at_least(least)} or more"
             )
     return tuple(found)
 

@@ -1,11 +1,13 @@
 """The whole frontier: every hull edge of every problem, steepest first. Knows nothing of a single budget."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.records import AccuracyTable, Frontier
-from adacompute.solve.hull import FREE, chunks, steps
-from adacompute.solve.price import by_cost, taken
+from adacompute.solve.hull import chunks, steps
+from adacompute.solve.price import by_cost, check_table, taken
 
 __all__ = ["frontier"]
 
@@ -16,6 +18,7 @@ _CODE = np.uint64(0xFFFF)  # the low bits of a slope, which the hull leaves 0: h
 _SIGN = np.uint64(1 << 63)  # of a number: an ascending sort puts the steepest first
 _SLOPE = ~(_CODE | _SIGN)
 _KEYED = 257  # modes whose edges can be told apart there
+_FINE = 1e-14  # of the gain: as near to the truth as sums of doubles are
 _BLOCK = 1 << 14  # edges at a time: they stay in the processor's cache from the first sum to the last
 
 
@@ -28,14 +31,16 @@ def frontier(table: AccuracyTable) -> Frontier:
     >>> curve.cost.tolist(), curve.price.round(3).tolist(), round(curve.at(1.25), 3)
     ([1.0, 1.5, 2.0], [inf, 0.4, 0.2], 0.65)
     """
+    check_table(table)
     ordered, _ = by_cost(table)
     if ordered.shared_costs and len(ordered.modes) <= _KEYED:
         arrays = _accumulated(ordered, *_keyed(ordered))
     else:
         arrays = _accumulated(ordered, *_ordered(ordered), None)
+    price, cost, accuracy = arrays
+    _settle(accuracy, _last_accuracy(ordered))
     for array in arrays:
         array.setflags(write=False)
-    price, cost, accuracy = arrays
     return Frontier(cost=cost, accuracy=accuracy, price=price, unit=table.unit)
 
 
@@ -46,17 +51,20 @@ def _keyed(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     one plain sort will do. The first place is left free.
     """
     width = len(table.modes) - 1
-    free = width > 0 and table.costs[1] - table.costs[0] <= FREE
+    free = width > 0 and table.costs[1] == table.costs[0]
     keys, found = np.empty(1 + len(table) * width, dtype=np.uint64), 1
     for _, _, slopes in chunks(table):
         codes, ends = _edges(slopes)
         if free:
             ends &= slopes < np.inf  # the others are part of the first vertex
-        some = (slopes.view(np.uint64) | (codes.astype(np.uint64) | _SIGN)).reshape(-1)
-        if not ends.all():
-            some = some.take(np.flatnonzero(ends))
-        keys[found : found + len(some)] = some
-        found += len(some)
+        bits, marks = slopes.view(np.uint64), codes.astype(np.uint64) | _SIGN
+        if ends.all():
+            np.bitwise_or(bits, marks, out=keys[found : found + bits.size].reshape(bits.shape))
+            found += bits.size
+        else:
+            some = (bits | marks).reshape(-1).take(np.flatnonzero(ends))
+            keys[found : found + len(some)] = some
+            found += len(some)
     keys[1:found].view(np.float64).sort()
     before, last = np.divmod(np.arange(width * width), max(1, width))
     costs = table.costs[last + 1] - table.costs[np.maximum(0, last - before)]
@@ -150,9 +158,38 @@ def _last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
     return last
 
 
+def _settle(accuracy: Floats, last: float) -> None:
+    """Makes the last vertex's accuracy `last`, the others' in proportion, in place: slopes were rounded."""
+    first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
+    if gain <= 0:
+        return
+    if abs(last - first - gain) <= _FINE * gain:  # over many edges roundings cancel: nothing to mend
+        accuracy[-1] = max(last, accuracy[-2])
+        return
+    for start in range(0, len(accuracy), _BLOCK):
+        block = accuracy[start : start + _BLOCK]
+        block -= first
+        block *= (last - first) / gain
+        block += first
+        np.minimum(block, last, out=block)
+    accuracy[-1] = last
+
+
 def _cut(array: Floats, kept: int) -> Floats:
     # on its own where it would keep a much longer array alive
     return array[:kept].copy() if 2 * kept < len(array) else array[:kept]
+
+
+def _last_accuracy(table: AccuracyTable) -> float:
+    """Average accuracy of each problem's best mode."""
+    total = []
+    for start in range(0, len(table), _BLOCK):
+        rows = table.accuracy[start : start + _BLOCK]
+        best = rows[:, 0].copy()
+        for k in range(1, rows.shape[1]):
+            np.maximum(best, rows[:, k], out=best)
+        total.append(float(best.sum()))
+    return math.fsum(total) / len(table)
 
 
 def _first_cost(table: AccuracyTable) -> float:
@@ -161,7 +198,7 @@ def _first_cost(table: AccuracyTable) -> float:
 
 def _first_accuracy(table: AccuracyTable) -> float:
     """Average accuracy of the cheapest modes; of several of the same cost, the best."""
-    if table.shared_costs and (len(table.costs) == 1 or table.costs[1] - table.costs[0] > FREE):
+    if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0
     for start, stop, slopes in chunks(table):

@@ -16,20 +16,20 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = ["FREE", "Chunk", "chunks", "counts", "grained", "slopes", "steps"]
+__all__ = ["Chunk", "chunks", "counts", "grained", "slopes", "steps"]
 
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
+_ROWS = 2048  # of a chunk at the least: fewer cost more in calls than in numbers
 _CELLS = 50000  # of a chunk: its columns stay in the processor's second cache
-FREE = 1e-290  # costs nothing: a gain divided by less than that is no number any more
 _GRAIN = np.uint64(0xFFFF)  # the bits that are rounded away
 
 
 def chunks(table: AccuracyTable) -> Iterator[Chunk]:
     """Slopes of consecutive rows, a chunk at a time. The next chunk is written over them."""
     accuracy, costs = table.accuracy, table.costs
-    size = min(len(accuracy), max(64, _CELLS // accuracy.shape[1]))
+    size = min(len(accuracy), max(_ROWS, _CELLS // accuracy.shape[1]))
     room = np.empty(
         (3, accuracy.shape[1], size)
     )  # fresh memory for each chunk would cost more than its hulls
@@ -67,9 +67,12 @@ def _slopes(accuracy: Floats, costs: Floats, room: Floats) -> Floats:
     """The slopes, in a part of `room`, (3, modes, rows)."""
     modes = accuracy.shape[1]
     columns, least, steepest = room[0], room[1, 1:], room[2, 1:]
-    np.copyto(columns, accuracy.T)
+    if accuracy.strides[0] == accuracy.itemsize:
+        columns = accuracy.T
+    else:
+        np.copyto(columns, accuracy.T)
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
-    free = bool((np.diff(spent, axis=0) <= FREE).any())
+    free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
         # the steepest way from mode a to any mode from b on: that never rises with b
         into = (steepest if a else least)[a:]
@@ -97,7 +100,7 @@ def grained(values: Floats) -> Floats:
 def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
     """gain / cost in place; where some cost nothing, infinite for a gain, and minus infinity for none."""
     if free:
-        none = cost <= FREE
+        none = cost <= 0
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))
     elif cost.shape[1] == 1:
         np.multiply(gain, 1.0 / cost, out=gain)  # quicker than dividing

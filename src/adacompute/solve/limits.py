@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import Infeasible
-from adacompute.records import AccuracyTable, Allocation, Limit, LimitUse, Mix
+from adacompute.records import AccuracyTable, Allocation, Limit, LimitUse, Mix, at_least
 from adacompute.solve.asked import Asked, asked
 from adacompute.solve.plan import mixed, planned
 from adacompute.solve.planes import Lowest, Planes, Side, lowest
@@ -116,10 +116,10 @@ def _clash(wanted: Sequence[Asked], others: Sequence[int], j: int, side: Side) -
 
 
 def _together(one: Asked, others: Sequence[Asked], least: float) -> str:
-    kept = " and ".join(f"{other.name!r} at {other.at_most:g}" for other in others)
+    kept = " and ".join(f"{other.name!r} at {other.at_most!r}" for other in others)
     return (
-        f"limit {one.name!r} at {one.at_most:g} can't be met together with {kept}: with these kept, the "
-        f"least average of {one.name!r} is {least:.6g}; give it that or more, or raise another"
+        f"limit {one.name!r} at {one.at_most!r} can't be met together with {kept}: with these kept, the "
+        f"least average of {one.name!r} is {at_least(least)}; give it that or more, or raise another"
     )
 
 

@@ -10,7 +10,17 @@ from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable
 from adacompute.solve.hull import chunks, counts, grained
 
-__all__ = ["averages", "best_at", "by_cost", "dual", "taken", "total_cost"]
+__all__ = [
+    "averages",
+    "best_at",
+    "by_cost",
+    "check_price",
+    "check_table",
+    "dual",
+    "former",
+    "taken",
+    "total_cost",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -27,22 +37,45 @@ def best_at(table: AccuracyTable, price: float) -> Ints:
     >>> best_at(table, 0.1).tolist(), best_at(table, 0.2).tolist()
     ([1, 0], [0, 0])
     """
-    if not price >= 0:
-        raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+    check_table(table)
+    check_price(price)
     least = grained(np.array([price], dtype=np.float64))
     ordered, columns = by_cost(table)
     choice = np.empty(len(table), dtype=np.intp)
     for start, stop, slopes in chunks(ordered):
         choice[start:stop] = counts(slopes > least)
-    return choice if columns is None else np.take_along_axis(columns, choice[:, None], axis=1)[:, 0]
+    return choice if columns is None else former(columns, np.arange(len(choice)), choice)
 
 
 def averages(table: AccuracyTable, choice: npt.ArrayLike) -> tuple[float, float]:
     """Average cost and accuracy of a choice, (problems,) columns."""
-    columns = np.asarray(choice)
-    if columns.shape != (len(table),) or columns.dtype.kind not in "iu":
-        raise TableInvalid(f"a choice of shape {columns.shape} doesn't fit {len(table)} problems")
+    columns = _checked_choice(table, choice)
     return total_cost(table, columns) / len(table), math.fsum(_sums(table.accuracy, columns)) / len(table)
+
+
+def _checked_choice(table: AccuracyTable, choice: npt.ArrayLike) -> npt.NDArray[np.integer]:
+    columns, modes = np.asarray(choice), len(table.modes)
+    if columns.shape != (len(table),):
+        raise TableInvalid(f"a choice of shape {columns.shape} doesn't fit; give ({len(table)},) columns")
+    if columns.dtype.kind not in "iu":
+        raise TableInvalid(f"a choice of {columns.dtype} can't be; give whole numbers, columns of the table")
+    if not (columns.min() >= 0 and columns.max() < modes):
+        row = int(np.flatnonzero((columns < 0) | (columns >= modes))[0])
+        raise TableInvalid(f"the choice of {table.problem(row)} is {columns[row]}; give 0 to {modes - 1}")
+    return columns
+
+
+def check_price(price: object) -> None:
+    """A price is a finite number from 0 up."""
+    if not isinstance(price, int | float | np.floating) or not 0 <= price < math.inf:
+        raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+
+
+def check_table(table: object) -> None:
+    """What is solved is an AccuracyTable."""
+    if not isinstance(table, AccuracyTable):
+        kind = type(table).__name__
+        raise TableInvalid(f"a {kind} is no accuracy table; make one with AccuracyTable.of(…, costs=…)")
 
 
 def total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) -> float:
@@ -63,6 +96,7 @@ def dual(table: AccuracyTable, price: float, budget: float) -> float:
 
     The mean over problems of the best accuracy less price times cost, plus price times budget.
     """
+    check_price(price)
     total = []
     for start in range(0, len(table), _ROWS):
         costs = table.costs if table.shared_costs else table.costs[start : start + _ROWS]
@@ -72,19 +106,26 @@ def dual(table: AccuracyTable, price: float, budget: float) -> float:
 
 def taken(values: Floats, choice: npt.NDArray[np.integer]) -> Floats:
     """One value a row, (problems,), of (problems, modes)."""
-    flat = np.arange(0, values.size, values.shape[1], dtype=np.intp)
-    flat += choice
-    return np.asarray(values.reshape(-1).take(flat))
+    return np.asarray(values[np.arange(len(values)), choice])
+
+
+def former(columns: Ints, rows: Ints, modes: Ints) -> Ints:
+    """The columns that modes of some rows had before `by_cost`."""
+    return np.asarray(columns[modes] if columns.ndim == 1 else columns[rows, modes])
 
 
 def by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
-    """The table with each row's modes in ascending cost, and their former columns; None: nothing moved."""
+    """The table with each row's modes in ascending cost, and their former columns; None: nothing moved.
+
+    Columns are (modes,) where all problems cost alike, else (problems, modes).
+    """
     if table.ascending:
         return table, None
-    columns = np.argsort(table.cost_matrix, axis=1, kind="stable")
+    columns = np.argsort(table.costs, axis=-1, kind="stable")
+    alike = columns.ndim == 1
     ordered = AccuracyTable(
-        accuracy=np.take_along_axis(table.accuracy, columns, axis=1),
-        costs=np.take_along_axis(table.cost_matrix, columns, axis=1),
+        accuracy=table.accuracy[:, columns] if alike else np.take_along_axis(table.accuracy, columns, axis=1),
+        costs=table.costs[columns] if alike else np.take_along_axis(table.costs, columns, axis=1),
         modes=tuple(range(len(table.modes))),
         ids=table.ids,
         unit=table.unit,

@@ -171,7 +171,7 @@ def weak_duality(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strong:
-    """Strong duality: dual = linear >= any deterministic choice's accuracy >= linear - shortfall."""
+    """Strong duality: dual = linear >= the best choice >= deterministic >= linear - shortfall."""
 
     dual: float  # G at the price of the budget, its least value
     linear: float  # V_LP(B), the best mixture

@@ -1,0 +1,46 @@
+"""How samples become a table, as one value, so that all and halves are scored in one way. Knows no budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adacompute.pool import Ballots
+from adacompute.records import AccuracyTable
+from adacompute.score import Price, score
+from adacompute.score.score import Aggregate, Estimator
+
+__all__ = ["Scoring"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """What `score` is told, but for the samples and the budgets.
+
+    >>> Scoring(aggregate="any-correct").cost
+    'samples'
+    """
+
+    aggregate: Aggregate = "vote"
+    estimator: Estimator = "exact"
+    by: Literal["logprob", "entropy"] = "logprob"
+    cost: Literal["samples", "tokens"] | Price = "samples"
+
+    def table(
+        self,
+        ballots: Ballots,
+        budgets: Sequence[int],
+        *,
+        too_few: Literal["error", "drop"] = "error",
+        draws: int = 2000,
+    ) -> AccuracyTable:
+        """These ballots, scored so."""
+        return score(
+            ballots,
+            budgets,
+            estimator=self.estimator,
+            aggregate=self.aggregate,
+            by=self.by,
+            cost=self.cost,
+            too_few=too_few,
+            draws=draws,
+        )

@@ -1,0 +1,104 @@
+"""On a terminal: tables with rules where they fit, and whole words and numbers where they don't."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = str(Path(sys.executable).parent / "adacompute")
+
+
+def terminal(words: list[str], folder: Path, *, columns: int = 100) -> str:
+    """What a person sees who runs the command in a terminal of so many columns."""
+    parent, child = pty.openpty()
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")}
+    run = subprocess.Popen(
+        [COMMAND, *words],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        cwd=folder,
+        env=environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "60"},
+        close_fds=True,
+    )
+    os.close(child)
+    seen, end = b"", time.monotonic() + 60
+    while time.monotonic() < end and select.select([parent], [], [], 60)[0]:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # the terminal closes with its last user
+            break
+        if not part:
+            break
+        seen += part
+    os.close(parent)
+    assert run.wait(10) == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r\n", "\n")
+
+
+def test_on_a_terminal_there_is_a_table_with_rules_and_in_a_pipe_none(adacompute, tmp_path: Path):
+    screen = terminal(["demo"], tmp_path)
+    assert "┏" in screen
+    assert "accuracy" in screen
+    assert "┏" not in adacompute("demo").stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["solve", "words", "--budget", "2"], ["66.4%", "87.0%", "85.4%", "0.015 points below that"]),
+        (["demo"], ["80.0–81.0%", "0.4 points", "upper end"]),
+    ],
+)
+def test_a_narrow_terminal_is_told_as_much_and_nothing_is_cut(tmp_path: Path, words, parts, columns: int):
+    screen = terminal(words, tmp_path, columns=columns)
+    assert "…" not in screen
+    assert all(part in " ".join(screen.split()) for part in parts)
+    shown = [
+        line for line in screen.splitlines() if not line.startswith("  adacompute ")
+    ]  # to be copied whole
+    assert [line for line in shown if len(line) > columns] == []
+
+
+def test_a_long_fact_goes_on_below_itself(tmp_path: Path):
+    lines = terminal(["solve", "words", "--budget", "2"], tmp_path, columns=60).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("  bound "))
+    assert lines[at + 1].startswith(" " * 14)
+    assert lines[at + 1][14] != " "
+
+
+def test_progress_on_a_terminal_counts_and_takes_names_as_they_are(tmp_path: Path):
+    samples = [{"text": t} for t in ("Answer: 0.5", "Answer: 2", "Answer: 1/2", "Answer: 1")]
+    lines = [{"id": f"q{i}", "question": "?", "gold": "1/2", "samples": samples} for i in range(600)]
+    (tmp_path / "[bold].jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    screen = terminal(["import", "[bold].jsonl", "--pool", "p.sqlite"], tmp_path)
+    assert "importing [bold].jsonl" in screen
+    assert "added 600 problems and 2,400 samples" in screen
+
+
+def test_names_in_a_pool_cannot_write_to_the_terminal(adacompute, tmp_path: Path):
+    line = {"id": "p", "question": "?", "model": "\x1b]0;mine\x07\nforged", "samples": [{"answer": "1"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    shown = adacompute("pool", "a.jsonl").stdout
+    assert "\x1b" not in shown
+    assert "\nforged" not in shown
+    assert r"\x1b]0;mine\x07\nforged" in shown
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ],
+)
+def test_any_locale_will_do(adacompute, environ: dict[str, str]):
+    assert "accuracy" in adacompute("demo", **environ).stdout
