@@ -83,10 +83,10 @@ def growth() -> list[dict[str, Any]]:
     """The same kind of table, ten times longer each time."""
     rng = np.random.default_rng(0)
     found = []
-    for problems in (100_000, 1_000_000, 10_000_000):
+    for problems in (100_000, 1_000_000, 3_000_000, 10_000_000):
         table = AccuracyTable.of(concave(rng, problems), costs=SAMPLES)
-        whole = best(lambda table=table: frontier(table), 3)
-        single = best(lambda table=table: solve(table, budget=BUDGET), 3)
+        whole = best(lambda table=table: frontier(table), 5)
+        single = best(lambda table=table: solve(table, budget=BUDGET), 5)
         found.append({"problems": problems, "frontier": whole, "solve": single})
     return found
 

@@ -68,3 +68,18 @@ def test_the_cost_of_an_accuracy_buys_it(seed: int):
         assert cost is not None
         assert curve.at(cost) == pytest.approx(accuracy)
     assert cost_for(curve, float(curve.accuracy[-1]) + 1e-6) is None
+
+
+def test_what_the_oracle_can_pay_all_alike_may_not_and_the_message_says_so():
+    table = AccuracyTable.of([[0.5, 0.9], [0.9, 0.5]], costs=[[1, 10], [10, 1]], order="any")
+    with pytest.raises(BudgetOutOfRange, match=r"below what all problems alike can cost \(5.5 samples"):
+        uniform(table, budget=2.0)
+
+
+def test_the_best_accuracy_there_is_has_a_cost_and_what_is_no_number_has_none():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        accuracy = np.round(np.sort(rng.random((5, 4)), axis=1) * 48) / 48
+        curve = frontier(AccuracyTable.of(accuracy, costs=[1, 3, 7, 11]))
+        assert cost_for(curve, float(accuracy.max(axis=1).mean())) is not None
+    assert cost_for(curve, float("nan")) is None

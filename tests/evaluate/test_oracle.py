@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute import AccuracyTable, Ballots, bundled, frontier, score, solve
+from adacompute import AccuracyTable, Ballots, Price, bundled, frontier, score, solve
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import Scoring, compared, crossfitted, halved, paired
 from adacompute.evaluate.oracle import expected
@@ -165,3 +165,18 @@ def test_halves_too_small_to_shrink_are_too_few():
     ballots = coins(30, 16)  # halves of 8 have no standard error of a vote of 8
     with pytest.raises(TooFewSamples, match="too few to shrink"):
         halved(ballots, score(ballots, BUDGETS), how=VOTE, splits=1, shrink=True)
+
+
+def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
+    with bundled("facts") as pool:
+        ballots = pool.ballots()
+    short = ballots.classes.copy()
+    short[0, 8:] = -2  # the first problem has too few samples
+    ballots = replace(ballots, classes=short)
+    price = Price(input_per_million=1, output_per_million=1, prompt_tokens=list(range(1, len(ballots) + 1)))
+    how = Scoring(cost=price)
+    table = how.table(ballots, (1, 4, 16), too_few="drop")
+    (one, _), *_ = halved(ballots, table, how=how, splits=1)
+    assert one.ids == table.ids
+    assert one.costs[:, 0] == pytest.approx(table.costs[:, 0], rel=0.9)
+    assert np.corrcoef(one.costs[:, 0], table.costs[:, 0])[0, 1] > 0.99

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.records import AccuracyTable, Frontier
+from adacompute.errors import BudgetOutOfRange
+from adacompute.records import AccuracyTable, Frontier, at_least
 from adacompute.records.table import Mode
 from adacompute.score import Estimate
 from adacompute.score.summary import estimated
@@ -18,6 +19,8 @@ from adacompute.solve import frontier, solve
 __all__ = ["Uniform", "cost_for", "uniform", "uniform_frontier"]
 
 Floats = npt.NDArray[np.float64]
+
+_CLOSE = 1e-9  # of accuracy: sums in another order may differ by less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,13 @@ def uniform(table: AccuracyTable, *, budget: float) -> Uniform:
     >>> found.modes, found.probability, round(found.accuracy.mean, 3)
     ((1, 2), 0.5, 0.7)
     """
-    plan = solve(_average(table), budget=budget)
+    averages = _average(table)
+    if budget < (cheapest := float(averages.costs.min())) * (1 - _CLOSE):
+        raise BudgetOutOfRange(
+            f"budget {budget} is below what all problems alike can cost ({at_least(cheapest)} {table.unit}, "
+            f"the average of the cheapest mode); give {at_least(cheapest)} or more"
+        )
+    plan = solve(averages, budget=max(budget, cheapest))
     first, share = int(plan.choice[0]), 0.0
     second = first
     for move in plan.mix:
@@ -61,8 +70,8 @@ def uniform_frontier(table: AccuracyTable) -> Frontier:
 
 
 def cost_for(curve: Frontier, accuracy: float) -> float | None:
-    """The least average cost at which a frontier is so accurate; None where it never is."""
-    if accuracy > curve.accuracy[-1]:
+    """The least average cost at which a frontier is so accurate, to 1e-9; None where it never is."""
+    if not accuracy <= curve.accuracy[-1] + _CLOSE:
         return None
     return float(np.interp(accuracy, curve.accuracy, curve.cost))
 

@@ -89,6 +89,7 @@ def halved(
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     kept, budgets = _of(ballots, table), [int(mode) for mode in table.modes]
+    how = how.of(_rows(ballots, table), len(ballots))
     least = int(kept.drawn.min())
     if least < 2 * budgets[-1]:
         raise TooFewSamples(
@@ -145,6 +146,10 @@ def _reachable(table: AccuracyTable, budget: float) -> float:
 
 def _of(ballots: Ballots, table: AccuracyTable) -> Ballots:
     """The ballots of the table's problems."""
-    wanted = set(table.ids or ballots.ids)
-    rows = [row for row, name in enumerate(ballots.ids) if name in wanted]
+    rows = _rows(ballots, table)
     return ballots if len(rows) == len(ballots) else ballots.only(rows)
+
+
+def _rows(ballots: Ballots, table: AccuracyTable) -> list[int]:
+    wanted = set(table.ids or ballots.ids)
+    return [row for row, name in enumerate(ballots.ids) if name in wanted]

@@ -1,7 +1,7 @@
 """How samples become a table, as one value, so that all and halves are scored in one way. Knows no budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from adacompute.pool import Ballots
@@ -24,6 +24,13 @@ class Scoring:
     estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] = "logprob"
     cost: Literal["samples", "tokens"] | Price = "samples"
+
+    def of(self, rows: Sequence[int], problems: int) -> "Scoring":
+        """The same for some of the problems: prompts whose tokens were given one by one go with them."""
+        tokens = self.cost.prompt_tokens if isinstance(self.cost, Price) else None
+        if not isinstance(self.cost, Price) or not isinstance(tokens, Sequence) or len(tokens) != problems:
+            return self
+        return replace(self, cost=replace(self.cost, prompt_tokens=tuple(tokens[row] for row in rows)))
 
     def table(
         self,
