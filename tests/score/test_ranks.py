@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_ballots import made as plain
 
 from adacompute.errors import NotRecorded, ScoreError
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.pool.ballots import ABSTAINS, Ballots
 from adacompute.score.grades import grades as grades_of
 from adacompute.score.ranks import any_correct, best_of
 
@@ -20,27 +21,10 @@ Draw = tuple[int, float, float]  # class, grade, score
 def made(problems: Sequence[Sequence[Draw]], **signals: np.ndarray) -> tuple[Ballots, np.ndarray]:
     """Ballots of these samples, and their scores; short problems are filled up with absent samples."""
     shape = (len(problems), max(map(len, problems)))
-    classes, correct, scores = (
-        np.full(shape, ABSENT, np.int32),
-        np.full(shape, np.nan),
-        np.full(shape, np.nan),
-    )
+    scores = np.full(shape, np.nan)
     for i, drawn in enumerate(problems):
-        for j, (kind, grade, score) in enumerate(drawn):
-            classes[i, j], correct[i, j], scores[i, j] = kind, grade, score
-    ballots = Ballots(
-        ids=tuple(f"p{i}" for i in range(shape[0])),
-        prompts=("?",) * shape[0],
-        subjects=(None,) * shape[0],
-        levels=(None,) * shape[0],
-        gold_known=np.ones(shape[0], dtype=bool),
-        classes=classes,
-        correct=correct.astype(np.float32),
-        tokens=signals.get("tokens", np.full(shape, np.nan)),
-        logprob=signals.get("logprob", np.full(shape, np.nan)),
-        entropy=signals.get("entropy", np.full(shape, np.nan)),
-    )
-    return ballots, scores
+        scores[i, : len(drawn)] = [score for _, _, score in drawn]
+    return plain([[(kind, grade) for kind, grade, _ in drawn] for drawn in problems], **signals), scores
 
 
 def best(drawn: Sequence[Draw]) -> float:

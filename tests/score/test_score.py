@@ -188,7 +188,7 @@ def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_d
         ({"aggregate": "best-of", "by": ac.Weigh(signal="entropy", scale=1)}, "best-of can't rank by Weigh"),
         ({"aggregate": "weighted", "by": "length"}, "votes can't be weighted by 'length'"),
         ({"aggregate": "weighted", "by": np.zeros((2, 4))}, "votes can't be weighted by scores"),
-        ({"aggregate": "weighted"}, "no sample of these 2 problems has its tokens and log-probability"),
+        ({"aggregate": "weighted"}, "no sample of these 2 problems has tokens and log-probabilities"),
         ({"aggregate": "best-of"}, "no tokens and log-probability to rank it by"),
         ({"cost": "tokens"}, "problem 'p0' has samples without a number of tokens"),
     ],

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_ballots import made as plain
 
 import adacompute as ac
 from adacompute.answers import Weigh
 from adacompute.errors import NotRecorded, ScoreError
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.pool.ballots import ABSTAINS, Ballots
 from adacompute.records import Sample
 from adacompute.score.grades import grades as grades_of
 from adacompute.score.weighted import units, weighted_vote
@@ -25,24 +26,12 @@ PLAIN = Weigh(signal="logprob", scale=-0.5, sharpness=0.0)
 def made(problems: Sequence[Sequence[Draw]], worth: Sequence[float] = (1.0, 0.0, 0.5, 0.0)) -> Ballots:
     """Ballots of these samples, each class with its worth; short problems are filled up with absent ones."""
     shape = (len(problems), max(map(len, problems)))
-    classes = np.full(shape, ABSENT, np.int32)
-    correct, tokens, logprob = (np.full(shape, np.nan) for _ in range(3))
+    tokens, logprob = (np.full(shape, np.nan) for _ in range(2))
     for i, drawn in enumerate(problems):
-        for j, (kind, sure) in enumerate(drawn):
-            classes[i, j], tokens[i, j], logprob[i, j] = kind, 8.0, 8.0 * sure
-            correct[i, j] = worth[kind] if kind >= 0 else 0.0
-    return Ballots(
-        ids=tuple(f"p{i}" for i in range(shape[0])),
-        prompts=("?",) * shape[0],
-        subjects=(None,) * shape[0],
-        levels=(None,) * shape[0],
-        gold_known=np.ones(shape[0], dtype=bool),
-        classes=classes,
-        correct=correct.astype(np.float32),
-        tokens=tokens,
-        logprob=logprob,
-        entropy=np.full(shape, np.nan),
-    )
+        for j, (_, sure) in enumerate(drawn):
+            tokens[i, j], logprob[i, j] = 8.0, 8.0 * sure
+    graded = [[(kind, worth[kind] if kind >= 0 else 0.0) for kind, _ in drawn] for drawn in problems]
+    return plain(graded, tokens=tokens, logprob=logprob)
 
 
 def vote(drawn: Sequence[Draw], weigh: Weigh, worth: Sequence[float] = (1.0, 0.0, 0.5, 0.0)) -> float:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,14 @@ class Ballots:
             parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
             parts[name].setflags(write=False)
         return replace(self, **parts)
+
+    def signal(self, name: Literal["logprob", "entropy"]) -> Floats:
+        """How sure the model was, (problems, samples): mean log-probability or entropy; NaN: not known."""
+        if name == "entropy":
+            return self.entropy
+        found = np.full(self.tokens.shape, np.nan)
+        np.divide(self.logprob, self.tokens, out=found, where=self.tokens > 0)
+        return found
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:

@@ -13,16 +13,13 @@ import numpy as np
 
 from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
-from adacompute.score.grades import Classes, Floats, Ints, Scored, class_values, graded
+from adacompute.score.grades import DECIMALS, Classes, Floats, Ints, Scored, class_values, graded
 from adacompute.score.leads import lead
 
 __all__ = ["LARGEST", "exact_vote"]
 
 LARGEST = 256  # budget: above it the products take seconds a problem
 _SLAB = 1024  # problems at a time
-_DECIMALS = (
-    13  # rounding errors are below: what is equal comes out equal, and nobody pays for a gain of 1e-16
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +54,7 @@ def exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> Scor
                 if budget <= total:
                     found = _slab(kinds, silent, total=total, budget=budget)
                     accuracy[rows, column], error[rows, column] = found
-    return Scored(accuracy=accuracy.round(_DECIMALS), standard_error=error.round(_DECIMALS))
+    return Scored(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
 
 
 def _kinds(classes: Classes, grades: Floats) -> _Kinds:

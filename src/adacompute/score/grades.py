@@ -13,7 +13,20 @@ import numpy.typing as npt
 
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 
-__all__ = ["Bools", "Classes", "Floats", "Ints", "Scored", "class_values", "graded", "grades", "votable"]
+__all__ = [
+    "DECIMALS",
+    "Bools",
+    "Classes",
+    "Floats",
+    "Ints",
+    "Scored",
+    "class_values",
+    "graded",
+    "grades",
+    "votable",
+]
+
+DECIMALS = 13  # of a score: rounding errors are below, so equal scores are equal, and nobody pays for 1e-16
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

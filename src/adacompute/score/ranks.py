@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.score.grades import Scored, votable
+from adacompute.score.grades import DECIMALS, Scored, votable
 
-__all__ = ["DECIMALS", "any_correct", "best_of", "ranked"]
+__all__ = ["any_correct", "best_of", "ranked"]
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-DECIMALS = 11  # rounding errors are below: what is equal comes out equal
 _CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
 _FIRST, _LAST, _NEVER = 0, 1, 2  # who answers: an answer; an abstention; a sample that isn't there
 
@@ -84,14 +83,9 @@ def _scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Flo
                 f"give (problems, samples) = {ballots.classes.shape}"
             )
         return given
-    if by == "entropy":
-        return -ballots.entropy
-    if by != "logprob":
+    if by not in ("logprob", "entropy"):
         raise ScoreError(f"score {by!r} is not known; give 'logprob', 'entropy' or an array of your own")
-    known = ballots.tokens > 0
-    found: Floats = np.full(known.shape, np.nan)
-    np.divide(ballots.logprob, ballots.tokens, out=found, where=known)
-    return found
+    return -ballots.signal(by) if by == "entropy" else ballots.signal(by)
 
 
 class _Places:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import fsum
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,14 +10,13 @@ import numpy.typing as npt
 from adacompute.answers import Weigh
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.ballots import ABSENT
 from adacompute.records import AccuracyTable
 from adacompute.score.costs import Price, costs_of
 from adacompute.score.exact import exact_vote
 from adacompute.score.grades import Bools, Floats, Ints, Scored, graded, grades, votable
 from adacompute.score.ranks import any_correct, best_of
 from adacompute.score.shrink import shrink as shrunk
-from adacompute.score.weighted import weighted_vote
+from adacompute.score.weighted import fitted, weighted_vote
 from adacompute.score.windows import window_vote
 
 __all__ = ["Aggregate", "Estimator", "score"]
@@ -142,24 +140,13 @@ def _weighted(
 
 
 def _weigh(ballots: Ballots, by: By) -> Weigh:
-    """How votes are weighted; the scale is these samples' mean, which needs no labels."""
+    """How votes are weighted."""
     if isinstance(by, Weigh):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
         given = repr(by) if isinstance(by, str) else "scores"
         raise ScoreError(f"votes can't be weighted by {given}; give by='logprob', 'entropy' or a Weigh")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = ballots.entropy if by == "entropy" else ballots.logprob / ballots.tokens
-    known = found[np.isfinite(found) & (ballots.classes != ABSENT)]
-    if not len(known):
-        what = "entropy" if by == "entropy" else "tokens and log-probability"
-        raise NotRecorded(
-            f"no sample of these {len(ballots)} problems has its {what} recorded; "
-            "record it, or give aggregate='vote' (--aggregate vote)"
-        )
-    scale = fsum(known.tolist()) / len(known)
-    certain = 1.0 if by == "entropy" else -1.0  # where all are certain, any scale weighs them alike
-    return Weigh(signal="entropy" if by == "entropy" else "logprob", scale=scale or certain)
+    return fitted(ballots, "entropy" if by == "entropy" else "logprob")
 
 
 def _check_simulation(rng: object, draws: object) -> None:

@@ -26,10 +26,10 @@ import numpy.typing as npt
 from adacompute.answers.weigh import LIMIT, UNIT, Signal, Weigh
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, Ballots
-from adacompute.score.grades import Scored
-from adacompute.score.ranks import DECIMALS, ranked
+from adacompute.score.grades import DECIMALS, Scored, class_values
+from adacompute.score.ranks import ranked
 
-__all__ = ["units", "weighted_vote"]
+__all__ = ["fitted", "units", "weighted_vote"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -83,45 +83,44 @@ def weighted_vote(
     )
 
 
+def fitted(ballots: Ballots, signal: Signal) -> Weigh:
+    """Weighs by a signal on the scale of these samples' mean, which needs no labels."""
+    values, known = _signal(ballots, signal)
+    scale = math.fsum(values[known].tolist()) / int(known.sum())
+    if scale == 0:  # all are certain: none is surer than another
+        return Weigh(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
+    return Weigh(signal=signal, scale=scale)
+
+
 def units(ballots: Ballots, weigh: Weigh | None) -> Ints:
     """`Weigh.units` of every sample, (problems, samples), to the unit; None fits the scale to the samples."""
-    signal: Signal = "logprob" if weigh is None else weigh.signal
-    values = _signal(ballots, signal)
-    known = np.isfinite(values) & (ballots.classes != ABSENT)
-    if not known.any():
-        what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
-        raise NotRecorded(
-            f"no sample of these {len(ballots)} problems has {what} to weigh its vote by; "
-            "record them, or take the plain vote"
-        )
+    weigh = fitted(ballots, "logprob") if weigh is None else weigh
+    values, known = _signal(ballots, weigh.signal)
     found = np.full(values.shape, UNIT, dtype=np.int64)
-    if weigh is None:
-        scale = math.fsum(values[known]) / int(known.sum())
-        if scale >= 0:  # all are certain: none is surer than another
-            return found
-        weigh = Weigh(signal=signal, scale=scale)
     exponents = np.clip(weigh.sharpness * (1.0 - values[known] / weigh.scale), -LIMIT, LIMIT)
     # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
     found[known] = [round(math.exp(exponent) * UNIT) for exponent in exponents.tolist()]
     return found
 
 
-def _signal(ballots: Ballots, signal: Signal) -> Floats:
-    """(problems, samples); NaN: not recorded."""
-    if signal == "entropy":
-        return ballots.entropy
-    found: Floats = np.full(ballots.tokens.shape, np.nan)
-    np.divide(ballots.logprob, ballots.tokens, out=found, where=ballots.tokens != 0)
-    return found
+def _signal(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Each sample's signal, and whether it is known, (problems, samples) both."""
+    values = ballots.signal(signal)
+    known = np.isfinite(values) & (ballots.classes != ABSENT)
+    if not known.any():
+        what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
+        raise NotRecorded(
+            f"no sample of these {len(ballots)} problems has {what} to weigh its vote by; "
+            "record them, or give aggregate='vote' (--aggregate vote)"
+        )
+    return values, known
 
 
 def _values(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
     """The worth of each sample's answer: the mean grade of its class, (problems, samples); 0 where none."""
-    at, column = np.nonzero(classes >= 0)
-    cell = at * (int(classes.max(initial=0)) + 1) + classes[at, column]
-    sums = np.bincount(cell, weights=grades[at, column])
     found = np.zeros(classes.shape)
-    found[at, column] = (sums / np.maximum(np.bincount(cell), 1))[cell]
+    at, column = np.nonzero(classes >= 0)
+    found[at, column] = class_values(classes, grades)[1][at, classes[at, column]]
     return found
 
 
