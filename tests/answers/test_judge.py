@@ -113,7 +113,7 @@ def test_the_cache_is_bounded_and_drops_what_was_used_least(judge, monkeypatch):
     assert len(judge._verdicts) == 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_a_formula_can_not_take_the_machine_s_memory(judge):
     (worker,) = children(judge.pid)
     assert judge.same(OPEN, "6") is False  # so that it has begun
@@ -167,7 +167,7 @@ def test_a_hung_helper_is_given_up_and_started_again(judge, monkeypatch):
     assert judge.pid != pid
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_a_worker_that_dies_leaves_its_pair_unanswered_and_is_replaced(judge):
     pid, timeouts, unanswered = judge.pid, judge.timeouts, judge.unanswered
     os.kill(children(pid)[0], signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_it_is_shared_by_threads(judge):
     assert sorted(found) == [(n, n == 1) for n in range(8)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_neither_processes_nor_pipes_are_left_behind():
     judge = Judge()
     judge.warm()
@@ -208,7 +208,7 @@ def test_neither_processes_nor_pipes_are_left_behind():
     assert len(list(Path("/proc/self/fd").iterdir())) == pipes
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_a_forked_process_gets_a_judge_of_its_own(judge):
     assert judge.same(OPEN, "1") is True
     pid = judge.pid
@@ -235,7 +235,7 @@ def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread(judg
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 @pytest.mark.parametrize("end", ["", "import os; os.kill(os.getpid(), 9)"])
 def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_path, end):
     program = (
