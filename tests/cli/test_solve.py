@@ -235,7 +235,7 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
         (("solve", "none.jsonl", "--budget", "1"), 1, ["none.jsonl", "no problem has a sample"]),
         ((*SMALL[:-1], "4,2"), 2, ["[4, 2]", "ascending", "--budgets"]),
         ((*SMALL[:-1], "1,two"), 2, ["'1,two'", "--budgets"]),
-        ((*SMALL, "--aggregate", "weighted"), 1, ["log-probability", "vote"]),
+        ((*SMALL, "--aggregate", "weighted"), 1, ["log-probabilities", "--aggregate vote"]),
         ((*SMALL, "--aggregate", "weighted", "--estimator", "windows"), 1, ["windows", "exact"]),
         ((*SMALL, "--shrink"), 1, ["standard error", "fewer samples"]),
         ((*SMALL, "--cost", "money", "--price-in", "-2", "--price-out", "1"), 2, ["-2", "from 0 up"]),
