@@ -9,6 +9,9 @@
     ├── TableInvalid         an accuracy table with a cell, a cost or a shape that can't be
     ├── BudgetOutOfRange     an average cost that no allocation has
     ├── Infeasible           several limits that no allocation meets together
+    ├── PolicyError          a policy can't be made, fitted or asked in this way
+    │   ├── NotFitted        it was asked before it had learned
+    │   └── PolicyInvalid    what is stored is no policy, or not the one that was written
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
         ├── NotAPool         the file is something else, or a pool of a newer version
@@ -32,7 +35,10 @@ __all__ = [
     "DuplicateRecord",
     "Infeasible",
     "NotAPool",
+    "NotFitted",
     "NotRecorded",
+    "PolicyError",
+    "PolicyInvalid",
     "PoolDamaged",
     "PoolError",
     "PoolFull",
@@ -88,6 +94,18 @@ class BudgetOutOfRange(AdacomputeError):
 
 class Infeasible(AdacomputeError):
     """Several limits that no allocation meets together."""
+
+
+class PolicyError(AdacomputeError):
+    """A policy can't be made, fitted or asked in this way."""
+
+
+class NotFitted(PolicyError):
+    """It was asked before it had learned."""
+
+
+class PolicyInvalid(PolicyError):
+    """What is stored is no policy, or not the one that was written."""
 
 
 class PoolError(AdacomputeError):

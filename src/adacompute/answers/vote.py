@@ -41,6 +41,7 @@ class Tally:
         "_answered",
         "_classes",
         "_counts",
+        "_entropy",
         "_runner",
         "_spellings",
         "_ties",
@@ -66,6 +67,7 @@ class Tally:
         self._runner = -1
         self._answered = 0
         self._total = 0
+        self._entropy: float | None = None
         self.abstained = 0  # samples without an answer
 
     @classmethod
@@ -83,12 +85,16 @@ class Tally:
     def add(self, item: Item) -> None:
         """Counts one more answer or sample; its text is not read again."""
         answer, correct, weight = self._read(item)
-        self._count(self._classes.place(answer, correct), answer, weight)
+        number = self._classes.place(answer, correct)
+        self._note(item)
+        self._count(number, answer, weight)
 
     async def add_async(self, item: Item) -> None:
         """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
         answer, correct, weight = self._read(item)
-        self._count(await self._classes.place_async(answer, correct), answer, weight)
+        number = await self._classes.place_async(answer, correct)
+        self._note(item)
+        self._count(number, answer, weight)
 
     @property
     def drawn(self) -> int:
@@ -149,6 +155,31 @@ class Tally:
         return self._weights[self._top] / self._total if self._top >= 0 else 0.0
 
     @property
+    def kinds(self) -> int:
+        """Different answers so far."""
+        return len(self._counts)
+
+    @property
+    def lead(self) -> float:
+        """Weight of the first answer, in votes of average weight; 0.0 when none answered."""
+        return self._weights[self._top] / UNIT if self._top >= 0 else 0.0
+
+    @property
+    def runner(self) -> float:
+        """Weight of the runner-up, in votes of average weight; 0.0 when there is none."""
+        return self._weights[self._runner] / UNIT if self._runner >= 0 else 0.0
+
+    @property
+    def total(self) -> float:
+        """Weight of all answers, in votes of average weight."""
+        return self._total / UNIT
+
+    @property
+    def entropy(self) -> float | None:
+        """Mean entropy of the first sample, in nats; None where it isn't known."""
+        return self._entropy
+
+    @property
     def _tied(self) -> bool:
         return self._runner >= 0 and self._weights[self._runner] == self._weights[self._top]
 
@@ -158,6 +189,10 @@ class Tally:
         if item is None or isinstance(item, str):
             return item, None, UNIT
         raise TaskError(f"{item!r} is not a vote; give an answer (a string), None to abstain, or a Sample")
+
+    def _note(self, item: Item) -> None:
+        if self.drawn == 0 and isinstance(item, Sample):
+            self._entropy = item.entropy
 
     def _count(self, number: int, answer: str | None, weight: int) -> None:
         if number < 0 or answer is None:

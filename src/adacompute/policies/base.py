@@ -1,0 +1,88 @@
+"""The one protocol of all policies: from a prompt and its tally, how many more samples now; 0 stops.
+
+Doesn't know how samples are drawn: replay and the gateway ask the same object, and get the same answers,
+because `more` is `decide` for one request. What a policy sees of a prompt (`read`) is kept apart from what
+it decides (`decide`), so that replay reads each prompt once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Tally, Weigh
+from adacompute.errors import PolicyError
+from adacompute.policies.artefact import write_artefact
+from adacompute.policies.standing import Floats, Ints, Standing
+from adacompute.pool import Ballots, Pool
+
+__all__ = ["Arrays", "Dial", "Policy", "ballots_of"]
+
+Dial = Literal["price", "threshold"]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+LONGEST = 16  # samples a request, at most, where nothing else is said
+
+
+class Policy(ABC):
+    """Decides from the prompt and the tally how many more samples to draw.
+
+    A subclass sets `kind` and `dial`, and writes `read` (where it looks at prompts), `decide`, `fit`,
+    `settings`, `arrays` and `restored`. The dial is such that cost never rises with it.
+    """
+
+    kind: ClassVar[str]  # its name in commands, tables and artefacts
+    dial: ClassVar[Dial | None] = None  # None: made or fitted for one budget
+    longest: int = LONGEST  # samples a request, at most
+    weigh: Weigh | None = None  # how it weighs votes; None: plain
+    max_waves: int | None = None  # None: as many as there are samples
+
+    def more(self, prompt: str, tally: Tally, dial: float | None = None) -> int:
+        """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally."""
+        return int(self.decide(self.read([prompt]), Standing.of([tally]), dial)[0])
+
+    def more_batch(
+        self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
+    ) -> list[int]:
+        """As `more`, for many requests at once."""
+        if len(prompts) != len(tallies):
+            raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
+        found: list[int] = self.decide(self.read(prompts), Standing.of(tallies), dial).tolist()
+        return found
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        """What the policy sees of prompts, (prompts, numbers)."""
+        return np.zeros((len(prompts), 0))
+
+    @abstractmethod
+    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
+        """How many more samples each request gets now, (requests,); row i of `reading` is its prompt's."""
+
+    @abstractmethod
+    def fit(self, pool: "Pool | Ballots") -> Self:
+        """Learns from recorded samples; returns itself. What needs no learning only takes note."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the constructor takes and what was learned, but for arrays: plain data, for JSON."""
+
+    def arrays(self) -> Arrays:
+        """What was learned, as arrays of numbers."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The policy that gave these; PolicyInvalid, naming what is wrong, where no policy could have."""
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the policy as JSON and npz, whole or not at all; `load_policy` reads it."""
+        write_artefact(Path(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
+
+
+def ballots_of(source: "Pool | Ballots") -> Ballots:
+    """The votes of a pool with one source, or as given."""
+    return source if isinstance(source, Ballots) else source.ballots()

@@ -1,0 +1,81 @@
+"""Where requests stand, as arrays: what a policy may look at. Doesn't know what any of it means.
+
+The same numbers come from live tallies (`Standing.of`) and from replayed paths, to the last bit: weights are
+whole multiples of 2^-36, so that their sums don't depend on their order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Tally
+
+__all__ = ["Floats", "Ints", "Standing"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """The tallies of several requests, field by field, each (requests,).
+
+    >>> at = Standing.of([Tally.of(["4", "5", None, "5"]), Tally()])
+    >>> at.drawn.tolist(), at.first.tolist(), at.second.tolist(), at.kinds.tolist()
+    ([4, 0], [2, 0], [1, 0], [2, 0])
+    """
+
+    drawn: Ints  # samples counted, with and without an answer
+    answered: Ints  # samples that gave an answer
+    first: Ints  # plain votes of the answer that leads
+    second: Ints  # plain votes of the runner-up, the second by weight
+    kinds: Ints  # different answers
+    lead: Floats  # weight of the answer that leads, in votes of average weight
+    runner: Floats  # weight of the runner-up
+    total: Floats  # weight of all answers
+    entropy: Floats  # of the first sample, mean, nats; NaN: not known, or none drawn
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    @classmethod
+    def of(cls, tallies: Sequence[Tally]) -> "Standing":
+        """The standing of live tallies, in order."""
+        return cls(
+            drawn=np.array([tally.drawn for tally in tallies], dtype=np.int64),
+            answered=np.array([tally.answered for tally in tallies], dtype=np.int64),
+            first=np.array([tally.first for tally in tallies], dtype=np.int64),
+            second=np.array([tally.second for tally in tallies], dtype=np.int64),
+            kinds=np.array([tally.kinds for tally in tallies], dtype=np.int64),
+            lead=np.array([tally.lead for tally in tallies], dtype=np.float64),
+            runner=np.array([tally.runner for tally in tallies], dtype=np.float64),
+            total=np.array([tally.total for tally in tallies], dtype=np.float64),
+            entropy=np.array([_known(tally.entropy) for tally in tallies], dtype=np.float64),
+        )
+
+    @classmethod
+    def empty(cls, requests: int) -> "Standing":
+        """The standing of requests that nothing was drawn for yet."""
+        none = np.zeros(requests, dtype=np.int64)
+        zero = np.zeros(requests)
+        return cls(
+            drawn=none,
+            answered=none,
+            first=none,
+            second=none,
+            kinds=none,
+            lead=zero,
+            runner=zero,
+            total=zero,
+            entropy=np.full(requests, np.nan),
+        )
+
+    def only(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "Standing":
+        """Some of the requests."""
+        return Standing(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def _known(value: float | None) -> float:
+    return np.nan if value is None else value

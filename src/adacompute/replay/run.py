@@ -1,0 +1,55 @@
+"""A policy along recorded paths, wave by wave. Knows nothing of dials found, folds or intervals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adacompute.errors import PolicyError
+from adacompute.policies.base import Policy
+from adacompute.policies.standing import Floats, Ints, Standing
+from adacompute.replay.paths import Paths
+
+__all__ = ["Run", "run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """Where a policy stopped on each path, all (paths,)."""
+
+    drawn: Ints
+    waves: Ints
+    grade: Floats  # worth of the answer returned; NaN: not known
+    agrees: Floats  # 1 where it is the answer of the full vote
+    tokens: Floats  # output tokens; NaN: not known
+
+
+def run(policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None) -> Run:
+    """Asks the policy on every path until it stops there.
+
+    `reading` is what `policy.read` gives for the prompts of the paths' problems, where that is known.
+    """
+    reading = policy.read(paths.ballots.prompts) if reading is None else reading
+    owner = paths.problems
+    drawn, waves = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths), dtype=np.int64)
+    going = np.arange(len(paths))
+    asked = policy.decide(reading, Standing.empty(len(reading)), dial)[owner]
+    while len(going):
+        going, asked = going[asked > 0], asked[asked > 0]
+        drawn[going] += asked
+        waves[going] += 1
+        if (drawn > paths.longest).any():
+            raise PolicyError(
+                f"{policy.kind} asks for {int(drawn.max())} samples of a request, and the paths have "
+                f"{paths.longest}; replay longer ones"
+            )
+        going = going[drawn[going] < paths.longest]
+        if len(going):
+            asked = policy.decide(reading[owner[going]], paths.standing(going, drawn[going]), dial)
+    at = (drawn - 1, np.arange(len(paths)))
+    return Run(
+        drawn=drawn,
+        waves=waves,
+        grade=paths.grade[at],
+        agrees=paths.agrees[at],
+        tokens=paths.tokens[at],
+    )
