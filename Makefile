@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test check bench docs lint types format lock clean
+.PHONY: help setup demo test check bench docs evaluation lint types format lock clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 20
 
 setup: $(STAMP) ## create .venv with everything, from the lock
 
@@ -48,6 +48,9 @@ bench: $(STAMP) ## measure the ratios of docs/benchmarks.md, and write them ther
 
 docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 	$(BIN)/python scripts/docs.py
+
+evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/evaluation.md
+	$(BIN)/python scripts/evaluation.py
 
 lock: ## resolve pyproject.toml anew into requirements.lock (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \

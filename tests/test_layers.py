@@ -20,6 +20,7 @@ ROOMS = (
     "score",
     "solve",
     "features",
+    "paths",
     "policies",
     "replay",
     "evaluate",

@@ -42,6 +42,8 @@ class Tally:
         "_classes",
         "_counts",
         "_entropy",
+        "_last",
+        "_run",
         "_runner",
         "_spellings",
         "_ties",
@@ -68,6 +70,8 @@ class Tally:
         self._answered = 0
         self._total = 0
         self._entropy: float | None = None
+        self._last = -1  # the class of the last sample; -1: it abstained, or there is none
+        self._run = 0
         self.abstained = 0  # samples without an answer
 
     @classmethod
@@ -180,6 +184,11 @@ class Tally:
         return self._entropy
 
     @property
+    def run(self) -> int:
+        """How many of the last samples gave one and the same answer; 0 after one that gave none."""
+        return self._run
+
+    @property
     def _tied(self) -> bool:
         return self._runner >= 0 and self._weights[self._runner] == self._weights[self._top]
 
@@ -197,7 +206,10 @@ class Tally:
     def _count(self, number: int, answer: str | None, weight: int) -> None:
         if number < 0 or answer is None:
             self.abstained += 1
+            self._last, self._run = -1, 0
             return
+        self._run = self._run + 1 if number == self._last else 1
+        self._last = number
         if number == len(self._counts):
             self._spellings.append(answer)
             self._counts.append(0)

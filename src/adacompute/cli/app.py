@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from adacompute.cli import demo, pools, solve
+from adacompute.cli import demo, evaluate, fit, pools, solve
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -48,6 +48,8 @@ app.command("import")(pools.import_)
 app.command("export")(pools.export)
 app.command("pool")(pools.pool)
 app.command("solve")(solve.solve)
+app.command("fit")(fit.fit)
+app.command("evaluate")(evaluate.evaluate)
 
 
 class Stopped(BaseException):

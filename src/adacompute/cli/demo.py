@@ -1,17 +1,21 @@
 """`adacompute demo`: the main job on the recordings inside the package. Knows no numbers of its own."""
 
+import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 
+from adacompute.cli.compared import show_tables, what_was_done
+from adacompute.cli.evaluate import progress
 from adacompute.cli.options import Json, settings
 from adacompute.cli.outcome import compared_object
 from adacompute.cli.plan import show_curve
 from adacompute.cli.show import as_json, counted, line, paragraph, percent, points, table, within
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate import Compared, Scoring, compared, cost_for, halved, uniform_frontier
-from adacompute.pool import bundled, bundled_names
+from adacompute.evaluate import Compared, Evaluation, Scoring, compared, evaluate, halved
+from adacompute.pool import Ballots, bundled, bundled_names
 from adacompute.records import AccuracyTable
 from adacompute.score import Summary, summarise
 from adacompute.solve import solve
@@ -19,12 +23,20 @@ from adacompute.solve import solve
 __all__ = ["demo"]
 
 _ASKED = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # samples on average
-_TOLD = 4.0  # the one that the verdict is about
+_TOLD = 3.0  # the one that the verdict is about
+_HELD_OUT = (2.0, 3.0, 4.0)  # what policies are compared at
+_PLAYING = ("fixed", "asc", "stopping")
+_ORDERS = 12  # of each problem's samples: enough for a demo, and quick
+_WORKERS = 2
 _DRAWN = "words"  # the recording whose curve is shown
+_WHO = (
+    "fixed: all problems alike, at the best mix of two numbers of samples. asc: Adaptive-Consistency, the "
+    "published rule that stops when the leader is likely to stay it. stopping: ours, which stops when "
+    "the next sample isn't worth its price."
+)
 _UNIFORM = (
-    "uniform: all problems alike, at the best mix of two budgets: 2 on average is 4 samples for a random "
-    "third and 1 for the rest, where that beats 2 for everyone. oracle: chosen with the answers known; a "
-    "ceiling for deciding beforehand."
+    "What deciding beforehand could reach at best: uniform is all problems alike, at the best mix of two "
+    "budgets; oracle is chosen with the answers known."
 )
 _MORE = (
     "One more buys: what the next sample on average adds. Votes are plain ones, means over all subsets of a "
@@ -37,13 +49,14 @@ class _Shown:
     """One recording: what is in it, its table, and what some average budgets buy."""
 
     summary: Summary
+    held_out: Evaluation
     table: AccuracyTable
     compared: tuple[Compared, ...]
     why: str  # there is no lower end
 
 
 def demo(context: typer.Context, json: Json = False) -> None:
-    """Show what samples buy on the bundled recordings, spent on all problems alike and by an oracle."""
+    """Show what samples buy on the bundled recordings, spent by policies and by an oracle."""
     budgets = settings(context).score.budgets
     found = {name: _measured(name, budgets) for name in bundled_names()}
     if json:
@@ -51,20 +64,21 @@ def demo(context: typer.Context, json: Json = False) -> None:
         return
     recordings = counted(len(found), "recording")
     paragraph(f"{recordings} inside the package: small models, asked each question many times.")
-    paragraph("What does an average number of samples buy: all problems alike, or spent where it pays?")
+    paragraph("What does an average number of samples buy, when they are spent where they pay?")
     line()
     for name, shown in found.items():
-        paragraph(_verdict(name, shown), hang=2)
+        paragraph(_verdict(name, shown.held_out), hang=2)
     for name, shown in found.items():
         line()
         _show(name, shown)
     line()
-    paragraph(f"{_UNIFORM} {_ends_words(list(found.values()))} {_MORE}")
+    paragraph(f"{_WHO} {_UNIFORM} {_ends_words(list(found.values()))} {_MORE}")
     line()
     paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
+    line("  adacompute evaluate words              every policy, at more budgets, with the oracle")
+    line("  adacompute fit words -o policy         learn a policy and save it")
     line("  adacompute solve words --budget 2      who gets how many samples, at what price")
-    line("  adacompute pool words                  what is in a recording")
-    line("  adacompute import FILE --pool pool.sqlite && adacompute solve pool.sqlite --budget 2")
+    line("  adacompute import FILE --pool pool.sqlite && adacompute evaluate pool.sqlite")
 
 
 def _measured(name: str, budgets: tuple[int, ...]) -> _Shown:
@@ -78,22 +92,38 @@ def _measured(name: str, budgets: tuple[int, ...]) -> _Shown:
         pairs, why = (), str(exc)
     plans = [solve(scored, budget=asked) for asked in _ASKED if asked >= budgets[0]]
     found = tuple(compared(scored, plan, pairs) for plan in plans)
-    return _Shown(summary=summary, table=scored, compared=found, why=why)
+    return _Shown(summary=summary, held_out=_held_out(name, ballots), table=scored, compared=found, why=why)
 
 
-def _verdict(name: str, shown: _Shown) -> str:
-    """How many samples spent alike are worth as much as fewer spent by the oracle."""
-    told = next((one for one in shown.compared if one.plan.budget == _TOLD), None)
-    if told is None:
-        return f"{name}: no average of {_TOLD:g} samples was looked at"
-    costs = [cost_for(uniform_frontier(shown.table), accuracy) for accuracy in _ends(told)]
-    most = shown.table.modes[-1]
-    low, high = (f"more than {most}" if cost is None else f"{cost:.1f}" for cost in costs)
-    worth = low if low == high else f"{low} to {high}"
-    up_to = "up to " if told.crossfitted is None else ""
+def _held_out(name: str, ballots: Ballots) -> Evaluation:
+    with progress(f"fitting and judging on {name}") as told:
+        return evaluate(
+            ballots,
+            budgets=_HELD_OUT,
+            policies=_PLAYING,
+            orders=_ORDERS,
+            workers=min(_WORKERS, os.cpu_count() or 1),
+            progress=told,
+        )
+
+
+def _verdict(name: str, found: Evaluation) -> str:
+    """How many uniform samples are as good as fewer spent by stopping; its protocol and interval."""
+    match = found.match("stopping", _TOLD)
+    if match is None or match.worth is None or match.gain is None:
+        return f"{name}: stopping can't be compared at {_TOLD:g} samples on average"
+    spent = f"with stopping, {_TOLD:g} samples on average are right on {percent(match.accuracy)}"
+    if match.gain.low is None or match.gain.high is None or match.gain.low <= 0:
+        return f"{name}: {spent}; uniform is as good here, within what {found.problems:,} problems can tell"
+    most = f"more than {found.longest}"
+    low, high = (
+        most if end is None or math.isinf(end) else f"{end:.1f}"
+        for end in (match.worth.low, match.worth.high)
+    )
+    worth = most if math.isinf(match.worth.mean) else f"{match.worth.mean:.1f}"
     return (
-        f"{name}: the oracle's {_TOLD:g} samples on average (chosen with the answers known) are worth "
-        f"{up_to}{worth} uniform ones ({within(*_ends(told))})"
+        f"{name}: {spent}, as good as {worth} uniform ones (held-out, {found.folds} folds; 95% interval over "
+        f"problems {low} to {high})"
     )
 
 
@@ -101,7 +131,12 @@ def _show(name: str, shown: _Shown) -> None:
     (source,) = shown.summary.sources
     paragraph(f"{name}: {len(shown.table):,} problems, {source.samples_min} samples each of {source.model}")
     votes = [f"{percent(vote.mean)} with {budget}" for budget, vote in source.votes.items()]
-    paragraph(f"right by vote: {', '.join(votes)}", indent=2, hang=2)
+    paragraph(f"right by plain vote: {', '.join(votes)}", indent=2, hang=2)
+    line()
+    line(f"policies, {what_was_done(shown.held_out)}")
+    show_tables(shown.held_out)
+    line()
+    line("an oracle that decides beforehand, plain votes")
     table(
         ["samples on average", "uniform", "oracle", "one more buys"],
         [
@@ -141,5 +176,6 @@ def _ends_words(shown: list[_Shown]) -> str:
 def _object(shown: _Shown) -> dict[str, Any]:
     return {
         **shown.summary.to_dict(),
+        "held_out": shown.held_out.to_dict(),
         "frontier": [compared_object(one, why=shown.why) for one in shown.compared],
     }

@@ -3,31 +3,20 @@
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import orjson
 import typer
 
-from adacompute.cli.options import (
-    NO_ANSWER,
-    Budgets,
-    Extract,
-    Json,
-    Percent,
-    PoolPath,
-    opened,
-    settings,
-    tasks_of,
-    wanted_budgets,
-)
+from adacompute.cli.options import Budgets, Extract, Json, Percent, PoolPath, settings, wanted_budgets
 from adacompute.cli.outcome import Outcome, outcome_object
 from adacompute.cli.plan import show_outcome
-from adacompute.cli.show import as_json, counted, message, path_text
+from adacompute.cli.show import as_json, path_text
 from adacompute.cli.sizes import allowed
+from adacompute.cli.source import Model, Parameters, ballots_from
 from adacompute.config import ScoreConfig
 from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate import Scoring, compared, halved
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score import Price
 from adacompute.score.shrink import shrink as shrunk
@@ -120,11 +109,6 @@ Shrink = Annotated[
     bool, typer.Option("--shrink", help="Pull each problem toward those like it before choosing.")
 ]
 Solved = Annotated[Method, typer.Option(help="The exact solution, or the paper's bisection for one price.")]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")]
-Parameters = Annotated[
-    str | None,
-    typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
-]
 
 
 def solve(
@@ -156,9 +140,14 @@ def solve(
     config, name = settings(context), path_text(source)
     sizes = wanted_budgets(config.score, budgets)
     how = _scoring(aggregate, by, estimator, cost=_cost(cost, price_in, price_out, currency))
-    asked, default = tasks_of(config.answers, extract, percent)
-    with opened(source, task=asked, default_task=default) as pool:
-        ballots = _ballots(pool, model, parameters, name=name)
+    ballots = ballots_from(
+        source,
+        answers=config.answers,
+        model=model,
+        parameters=parameters,
+        extract=extract,
+        percent=percent,
+    )
     if budgets is None and config.score == ScoreConfig():
         sizes = allowed(ballots, sizes, drop=too_few is TooFew.drop)
     scored = how.table(ballots, sizes, too_few=too_few.value)
@@ -180,16 +169,6 @@ def _outcome(
     plan = allocated(table, budget=budget, method=method.value)
     pairs, why = _halved(ballots, scored, shrink=shrink, how=how)
     return Outcome(name=name, scored=scored, table=table, found=compared(scored, plan, pairs), why=why)
-
-
-def _ballots(pool: Pool, model: str | None, parameters: str | None, *, name: str) -> Ballots:
-    found = pool.ballots(model, parameters=_parameters(parameters))
-    if not len(found):
-        raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
-    if not (found.classes >= 0).any() and not (found.correct > 0).any():
-        samples = counted(int(found.drawn.sum()), "sample")
-        message(f"{name}: no answer was found in any of {samples}; {NO_ANSWER}")
-    return found
 
 
 def _halved(
@@ -231,17 +210,3 @@ def _cost(
     return Price(
         input_per_million=price_in, output_per_million=price_out, currency=(currency or "dollars").strip()
     )
-
-
-def _parameters(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError as exc:
-        raise typer.BadParameter(f"{text!r} is no JSON ({exc})", param_hint="--parameters") from exc
-    if not isinstance(found, dict):
-        raise typer.BadParameter(
-            f'{text!r} is no object, e.g. {{"temperature": 0.7}}', param_hint="--parameters"
-        )
-    return found

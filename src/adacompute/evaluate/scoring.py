@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from adacompute.answers import Weigh
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score import Price, score
@@ -22,7 +23,7 @@ class Scoring:
 
     aggregate: Aggregate = "vote"
     estimator: Estimator = "exact"
-    by: Literal["logprob", "entropy"] = "logprob"
+    by: Literal["logprob", "entropy"] | Weigh = "logprob"
     cost: Literal["samples", "tokens"] | Price = "samples"
 
     def of(self, rows: Sequence[int], problems: int) -> "Scoring":

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, Weigh
 from adacompute.errors import PolicyError
+from adacompute.paths.standing import Floats, Ints, Standing
 from adacompute.policies.artefact import write_artefact
-from adacompute.policies.standing import Floats, Ints, Standing
 from adacompute.pool import Ballots, Pool
 
 __all__ = ["Arrays", "Dial", "Policy", "ballots_of"]
@@ -39,6 +39,7 @@ class Policy(ABC):
     longest: int = LONGEST  # samples a request, at most
     weigh: Weigh | None = None  # how it weighs votes; None: plain
     max_waves: int | None = None  # None: as many as there are samples
+    beforehand: bool = False  # True: decides on the prompt alone, and never looks at a tally
 
     def more(self, prompt: str, tally: Tally, dial: float | None = None) -> int:
         """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally."""

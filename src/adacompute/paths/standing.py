@@ -32,6 +32,7 @@ class Standing:
     first: Ints  # plain votes of the answer that leads
     second: Ints  # plain votes of the runner-up, the second by weight
     kinds: Ints  # different answers
+    run: Ints  # how many of the last samples gave one and the same answer
     lead: Floats  # weight of the answer that leads, in votes of average weight
     runner: Floats  # weight of the runner-up
     total: Floats  # weight of all answers
@@ -49,6 +50,7 @@ class Standing:
             first=np.array([tally.first for tally in tallies], dtype=np.int64),
             second=np.array([tally.second for tally in tallies], dtype=np.int64),
             kinds=np.array([tally.kinds for tally in tallies], dtype=np.int64),
+            run=np.array([tally.run for tally in tallies], dtype=np.int64),
             lead=np.array([tally.lead for tally in tallies], dtype=np.float64),
             runner=np.array([tally.runner for tally in tallies], dtype=np.float64),
             total=np.array([tally.total for tally in tallies], dtype=np.float64),
@@ -66,6 +68,7 @@ class Standing:
             first=none,
             second=none,
             kinds=none,
+            run=none,
             lead=zero,
             runner=zero,
             total=zero,

@@ -1,0 +1,271 @@
+"""Priced stopping: draw while the next sample is worth its price. Knows nothing of how samples are drawn.
+
+Each state of a request (its tally, how sure the model was, what the prompt hints at) has one critical price.
+Going on pays while the dial, the price of a sample, is below it: so cost never rises with the price, on any
+path. Unfitted it decides by a prior learned on the recordings in the package; `fit` adds what a pool tells,
+with labels or without.
+"""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from adacompute.answers import Weigh
+from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.paths import Standing
+from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
+from adacompute.policies.settings import (
+    ascending,
+    flag,
+    number,
+    plain_weigh,
+    restoring,
+    taken,
+    weigh_given,
+    whole,
+)
+from adacompute.policies.stopping.own import Own, own_of
+from adacompute.policies.stopping.prior import (
+    BUNDLED,
+    SHARPNESS,
+    Floats,
+    Prior,
+    bundled_prior,
+    confidence,
+    known,
+    prints,
+    prior_of,
+)
+from adacompute.policies.stopping.states import states
+from adacompute.policies.stopping.waves import Waves
+from adacompute.pool import Ballots, Pool
+from adacompute.score.grades import graded, grades
+
+__all__ = ["StoppingPolicy"]
+
+_SETTINGS = (
+    "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
+    "scaled", "prior", "own",
+)  # fmt: skip
+
+
+class StoppingPolicy(Policy):
+    """Draws while the next sample is worth its price; `dial` is that price, accuracy per `unit` of cost.
+
+    `weigh="auto"` weighs votes by confidence where log-probabilities are recorded. `max_waves` limits round
+    trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
+
+    >>> from adacompute import Tally
+    >>> policy = StoppingPolicy()
+    >>> [policy.more("2 + 2?", Tally.of(votes), 0.02) for votes in ([], ["4", "5"], ["4", "4", "4"])]
+    [1, 1, 0]
+    """
+
+    kind: ClassVar[str] = "stopping"
+    dial: ClassVar[Dial | None] = "price"
+
+    def __init__(
+        self,
+        *,
+        prior: "StoppingPolicy | None" = None,
+        longest: int = 16,
+        max_waves: int | None = None,
+        ladder: Sequence[int] | None = None,
+        weigh: "Weigh | Literal['auto'] | None" = "auto",
+        features: bool = True,
+        seed: int = 0,
+        unit: str = "samples",
+        draw_cost: float = 1.0,
+    ) -> None:
+        """`draw_cost` is what one draw is expected to cost in `unit`: 1 sample, or e.g. 300 tokens."""
+        if prior is not None and not isinstance(prior, StoppingPolicy):
+            raise PolicyError(
+                f"prior {prior!r} is no stopping policy; give one, or None for the bundled prior"
+            )
+        self.longest = whole("longest", longest)
+        self.max_waves = None if max_waves is None else whole("max_waves", max_waves)
+        self.ladder = None if ladder is None else ascending("ladder", ladder, high=self.longest)
+        if self.ladder is not None and self.max_waves is not None:
+            raise PolicyError(
+                f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
+            )
+        self.prior_: Prior = bundled_prior() if prior is None else prior.prior_
+        self.own_: Own | None = None
+        self.auto = isinstance(weigh, str) and weigh == "auto"
+        self.scaled_ = not self.auto  # whether the scale of weights is that of samples seen
+        default = Weigh(signal="logprob", scale=self.prior_.scale, sharpness=SHARPNESS)
+        self.weigh = default if self.auto else weigh_given(weigh)
+        self.features = flag("features", features)
+        self.seed = whole("seed", seed, low=0, high=2**31 - 1)
+        self.unit = str(unit)
+        self.draw_cost = number("draw_cost", draw_cost, low=1e-12, high=1e12)
+
+    @classmethod
+    def pooled(
+        cls,
+        recordings: "Sequence[Pool | Ballots]",
+        *,
+        without: "Pool | Ballots | None" = None,
+        longest: int = 16,
+        seed: int = 0,
+    ) -> Self:
+        """Fitted on several recordings, from nothing: to serve another task as it is, or as its `prior`.
+
+        Problems that `without` has too are left out, so that it can be judged by what comes out.
+        """
+        apart = None if without is None else ballots_of(without)
+        some = [one for one in (_rest(ballots_of(each), apart) for each in recordings) if len(one)]
+        if not some:
+            raise PolicyError("no recording to learn from was given; give one or more pools with samples")
+        found = cls(longest=longest, seed=seed)
+        found.prior_ = prior_of(some, longest=longest, seed=seed)
+        found.weigh = Weigh(signal="logprob", scale=found.prior_.scale, sharpness=SHARPNESS)
+        return found
+
+    def fit(self, pool: "Pool | Ballots", *, labels: bool | None = None) -> Self:
+        """Learns from a pool, beside the prior. `labels`: None uses them where they are, False never does.
+
+        Without labels, agreement with the vote of all of a problem's samples stands in for being right.
+        """
+        ballots = ballots_of(pool)
+        if not len(ballots):
+            raise TooFewSamples(
+                "a pool without samples teaches nothing; collect some, or use the prior as it is"
+            )
+        told = bool(graded(ballots, grades(ballots)).any())
+        if labels and not told:
+            raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
+        self.prior_ = _apart(self.prior_, ballots)
+        if self.auto:
+            self.weigh, self.scaled_ = confidence(ballots), True
+        self.own_ = own_of(
+            ballots,
+            self.prior_,
+            weigh=self.weigh,
+            longest=self.longest,
+            labels=told if labels is None else labels,
+            features=self.features,
+            seed=self.seed,
+        )
+        return self
+
+    def adapted(self, ballots: Ballots) -> "StoppingPolicy":
+        """For replay on these samples: weights on their scale, which needs no labels, and a prior that
+        wasn't learned on them. Itself where it was fitted: then both are settled."""
+        if self.own_ is not None:
+            return self
+        found = self.without(ballots)
+        if not found.scaled_:
+            found.weigh, found.scaled_ = confidence(ballots), True
+        return found
+
+    def without(self, ballots: Ballots) -> "StoppingPolicy":
+        """A copy whose prior has seen none of these prompts; PolicyError where there is none."""
+        found = copy.copy(self)
+        found.prior_ = _apart(self.prior_, ballots)
+        return found
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        """What the prompts' words hint at, where it has learned that."""
+        if self.own_ is None or self.own_.hints is None:
+            return np.zeros((len(prompts), 0))
+        return self.own_.hints.of(prompts)
+
+    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> np.ndarray[Any, Any]:
+        """One more sample (or wave) while the price is below the state's critical price."""
+        price = _price(dial) * self.draw_cost
+        waves = Waves(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
+        critical = np.zeros(len(standing))
+        some = standing.drawn > 0
+        if some.all():
+            critical = self.critical(reading, standing)
+        elif some.any():
+            critical[some] = self.critical(reading[some], standing.only(some))
+        return waves.asked(price, standing.drawn, critical, self.prior_.openings)
+
+    def critical(self, reading: Floats, standing: Standing) -> Floats:
+        """Logarithms of the critical prices of standings with a draw or more, (requests,)."""
+        found = self.prior_.critical(standing)
+        if self.own_ is None:
+            return found
+        share = self.own_.share
+        return share * self.own_.judge.critical(np.hstack([states(standing), reading])) + (1 - share) * found
+
+    def settings(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        own = self.own_
+        learned = own and {"problems": own.problems, "labels": own.labels, "hints": own.hints is not None}
+        return {
+            "longest": self.longest,
+            "max_waves": self.max_waves,
+            "ladder": None if self.ladder is None else list(self.ladder),
+            "weigh": plain_weigh(self.weigh),
+            "features": self.features,
+            "seed": self.seed,
+            "unit": self.unit,
+            "draw_cost": self.draw_cost,
+            "scaled": self.scaled_,
+            "prior": {"problems": self.prior_.problems, "scale": self.prior_.scale},
+            "own": learned,
+        }
+
+    def arrays(self) -> Arrays:
+        """What was learned."""
+        return self.prior_.arrays() if self.own_ is None else {**self.prior_.arrays(), **self.own_.arrays()}
+
+    @classmethod
+    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The policy that gave these."""
+        with restoring(cls.kind):
+            given = taken(settings, _SETTINGS)
+            scaled, prior, own = given.pop("scaled"), given.pop("prior"), given.pop("own")
+            found = cls(**given)
+            found.auto, found.scaled_ = not flag("scaled", scaled), bool(scaled)
+            scale = number("prior.scale", _part("prior", prior, "scale"), low=-1e9, high=-1e-12)
+            problems = whole("prior.problems", _part("prior", prior, "problems"), low=0, high=2**53)
+            found.prior_ = Prior.restored(arrays, problems=problems, scale=scale)
+            if own is not None:
+                count = whole("own.problems", _part("own", own, "problems"), high=2**53)
+                labels = flag("own.labels", _part("own", own, "labels"))
+                hinted = flag("own.hints", _part("own", own, "hints"))
+                found.own_ = Own.restored(arrays, problems=count, labels=labels, hinted=hinted)
+        return found
+
+
+def _price(dial: float | None) -> float:
+    real = isinstance(dial, int | float | np.floating) and not isinstance(dial, bool)
+    if dial is None or not real or not math.isfinite(dial) or dial < 0:
+        raise PolicyError(f"price {dial!r} can't be used; give a number from 0 up, e.g. what calibrate finds")
+    return float(dial)
+
+
+def _part(name: str, value: object, key: str) -> object:
+    if not isinstance(value, Mapping) or key not in value:
+        raise PolicyError(f"setting {name} {value!r} lacks {key!r}")
+    return value[key]
+
+
+def _apart(prior: Prior, ballots: Ballots) -> Prior:
+    """The prior; where it is one in the package that knows these prompts, another one there that doesn't."""
+    if not known(prior, ballots):
+        return prior
+    bundled = [bundled_prior(name) for name in BUNDLED]
+    if any(prior is one or np.array_equal(prior.table, one.table) for one in bundled):
+        for other in bundled:
+            if not known(other, ballots):
+                return other
+    raise PolicyError(
+        f"the prior was learned on {known(prior, ballots)} of these {len(ballots)} prompts; "
+        "give one that was not (pooled(..., without=...)), so that the result is no recollection"
+    )
+
+
+def _rest(recording: Ballots, without: Ballots | None) -> Ballots:
+    """The problems of a recording that another one doesn't have."""
+    if without is None:
+        return recording
+    shared = np.isin(prints(recording.prompts), prints(without.prompts))
+    return recording.only(np.flatnonzero(~shared)) if shared.any() else recording

@@ -1,0 +1,128 @@
+"""`adacompute fit`, run as a user would: what is learned is saved, told, and read back the same."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from adacompute import open_pool
+from adacompute.policies.registry import load_policy
+from adacompute.replay import replay
+
+
+def lines(*, gold: bool = True, problems: int = 40, samples: int = 16) -> str:
+    rng, made = random.Random(0), []
+    for i in range(problems):
+        ease = 0.2 + 0.8 * i / problems
+        answers = ["4" if rng.random() < ease else str(rng.randrange(4)) for _ in range(samples)]
+        drawn = [{"answer": a, "tokens": 9, "logprob": -rng.uniform(1, 9), "entropy": 0.1} for a in answers]
+        made.append(
+            {"id": f"p{i}", "question": f"What is {i} + {i}?", "samples": drawn}
+            | ({"gold": "4"} if gold else {})
+        )
+    return "".join(json.dumps(one) + "\n" for one in made)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    (tmp_path / "a.jsonl").write_text(lines())
+    (tmp_path / "bare.jsonl").write_text(lines(gold=False))
+    (tmp_path / "short.jsonl").write_text(lines(samples=5))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["stopping", "curve", "classifier"])
+def test_what_is_saved_is_what_was_told(adacompute, pool, kind: str):
+    words = ("fit", "a.jsonl", "--policy", kind, "--budget", "2", "-o", "kept")
+    body = json.loads(adacompute(*words, "--json").stdout)
+    assert (body["policy"], body["folder"], body["problems"], body["samples"]) == (kind, "kept", 40, 640)
+    policy = load_policy(pool / "kept")
+    assert (policy.kind, policy.dial) == (kind, body["dial"])
+    (two,) = (one for one in body["settings"] if one["budget"] == 2)
+    with open_pool(pool / "a.jsonl") as samples:
+        again = replay(policy, samples, dial=two["dial"], orders=50)
+    assert again.cost == pytest.approx(two["cost"], rel=0.1)
+    if policy.dial is not None:
+        assert 1 <= two["cost"] <= 2.1  # in steps, never much above
+
+
+def test_a_dearer_budget_has_a_lower_price(adacompute, pool):
+    found = json.loads(adacompute("fit", "a.jsonl", "--policy", "curve", "-o", "kept", "--json").stdout)[
+        "settings"
+    ]
+    prices = [one["dial"] for one in found]
+    assert len(prices) > 2
+    assert prices == sorted(prices, reverse=True)
+
+
+def test_a_person_is_told_what_was_learned_where_it_is_and_what_is_next(adacompute, pool):
+    shown = " ".join(adacompute("fit", "a.jsonl", "-o", "kept").stdout.split())
+    for part in (
+        "stopping: learned from 40 problems and 640 samples of a.jsonl",
+        "saved in kept",
+        "learned correctness of 40 problems",
+        "samples on average price spent rounds",
+        "problems that it has not learned from",
+        "adacompute evaluate a.jsonl --policies fixed,asc,stopping",
+    ):
+        assert part in shown, part
+
+
+def test_the_classifier_says_how_well_it_imitates_and_that_this_is_in_sample(adacompute, pool):
+    shown = " ".join(adacompute("fit", "a.jsonl", "--policy", "classifier", "--budget", "2").stdout.split())
+    assert "of these problems, in-sample (always the commonest:" in shown
+
+
+def test_without_labels_stopping_learns_from_agreement_and_says_so(adacompute, pool):
+    bare = " ".join(adacompute("fit", "bare.jsonl", "-o", "kept").stdout.split())
+    told = " ".join(adacompute("fit", "a.jsonl", "--no-labels", "-o", "kept").stdout.split())
+    for shown in (bare, told):
+        assert "learned agreement with the vote of all samples: no labels" in shown
+
+
+def test_few_samples_make_a_policy_that_asks_for_no_more(adacompute, pool):
+    body = json.loads(adacompute("fit", "short.jsonl", "-o", "kept", "--json").stdout)
+    assert body["longest"] == 5
+    assert all(one["budget"] <= 5 for one in body["settings"])
+
+
+def test_waves_are_bounded_where_asked_for(adacompute, pool):
+    body = json.loads(adacompute("fit", "a.jsonl", "--max-waves", "2", "-o", "kept", "--json").stdout)
+    assert body["max_waves"] == 2
+    assert all(one["waves"] <= 2 for one in body["settings"])
+
+
+def test_votes_are_weighted_where_log_probabilities_are_recorded_and_plain_on_request(adacompute, pool):
+    words = ("fit", "a.jsonl", "--policy", "curve", "-o", "kept", "--json")
+    assert json.loads(adacompute(*words).stdout)["votes"] == "weighted by logprob"
+    assert json.loads(adacompute(*words, "--votes", "plain").stdout)["votes"] == "plain"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("--policy", "classifier"), 2, "the classifier is fitted for one budget; give e.g. --budget 2"),
+        (("--policy", "asc"), 2, "--policy"),
+        (("--budget", "none"), 2, "'none' is no average number of samples; give 1 to 16"),
+        (("--budget", "0.5"), 2, "'0.5' is no average number of samples"),
+        (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
+        (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
+        (("--policy", "curve", "--no-labels"), 2, "is for --policy stopping, not curve"),
+        (("--policy", "curve", "-o", "no/such/folder"), 1, "no/such/folder"),
+        (("--policy", "curve", "-o", "a.jsonl"), 1, "is a file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: int, why: str):
+    done = adacompute("fit", "a.jsonl", *words, code=code)
+    assert why in " ".join(done.stderr.split())
+    assert done.stdout == ""
+    if code == 1:
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["curve", "classifier"])
+def test_who_learns_from_grades_refuses_a_pool_without(adacompute, pool, kind: str):
+    done = adacompute("fit", "bare.jsonl", "--policy", kind, "--budget", "2", code=1)
+    assert done.stderr.count("\n") == 1
+    assert "grade" in done.stderr or "gold" in done.stderr or "correct" in done.stderr

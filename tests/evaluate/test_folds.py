@@ -1,0 +1,42 @@
+"""Folds: disjoint, covering, and never the same question on both sides."""
+
+import numpy as np
+import pytest
+
+from adacompute.errors import TooFewSamples
+from adacompute.evaluate.folds import kfold, shares
+
+PROMPTS = [f"What is {i % 37} + {i % 5}?" for i in range(100)]  # some are asked more than once
+
+
+@pytest.mark.parametrize("folds", [2, 5, 10])
+def test_every_problem_is_judged_once_and_never_by_who_has_seen_its_question(folds: int):
+    splits = kfold(PROMPTS, folds, np.random.default_rng(0))
+    assert len(splits) == folds
+    assert sorted(row for split in splits for row in split.test) == list(range(100))
+    for split in splits:
+        assert sorted([*split.train, *split.test]) == list(range(100))
+        assert not {PROMPTS[i] for i in split.train} & {PROMPTS[i] for i in split.test}
+
+
+def test_folds_are_of_about_one_size_and_the_same_seed_gives_the_same():
+    prompts = [f"{i}?" for i in range(103)]
+    one, again, other = (kfold(prompts, 5, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    assert {len(split.test) for split in one} == {20, 21}
+    assert all(np.array_equal(a.test, b.test) for a, b in zip(one, again, strict=True))
+    assert not all(np.array_equal(a.test, b.test) for a, b in zip(one, other, strict=True))
+
+
+def test_the_papers_split_learns_from_four_fifths_and_judges_all():
+    prompts = [f"{i}?" for i in range(200)]
+    split = shares(prompts, np.random.default_rng(0))
+    assert (len(split.train), split.test.tolist()) == (160, list(range(200)))
+    assert len(set(split.train.tolist())) == 160
+
+
+@pytest.mark.parametrize("folds", [0, 1, 4])
+def test_folds_that_cannot_be_made_are_refused(folds: int):
+    with pytest.raises(TooFewSamples, match=f"{folds} folds can't be made of 3 different questions"):
+        kfold(["a", "b", "c", "a"], folds, np.random.default_rng(0))
+    with pytest.raises(TooFewSamples, match="1 different questions can't be split"):
+        shares(["a", "a"], np.random.default_rng(0))

@@ -1,0 +1,106 @@
+"""The page of evaluations: a bar is reached by its numbers, never by words."""
+
+import copy
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = Path(__file__).resolve().parent.parent.parent / "scripts" / "evaluation_page.py"
+spec = importlib.util.spec_from_file_location("evaluation_page", FILE)
+assert spec is not None
+assert spec.loader is not None
+made = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(made)
+
+BUDGETS = [1.5, 2.0, 3.0, 4.0, 6.0]
+GOOD = {"mean": 0.02, "low": 0.01, "high": 0.03}
+BAD = {"mean": -0.02, "low": -0.03, "high": -0.01}
+KEYS = ("lead", "labels", "bare", "gain", "kept", "labels_lead")
+BARS = (
+    "better of the two sketches",
+    "plain sketch",
+    "never significantly below",
+    "ahead of the peers on the mean",
+    "points or more above transferred",
+    "(plain votes, as in the design)",
+    "bracket with weighted votes",
+    "without labels",
+    "3 waves",
+)
+
+
+def numbers() -> dict[str, Any]:
+    """Two recordings on which every bar is reached."""
+    at = {
+        str(budget): {
+            "accuracy": {key: 0.9 for key, _ in made.ROWS},
+            "plain": {key: 0.9 for key, _ in made.ROWS},
+            "difference": dict.fromkeys(KEYS, GOOD),
+            "oracle": {"weighted": [0.8, 0.82], "plain": [0.8, 0.82]},
+        }
+        for budget in BUDGETS
+    }
+    recordings = [
+        {"name": name, "problems": 9, "votes": ["weighted", "plain"], "at": copy.deepcopy(at)}
+        for name in ("words", "facts")
+    ]
+    means = {str(budget): dict.fromkeys(KEYS, GOOD) for budget in BUDGETS}
+    found = {"recordings": recordings, "means": means, "orders": 9, "folds": 5, "budgets": BUDGETS}
+    return copy.deepcopy(found)
+
+
+def short(found: dict[str, Any]) -> list[str]:
+    """Which bars are not reached."""
+    bars = made.bars(found)
+    assert len(bars) == len(BARS)
+    return [name for name, bar in zip(BARS, bars, strict=True) if bar.short and name in bar.what]
+
+
+def test_good_numbers_reach_every_bar():
+    assert short(numbers()) == []
+    assert "not reached" not in made.page(numbers())
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "bars"),
+    [
+        (("recordings", 0, "at", "2.0", "accuracy", "transferred"), 0.77, ["better of the two sketches"]),
+        (("recordings", 0, "at", "2.0", "plain", "transferred"), 0.73, ["plain sketch"]),
+        (("recordings", 1, "at", "6.0", "difference", "lead"), BAD, ["never significantly below"]),
+        (
+            ("means", "3.0", "lead"),
+            {"mean": 0.01, "low": -0.001, "high": 0.02},
+            ["ahead of the peers on the mean"],
+        ),
+        (
+            ("means", "2.0", "labels"),
+            {"mean": 0.004, "low": 0, "high": 1},
+            ["points or more above transferred"],
+        ),
+        (
+            ("recordings", 1, "at", "3.0", "oracle", "plain"),
+            [0.91, 0.93],
+            ["(plain votes, as in the design)"],
+        ),
+        (("recordings", 1, "at", "6.0", "oracle", "weighted"), [0.91, 0.93], ["bracket with weighted votes"]),
+        (("recordings", 0, "at", "1.5", "difference", "bare"), BAD, ["without labels"]),
+        (("means", "4.0", "kept"), {"mean": 0.015, "low": 0, "high": 1}, ["3 waves"]),
+    ],
+)
+def test_one_number_that_falls_short_is_one_bar_not_reached(place: tuple, value: object, bars: list[str]):
+    found = numbers()
+    *way, last = place
+    part: Any = found
+    for step in way:
+        part = part[step]
+    part[last] = value
+    assert short(found) == bars
+    assert made.page(found).count("not reached") == 1
+
+
+def test_below_a_budget_of_three_the_oracle_is_no_bar():
+    found = numbers()
+    found["recordings"][0]["at"]["2.0"]["oracle"]["plain"] = [0.99, 0.99]
+    assert short(found) == []

@@ -1,0 +1,234 @@
+"""Evaluations that can be believed: nothing judged was learned from, and the same question has one answer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from spies import Spy, lengths, margin, spy
+
+from adacompute import Ballots, bundled, score
+from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
+from adacompute.evaluate import Evaluation, evaluate
+from adacompute.evaluate.entrants import Entrant
+from adacompute.evaluate.folds import Split
+from adacompute.evaluate.measure import Ground, Setup, between, measure
+
+FEW = {"orders": 8, "folds": 3}
+PAIR = ("fixed", ("margin", margin))
+
+
+@pytest.fixture(scope="module")
+def words() -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots().only(range(0, 441, 7))  # 63 problems
+
+
+@pytest.fixture(scope="module")
+def found(words: Ballots) -> Evaluation:
+    return evaluate(words, budgets=(2, 4), policies=(*PAIR, "asc", "oracle"), votes="plain", **FEW)
+
+
+def without(ballots: Ballots, **arrays: np.ndarray) -> Ballots:
+    for array in arrays.values():
+        array.setflags(write=False)
+    return replace(ballots, **arrays)
+
+
+def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballots):
+    Spy.shown.clear()
+    evaluate(words, budgets=(2,), policies=(("spy", spy),), **FEW)
+    judged = [prompt for shown in Spy.shown for prompt in shown]
+    assert len(Spy.shown) == 3
+    assert sorted(judged) == sorted(set(words.prompts))
+
+
+def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
+    def rows(seed: int) -> tuple:
+        made = evaluate(words, budgets=(3,), policies=PAIR, rng=np.random.default_rng(seed), **FEW)
+        return made.rows, made.matched
+
+    assert rows(5) == rows(5)
+    assert rows(5) != rows(6)
+
+
+def test_two_processes_give_what_one_gives(words: Ballots):
+    given = {"budgets": (2,), "policies": ("fixed", "asc"), **FEW}
+    alone, together = evaluate(words, **given), evaluate(words, workers=2, **given)
+    assert alone == together
+
+
+def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
+    """Whatever the judged problems' samples are, the dials stay the same."""
+    split = Split(train=np.arange(40), test=np.arange(40, 63))
+    shuffled = words.classes.copy()
+    shuffled[40:] = np.random.default_rng(0).integers(0, 9, shuffled[40:].shape)
+    dials = []
+    for ballots in (words, without(words, classes=shuffled)):
+        setup = Setup(
+            ballots=ballots,
+            budgets=(2.0, 4.0),
+            weighted=False,
+            orders=8,
+            longest=16,
+            seed=1,
+            basis="accuracy",
+        )
+        dials.append(measure(Ground(setup, split, 0), Entrant(name="margin", maker=margin)).dialled)
+    assert dials[0] == dials[1]
+
+
+def test_a_calibrated_run_costs_about_the_budget(found: Evaluation):
+    for row in found.rows:
+        if row.policy in ("margin", "asc"):
+            assert row.cost == pytest.approx(row.budget, rel=0.15)
+            assert row.reached
+
+
+def test_all_alike_is_what_the_score_of_all_subsets_says(words: Ballots, found: Evaluation):
+    table = score(words, (2, 4)).accuracy.mean(axis=0)
+    for budget, accuracy in zip((2, 4), table, strict=True):
+        row = found.row("fixed", budget)
+        assert row is not None
+        assert row.cost == budget
+        assert row.accuracy == pytest.approx(accuracy, abs=0.03)  # 8 orders of 63 problems
+        assert row.low is not None
+        assert row.high is not None
+        assert row.low < row.accuracy < row.high
+
+
+def test_rows_have_what_the_design_says_and_every_row_its_protocol(found: Evaluation):
+    rows = found.to_dict()["rows"]
+    assert {"policy", "budget", "cost", "accuracy", "low", "high", "protocol"} <= set(rows[0])
+    protocols = {(row["policy"], row["protocol"].split(":")[0].split(",")[0]) for row in rows}
+    assert protocols == {
+        ("fixed", "held-out"),
+        ("margin", "held-out"),
+        ("asc", "held-out"),
+        ("peers", "held-out"),
+        ("oracle", "cross-fitted"),
+        ("oracle", "in-sample"),
+    }
+
+
+def test_peers_are_never_below_any_of_them_and_gains_are_differences(found: Evaluation):
+    for budget in (2.0, 4.0):
+        peers, base = found.match("peers", budget), found.match("fixed", budget)
+        assert peers is not None
+        assert base is not None
+        for name in ("fixed", "margin", "asc"):
+            one = found.match(name, budget)
+            assert one is not None
+            assert one.accuracy <= peers.accuracy + 1e-12
+            if one.gain is not None:
+                assert one.gain.mean == pytest.approx(one.accuracy - base.accuracy)
+                assert one.gain.low is not None
+                assert one.gain.low <= one.gain.mean
+
+
+def test_the_share_of_the_oracles_gain_is_of_both_ends(found: Evaluation):
+    bracket = next(one for one in found.oracle if one.budget == 4)
+    base, one = found.match("fixed", 4), found.match("margin", 4)
+    assert base is not None
+    assert one is not None
+    assert bracket.low is not None
+    assert bracket.low.mean < bracket.high
+    low, high = one.recovered
+    assert low == pytest.approx((one.accuracy - base.accuracy) / (bracket.low.mean - base.accuracy))
+    assert high == pytest.approx((one.accuracy - base.accuracy) / (bracket.high - base.accuracy))
+
+
+def test_the_papers_protocol_is_labelled_in_sample_with_its_spread_over_seeds(words: Ballots):
+    made = evaluate(words, budgets=(2,), policies=PAIR, protocol="paper", seeds=2, orders=8)
+    row = made.row("margin", 2)
+    assert row is not None
+    assert row.protocol.startswith("in-sample")
+    assert row.accuracy_std is not None
+    assert row.cost_std is not None
+    assert (made.protocol, made.folds) == ("paper", 2)
+
+
+def test_a_policy_without_a_dial_is_made_for_each_budget(words: Ballots):
+    made = evaluate(words, budgets=(2, 3), policies=(("lengths", lengths),), **FEW)
+    assert [row.cost for row in made.rows if row.policy == "lengths"] == [2.0, 3.0]
+    assert made.verdicts[0].better is None  # nobody to compare with
+
+
+def test_votes_are_weighed_where_everything_is_recorded_and_said_so(words: Ballots):
+    given = {"budgets": (2,), "policies": ("fixed",), **FEW}
+    assert evaluate(words, **given).votes == "weighted"
+    assert evaluate(words, votes="plain", **given).votes == "plain"
+    gap = words.logprob.copy()
+    gap[5, 5] = np.nan
+    lacking = without(words, logprob=gap)
+    assert evaluate(lacking, **given).votes == "plain"
+    with pytest.raises(NotRecorded, match="votes='plain'"):
+        evaluate(lacking, votes="weighted", **given)
+
+
+def test_without_grades_agreement_stands_in_and_what_needs_them_is_left_out(words: Ballots):
+    bare = without(words, correct=np.full(words.correct.shape, np.nan, np.float32))
+    made = evaluate(bare, budgets=(2, 6), policies=(*PAIR, "shuffled", "oracle"), **FEW)
+    assert (made.basis, made.left_out, made.oracle) == ("agreement", ("shuffled",), ())
+    two, six = made.row("fixed", 2), made.row("fixed", 6)
+    assert two is not None
+    assert six is not None
+    assert 0.5 < two.accuracy < six.accuracy < 1
+
+
+def test_problems_without_grades_are_left_out_where_others_have_them(words: Ballots):
+    some = words.correct.copy()
+    some[:10] = np.nan
+    made = evaluate(without(words, correct=some), budgets=(2,), policies=("fixed",), **FEW)
+    assert (made.problems, made.dropped) == (53, 10)
+
+
+def test_fewer_samples_allow_smaller_budgets_only(words: Ballots):
+    short = words.classes.copy()
+    short[:, 4:] = -2
+    made = evaluate(without(words, classes=short), budgets=(2,), policies=("fixed",), **FEW)
+    assert made.longest == 4
+    with pytest.raises(BudgetOutOfRange, match=r"budget 6 is not within 1 to 4"):
+        evaluate(without(words, classes=short), budgets=(6,), policies=("fixed",), **FEW)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "why"),
+    [
+        ({"policies": ("nonsense",)}, PolicyError, "there is no policy 'nonsense'"),
+        ({"policies": ("fixed", "fixed")}, PolicyError, "named twice"),
+        ({"policies": ("peers",)}, PolicyError, "joint hull"),
+        ({"policies": ("oracle",)}, PolicyError, "no policy to evaluate"),
+        ({"budgets": ()}, BudgetOutOfRange, "no budget was given"),
+        ({"budgets": (0.5,)}, BudgetOutOfRange, "0.5 is not within"),
+        ({"orders": 0}, PolicyError, "0 orders"),
+        ({"folds": 1}, TooFewSamples, "1 folds"),
+        ({"protocol": "paper", "seeds": 0}, PolicyError, "0 seeds"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_in_one_line(words: Ballots, given, error, why: str):
+    with pytest.raises(error, match=why) as caught:
+        evaluate(words, **({"policies": ("fixed",), "budgets": (2,)} | given))
+    assert "\n" not in str(caught.value)
+
+
+def test_progress_counts_every_part_of_the_work(words: Ballots):
+    told: list[tuple[int, int, str]] = []
+    evaluate(words, budgets=(2,), policies=PAIR, progress=lambda *at: told.append(at), **FEW)
+    assert [at[0] for at in told] == [1, 2, 3, 4, 5, 6]
+    assert {at[1] for at in told} == {6}
+
+
+@pytest.mark.parametrize(
+    ("budget", "place"), [(9, (0, 0.0, False)), (8, (0, 0.0, True)), (1, (3, 0.0, True))]
+)
+def test_budgets_beyond_the_dial_are_told(budget: float, place: tuple):
+    assert between(np.array([8.0, 4.0, 2.0, 1.0]), budget) == place
+
+
+def test_a_mix_of_neighbouring_dials_meets_the_budget():
+    costs = np.array([8.0, 4.0, 4.0, 2.5, 1.0])
+    for budget in np.linspace(1, 8, 50):
+        at, share, reached = between(costs, float(budget))
+        then = min(at + 1, 4)
+        assert reached
+        assert (1 - share) * costs[at] + share * costs[then] == pytest.approx(budget)

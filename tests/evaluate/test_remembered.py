@@ -1,0 +1,43 @@
+"""Judging each state once gives what judging it at every price gives, to the last bit."""
+
+import numpy as np
+import pytest
+
+from adacompute import Ballots, bundled
+from adacompute.evaluate.remembered import swept_once
+from adacompute.paths import paths
+from adacompute.policies.registry import POLICIES
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.replay import sweep
+
+DIALS = [0.0, 0.001, 0.01, 0.03, 0.06, 0.1, 0.3, 2.0]
+
+
+@pytest.fixture(scope="module")
+def words() -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots().only(range(0, 441, 7))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"weigh": None}, {"max_waves": 3}, {"max_waves": 1}, {"ladder": (1, 2, 4, 8, 16)}, {"longest": 6}],
+    ids=str,
+)
+@pytest.mark.parametrize("fitted", [False, True])
+def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dict, fitted: bool):
+    policy = StoppingPolicy(**given).without(words)
+    policy = policy.fit(words) if fitted else policy.adapted(words)
+    drawn = paths(words, rng=np.random.default_rng(0), orders=6, longest=policy.longest, weigh=policy.weigh)
+    once, each = swept_once(policy, drawn, DIALS), sweep(policy, drawn, DIALS)
+    assert once.dials == each.dials
+    for name in ("cost", "accuracy", "agreement", "waves", "tokens"):
+        assert np.array_equal(getattr(once, name), getattr(each, name)), name
+    assert len(np.unique(each.cost.mean(axis=1))) > 3
+
+
+def test_a_policy_without_critical_prices_is_asked_at_every_dial(words: Ballots):
+    policy = POLICIES["asc"]()
+    drawn = paths(words, rng=np.random.default_rng(0), orders=4)
+    once, each = swept_once(policy, drawn, [0.0, 0.1, 0.5]), sweep(policy, drawn, [0.0, 0.1, 0.5])
+    assert np.array_equal(once.cost, each.cost)

@@ -1,0 +1,44 @@
+"""Every policy, made and fitted on a small real recording, for the tests that hold for all of them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from adacompute.answers import Weigh
+from adacompute.policies.base import Policy
+from adacompute.policies.registry import POLICIES
+from adacompute.pool import Ballots, bundled
+
+# each made and fitted; `weigh` says how it weighs votes, where it is to be told
+MAKERS: dict[str, Callable[..., Policy]] = {
+    "fixed": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
+    "random": lambda kind, ballots, **given: kind(3.0, spread="all", **given).fit(ballots),
+    "heuristic": lambda kind, ballots, **given: kind(3.0, spread="all", **given).fit(ballots),
+    "shuffled": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
+    "asc": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "esc": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "doubling": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "oracle": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "classifier": lambda kind, ballots, **given: kind(**given).fit(ballots, budget=3.0),
+    "curve": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "stopping": lambda kind, ballots, **given: kind(**given).fit(ballots),
+}
+KINDS = [kind for kind in MAKERS if kind in POLICIES]
+WEIGH = Weigh(signal="logprob", scale=-0.2)
+
+
+@functools.cache
+def ballots() -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots().only(range(0, 360, 6))  # 60 problems of all templates
+
+
+@functools.cache
+def made(kind: str, weighed: bool = False, **given: Any) -> Policy:
+    told = {"weigh": WEIGH} if weighed else {}
+    return MAKERS[kind](POLICIES[kind], ballots(), **told, **given)
+
+
+def some(policy: Policy) -> tuple[float | None, ...]:
+    """Dials at which it neither stops at once nor never."""
+    return {None: (None,), "threshold": (0.05, 0.4), "price": (0.003, 0.03)}[policy.dial]

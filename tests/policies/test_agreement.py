@@ -1,0 +1,223 @@
+"""The published stopping rules, against themselves written out, and their laws."""
+
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacompute.answers import Tally, Weigh
+from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid
+from adacompute.paths.paths import paths
+from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.pool import bundled
+from adacompute.records import Sample
+from adacompute.replay.run import run
+from adacompute.score.weighted import fitted
+
+untimed = settings(deadline=None)  # the first example may pay for an import
+KINDS = (AdaptiveConsistency, EarlyStopping, DoublingPolicy)
+ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=20)
+DIALS = st.sampled_from([0.0, 1e-9, 0.05, 0.2, 0.25, 1 / 3, 0.5, 0.7, 1.0, 3.0])
+WEIGH = Weigh(signal="logprob", scale=-1.0)
+
+
+@pytest.fixture(scope="module", params=["words", "facts"])
+def ballots(request):
+    with bundled(request.param) as pool:
+        return pool.ballots().only(range(0, 350, 5))
+
+
+def asked(policy, answers, dial):
+    """The waves a policy draws of a list of answers, one by one."""
+    waves = []
+    while more := policy.more("?", Tally.of(answers[: sum(waves)]), dial):
+        waves.append(more)
+    return waves
+
+
+@untimed
+@given(st.integers(0, 24), st.integers(0, 24))
+def test_asc_doubts_as_the_beta_distribution_does(first, second):
+    first, second = max(first, second), min(first, second)
+    throws = first + second + 1
+    doubt = sum(Fraction(math.comb(throws, k), 2**throws) for k in range(second + 1))
+    policy, tally = AdaptiveConsistency(longest=50), Tally.of(["1"] * first + ["2"] * second)
+    assert float(doubt) == doubt  # so the dial can be set to it, and to the next number below
+    if first:
+        assert policy.more("?", tally, float(doubt)) == 0
+        assert policy.more("?", tally, math.nextafter(float(doubt), 0)) == 1
+
+
+@untimed
+@given(st.integers(1, 12), st.integers(0, 12), st.floats(0.001, 0.499))
+def test_asc_on_weighed_votes_is_the_plain_rule_where_all_weigh_the_same(first, second, dial):
+    first, second = max(first, second), min(first, second)
+    plain = Tally.of(["1"] * first + ["2"] * second)
+    sure = [Sample(answer="1", tokens=4, logprob=-4.0)] * first
+    weighed = Tally.of([*sure, *[Sample(answer="2", tokens=4, logprob=-4.0)] * second], weigh=WEIGH)
+    rule, weighing = AdaptiveConsistency(longest=30), AdaptiveConsistency(longest=30, weigh=WEIGH)
+    assert rule.more("?", plain, dial) == weighing.more("?", weighed, dial)
+
+
+def test_asc_on_weighed_votes_stops_sooner_where_the_model_is_sure():
+    policy = AdaptiveConsistency(weigh=WEIGH)
+    sure, unsure = (Tally.of([Sample(answer="1", tokens=1, logprob=m)], weigh=WEIGH) for m in (-0.1, -3.0))
+    assert (policy.more("?", sure, 0.2), policy.more("?", unsure, 0.2)) == (0, 1)
+
+
+@untimed
+@given(st.lists(st.sampled_from(["1", "2", None]), min_size=16, max_size=16), st.integers(1, 20))
+def test_esc_stops_at_the_first_window_that_agrees(answers, size):
+    spent = 0
+    for start in range(0, 16, size):
+        window = answers[start : start + size]
+        spent = start + len(window)
+        if len(window) == size and window[0] is not None and len(set(window)) == 1:
+            break
+    waves = asked(EarlyStopping(), answers, 1 / size)
+    assert sum(waves) == spent
+    assert all(wave == size for wave in waves[:-1])
+
+
+def test_esc_windows_are_one_over_the_dial():
+    rule = EarlyStopping()
+    assert [rule.window(1 / size) for size in range(1, 17)] == list(range(1, 17))
+    assert [rule.window(dial) for dial in (0, 1e-300, 1e-9, 0.01, 2.5, math.inf)] == [16, 16, 16, 16, 1, 1]
+    assert [rule.window(dial) for dial in (0.21, 0.24, 0.3, 0.7)] == [5, 4, 3, 1]  # the nearest
+
+
+def test_esc_fills_a_window_that_another_dial_began_before_it_looks():
+    rule = EarlyStopping()
+    assert rule.more("?", Tally.of(["1"] * 3), 0.5) == 1
+    assert rule.more("?", Tally.of(["1"] * 7), 0.2) == 3
+    assert rule.more("?", Tally.of(["1"] * 4), 0.5) == 0
+
+
+@pytest.mark.parametrize("drawn", ["aaaaabb", "aaaabbc", "aaabbcc", "aaaab--", "abcdef", "aaab---"])
+def test_the_cost_of_esc_over_all_orders_never_rises_with_the_dial(drawn):
+    orders = sorted(set(itertools.permutations(drawn)))  # equally many of each: letters that agree are alike
+    paths_ = [[None if c == "-" else c for c in order] for order in orders]
+    policy = EarlyStopping(longest=len(drawn))
+    costs = [sum(sum(asked(policy, path, 1 / size)) for path in paths_) for size in range(len(drawn), 0, -1)]
+    assert costs == sorted(costs, reverse=True)
+
+
+@untimed
+@given(ANSWERS, DIALS)
+def test_doubling_stops_when_enough_agree(answers, dial):
+    tally = Tally.of(answers[: len(answers) - len(answers) % 2])
+    share = tally.first / tally.answered if tally.answered else 0.0
+    stops = tally.drawn >= 16 or (tally.answered > 0 and share >= 1 - dial)
+    wanted = 0 if stops else min(max(2, tally.drawn), 16 - tally.drawn)
+    assert DoublingPolicy().more("?", tally, dial) == wanted
+
+
+def test_doubling_doubles():
+    assert asked(DoublingPolicy(), ["1", "2"] * 8, 0.25) == [2, 2, 4, 8]
+    assert asked(DoublingPolicy(longest=11), ["1", "2"] * 8, 0.25) == [2, 2, 4, 3]
+    assert asked(DoublingPolicy(longest=1), ["1"], 0.25) == [1]
+    assert [DoublingPolicy(longest=n).max_waves for n in (1, 2, 3, 4, 5, 16, 17)] == [1, 1, 2, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@untimed
+@given(answers=ANSWERS, dial=DIALS, longest=st.integers(1, 18))
+def test_they_ask_at_least_once_and_never_beyond_the_longest(kind, answers, dial, longest):
+    policy = kind(longest=longest)
+    assert policy.more("?", Tally(), dial) >= 1
+    more = policy.more("?", Tally.of(answers), dial)
+    assert 0 <= more <= max(0, longest - len(answers))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@untimed
+@given(many=st.lists(ANSWERS, max_size=8), dial=DIALS)
+def test_many_at_once_are_decided_as_one_by_one(kind, many, dial):
+    policy, tallies = kind(), [Tally.of(answers) for answers in many]
+    one_by_one = [policy.more("?", tally, dial) for tally in tallies]
+    assert policy.more_batch(["?"] * len(many), tallies, dial) == one_by_one
+
+
+@pytest.mark.parametrize("kind", [AdaptiveConsistency, DoublingPolicy])
+@untimed
+@given(answers=ANSWERS, dials=st.tuples(DIALS, DIALS))
+def test_where_less_doubt_stops_more_doubt_stops(kind, answers, dials):
+    policy, tally = kind(), Tally.of(answers)
+    assert policy.more("?", tally, max(dials)) <= policy.more("?", tally, min(dials))
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_replayed_cost_never_rises_with_the_dial(kind, weighed, ballots):
+    weigh = fitted(ballots, "logprob") if weighed else None
+    walked = paths(ballots, rng=np.random.default_rng(0), orders=40, weigh=weigh)
+    dials = sorted([0.0, *(1 / size for size in range(1, 17)), *np.geomspace(1e-4, 0.9, 12), 1.0])
+    policy = kind(weigh=weigh)
+    found = [run(policy, walked, dial=dial) for dial in dials]
+    costs = [one.drawn.mean() for one in found]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[-1]
+    if policy.max_waves is not None:
+        assert max(one.waves.max() for one in found) <= policy.max_waves
+
+
+@untimed
+@given(ANSWERS)
+def test_a_run_is_how_many_of_the_last_samples_gave_one_answer(answers):
+    tally = Tally.of(answers)
+    last = list(itertools.takewhile(lambda answer: answer == answers[-1], reversed(answers)))
+    assert tally.run == (0 if not answers or answers[-1] is None else len(last))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        AdaptiveConsistency(wave=3, longest=20),
+        EarlyStopping(longest=9, weigh=WEIGH),
+        DoublingPolicy(weigh=Weigh(signal="entropy", scale=0.5, sharpness=1.0)),
+    ],
+    ids=lambda policy: policy.kind,
+)
+def test_what_is_stored_comes_back_and_nothing_else_does(policy):
+    stored = json.loads(json.dumps(policy.settings()))
+    again = type(policy).restored(stored, {})
+    assert again.settings() == policy.settings()
+    assert (again.weigh, again.longest, again.max_waves) == (policy.weigh, policy.longest, policy.max_waves)
+    for change, named in (
+        ({"longest": 0}, "longest 0"),
+        ({"longest": True}, "longest True"),
+        ({"longest": math.nan}, "longest nan"),
+        ({"longest": 10**9}, "longest 1000000000"),
+        ({"weigh": "logprob"}, "weigh 'logprob'"),
+        ({"weigh": {"signal": "logprob", "scale": math.nan, "sharpness": 2.0}}, "scale nan"),
+        ({"more": 1}, "'more' is not known"),
+    ):
+        with pytest.raises(PolicyInvalid, match=named):
+            type(policy).restored(stored | change, {})
+    with pytest.raises(PolicyInvalid, match="'longest' is missing"):
+        type(policy).restored({}, {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dial", [None, math.nan, -0.1, "0.1"])
+def test_a_doubt_that_cannot_be_is_refused(kind, dial):
+    with pytest.raises(PolicyError, match=f"{kind.kind} can't be asked with dial {dial!r}"):
+        kind().more("?", Tally(), dial)
+
+
+def test_a_wave_that_cannot_be_is_refused():
+    for wave in (0, 1.5, "2"):
+        with pytest.raises(AdacomputeError, match=f"wave {wave!r}"):
+            AdaptiveConsistency(wave=wave)
+
+
+def test_waves_of_several_look_only_between_them():
+    policy = AdaptiveConsistency(wave=5)
+    assert asked(policy, ["1"] * 16, 0.05) == [5]
+    assert asked(policy, ["1", "2"] * 8, 0.05) == [5, 5, 5, 1]
+    assert policy.max_waves == 4

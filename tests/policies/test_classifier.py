@@ -1,0 +1,272 @@
+"""The paper's classifier: learns the oracle's budgets, serves without its library, copes with few classes."""
+
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import SVC
+
+from adacompute import Ballots, Tally, Weigh, bundled, score, solve
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.paths.standing import Standing
+from adacompute.policies.classifier import ClassifierPolicy
+from adacompute.policies.learners import LEARNERS, learned
+from adacompute.policies.scorers import SCORERS, Scale
+from adacompute.records import Sample
+
+MODELS = tuple(LEARNERS)
+
+
+@cache
+def words() -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots().only(range(0, 440, 4))
+
+
+def without_entropy(ballots: Ballots) -> Ballots:
+    from dataclasses import replace
+
+    return replace(ballots, entropy=np.full(ballots.entropy.shape, np.nan))
+
+
+@cache
+def fitted(model: str, features: str = "text+entropy") -> ClassifierPolicy:
+    return ClassifierPolicy(model, features=features).fit(words(), budget=3.0)
+
+
+def learnable(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows and labels to learn, and other rows, some features not known."""
+    rng = np.random.default_rng(seed)
+    rows, others = rng.normal(size=(160, 7)), rng.normal(size=(300, 7))
+    labels = np.digitize(rows[:, 0] + 0.5 * rng.normal(size=160), np.linspace(-1, 1, classes + 1)[1:-1])
+    labels[:classes] = np.arange(classes)
+    for some in (rows, others):
+        some[rng.random(some.shape) < 0.1] = np.nan
+    return rows, labels, others
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("model", ["logistic", "svm", "forest", "mlp"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_learner_served_from_arrays_predicts_what_scikit_learn_predicts(model: str, classes: int):
+    rows, labels, others = learnable(classes, seed=classes)
+    scale = Scale.of(rows)
+    theirs: dict[str, Any] = {
+        "logistic": LogisticRegression(max_iter=2000, random_state=0),
+        "svm": SVC(kernel="rbf", gamma="scale"),
+        "forest": RandomForestClassifier(n_estimators=100, random_state=0),
+        "mlp": MLPClassifier(hidden_layer_sizes=(64,), max_iter=1000, random_state=0),
+    }
+    plain = model == "forest"
+    known, asked = ((np.where(np.isnan(a), scale.mean, a) if plain else scale(a)) for a in (rows, others))
+    found = theirs[model].fit(known, labels).predict(asked)
+    scorer, kept = learned(model, rows, labels, seed=0)
+    assert (kept[scorer.best(others)] == found).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_class_that_is_absent_is_never_predicted_and_the_others_keep_their_names(model: str):
+    rows, labels, others = learnable(3, seed=1)
+    renamed = np.array([1, 4, 16])[labels]
+    scorer, classes = learned(model, rows, renamed, seed=0)
+    assert classes.tolist() == [1, 4, 16]
+    assert set(classes[scorer.best(others)]) <= {1, 4, 16}
+    assert (classes[scorer.best(rows)] == renamed).mean() > 0.6
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_single_class_is_given_to_all(model: str):
+    policy = ClassifierPolicy(model).fit(words(), budget=1.0)  # nothing but b = 1 costs so little
+    assert policy.classes_.tolist() == [1]
+    assert policy.predicted(words()).tolist() == [1] * len(words())
+    again = ClassifierPolicy.restored(policy.settings(), policy.arrays())
+    assert again.predicted(words()).tolist() == [1] * len(words())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_forty_problems_are_enough_to_fit_and_to_decide(model: str):
+    policy = ClassifierPolicy(model).fit(words().only(range(40)), budget=2.0)
+    assert set(policy.predicted(words())) <= {1, 2, 4, 8, 16}
+
+
+def test_labels_are_the_budgets_that_solving_gives():
+    plan = solve(score(words(), budgets=(1, 2, 4, 8, 16)), budget=3.0)
+    labels = ClassifierPolicy().labels_of(words(), 3.0)
+    assert labels.tolist() == np.array([1, 2, 4, 8, 16])[plan.choice].tolist()
+    assert labels.mean() == pytest.approx(plan.cost)
+
+
+def test_weighed_votes_are_what_labels_are_of_where_votes_are_weighed():
+    weigh = Weigh(signal="entropy", scale=float(np.nanmean(words().entropy)))
+    few = words().only(range(30))
+    labels = ClassifierPolicy(weigh=weigh).labels_of(few, 2.0)
+    table = score(few, budgets=(1, 2, 4, 8, 16), aggregate="weighted", by=weigh)
+    assert labels.tolist() == np.array([1, 2, 4, 8, 16])[solve(table, budget=2.0).choice].tolist()
+
+
+def test_the_training_problems_are_imitated_well_by_trees():
+    labels = fitted("xgboost").labels_of(words(), 3.0)
+    assert (fitted("xgboost").predicted(words()) == labels).mean() > 0.9
+
+
+def test_with_the_entropy_one_sample_is_drawn_first_and_then_the_rest():
+    policy, prompt = fitted("xgboost"), words().prompts[0]
+    assert policy.more(prompt, Tally()) == 1
+    one = Tally.of([Sample(answer="4", entropy=0.4)])
+    budget = int(policy._budgets(policy.read([prompt]), np.array([0.4]))[0])
+    assert policy.more(prompt, one) == budget - 1
+    assert policy.more(prompt, Tally.of([Sample(answer="4", entropy=0.4), *["5"] * 15])) == 0
+    assert (policy.beforehand, policy.max_waves) == (False, 2)
+
+
+def test_where_no_entropy_is_recorded_the_text_decides_beforehand():
+    policy = ClassifierPolicy().fit(without_entropy(words()), budget=3.0)
+    assert (policy.sight_.width, policy.beforehand) == (15, True)
+    assert (policy.predicted(words()) == fitted("xgboost", "text").predicted(words())).all()
+    asked = policy.more_batch(words().prompts, [Tally()] * len(words()))
+    assert asked == policy.predicted(words()).tolist()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_entropy_that_is_not_known_when_serving_is_no_obstacle(model: str):
+    policy = fitted(model)
+    asked = policy.more_batch(words().prompts[:5], [Tally.of(["4"])] * 5)
+    assert all(0 <= more <= 15 for more in asked)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_restored_policy_decides_the_same(model: str):
+    policy = fitted(model)
+    again = ClassifierPolicy.restored(policy.settings(), policy.arrays())
+    entropy = np.random.default_rng(0).gamma(1.0, 0.5, size=len(words()))
+    reading = policy.read(words().prompts)
+    assert (again._budgets(again.read(words().prompts), entropy) == policy._budgets(reading, entropy)).all()
+
+
+def test_many_requests_at_once_get_what_each_gets_alone():
+    policy = fitted("xgboost")
+    rng = np.random.default_rng(0)
+    rows = rng.integers(len(words()), size=6000)
+    entropy = rng.choice([0.1, 0.3, 0.7, np.nan], size=6000)
+    reading = policy.read(words().prompts)[rows]
+    large = policy._budgets(reading, entropy)
+    assert (policy._budgets(reading[:5000], entropy[:5000]) == large[:5000]).all()  # from memory
+    assert (policy._budgets(reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("wrong", ["missing", "shape", "type", "infinite"])
+def test_stored_arrays_that_no_learner_gave_are_refused(model: str, wrong: str):
+    policy = fitted(model)
+    for name, array in policy.arrays().items():
+        changed = dict(policy.arrays())
+        if wrong == "missing" and name != "fill":
+            del changed[name]
+        elif wrong == "shape":
+            changed[name] = array[None]
+        elif wrong == "type":
+            changed[name] = array.astype(np.complex64)
+        elif wrong == "infinite" and array.dtype.kind == "f":
+            changed[name] = np.full_like(array, np.nan)
+        else:
+            continue
+        with pytest.raises(PolicyInvalid) as error:
+            ClassifierPolicy.restored(policy.settings(), changed)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learned": 3},
+        {"learned": {"budget": 2.0}},
+        {"classes": [4, 1]},
+        {"classes": [1, 99]},
+        {"classes": []},
+        {"scorer": "pickle"},
+        {"scorer": "constant"},
+        {"entropy": 1},
+        {"budget": "much"},
+        {"features": "text"},
+        {"features": "smell"},
+        {"model": "gpt"},
+        {"longest": 0},
+    ],
+    ids=str,
+)
+def test_stored_settings_that_no_classifier_had_are_refused(change: dict[str, Any]):
+    policy = fitted("xgboost")
+    settings = policy.settings()
+    inner = set(change) <= {"classes", "scorer", "entropy", "budget"}
+    settings = {**settings, "learned": {**settings["learned"], **change}} if inner else {**settings, **change}
+    with pytest.raises(PolicyInvalid, match="classifier"):
+        ClassifierPolicy.restored(settings, policy.arrays())
+
+
+def test_asked_before_it_has_learned_it_says_so():
+    with pytest.raises(NotFitted, match="fit"):
+        ClassifierPolicy().more("What is 2 + 2?", Tally())
+    with pytest.raises(NotFitted, match="fit"):
+        ClassifierPolicy().decide(np.zeros((1, 15)), Standing.empty(1), None)
+
+
+def test_fitting_needs_a_budget_that_can_be_and_samples_for_it():
+    with pytest.raises(PolicyError, match="budget"):
+        ClassifierPolicy().fit(words())
+    with pytest.raises(BudgetOutOfRange):
+        ClassifierPolicy().fit(words(), budget=0.5)
+    from dataclasses import replace
+
+    short = {
+        name: getattr(words(), name)[:, :8] for name in ("classes", "correct", "tokens", "logprob", "entropy")
+    }
+    eight = replace(words(), **short)
+    with pytest.raises(TooFewSamples, match="smaller budgets"):
+        ClassifierPolicy().fit(eight, budget=2.0)
+    policy = ClassifierPolicy(budgets=(1, 2, 4, 8)).fit(
+        eight, budget=2.0
+    )  # of 8 there is one vote: right or wrong
+    assert set(policy.predicted(words())) <= {1, 2, 4, 8}
+    assert set(ClassifierPolicy(longest=8).fit(eight, budget=2.0).predicted(words())) <= {1, 2, 4, 8}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": "gpt"},
+        {"features": "smell"},
+        {"features": ""},
+        {"features": "text+text"},
+        {"features": None},
+        {"budgets": ()},
+        {"budgets": (4, 2)},
+        {"budgets": (32, 64)},
+        {"seed": -1},
+        {"longest": 0},
+        {"weigh": "logprob"},
+    ],
+    ids=str,
+)
+def test_settings_that_cant_be_are_refused(wrong: dict[str, Any]):
+    with pytest.raises(PolicyError):
+        ClassifierPolicy(**wrong)
+
+
+def test_serving_imports_no_training_library():
+    code = (
+        "import sys\n"
+        "from adacompute.policies.classifier import ClassifierPolicy\n"
+        "from adacompute.policies.curve import CurvePolicy\n"
+        "assert not {'xgboost', 'sklearn', 'torch'} & set(sys.modules), 'training at serving'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_scorer_is_known_by_its_kind():
+    assert all(kind == scorer.kind for kind, scorer in SCORERS.items())

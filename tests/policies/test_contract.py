@@ -1,0 +1,231 @@
+"""One contract for every policy: what replay measures is what runs live, and the dial does what it says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from every_policy import KINDS, MAKERS, ballots, made, some
+
+from adacompute.answers import Tally
+from adacompute.errors import NotFitted, PolicyError
+from adacompute.paths.standing import Standing
+from adacompute.policies.base import Policy
+from adacompute.policies.registry import POLICIES, load_policy
+from adacompute.records import Sample
+from adacompute.replay import paths, paths_of_orders, replay, run
+from adacompute.score.grades import class_values, grades
+
+UNFITTED = {"heuristic": (3.0,), "shuffled": (3.0,), "oracle": (), "classifier": (), "curve": ()}
+DIALS: dict[str | None, tuple[float | None, ...]] = {
+    None: (None,),
+    "threshold": (0.0, 0.01, 0.05, 0.1, 0.25, 0.4, 0.5, 1.0),
+    "price": (0.0, 1e-5, 1e-3, 0.003, 0.01, 0.03, 0.1, 1.0, 100.0),
+}
+ODD = (
+    "",
+    " ",
+    "x" * 100_000,
+    "½ of 🎲🎲?\u202e",
+    "\x00\x1b[2J\r\n\t",
+    "\ud800",
+    "9" * 5000,
+    "1e999 -inf NaN %",
+)
+LETTERS = [f"{a}{b}{a}q" for a in "bcdfghjklm" for b in "aeiou"]
+
+every = pytest.mark.parametrize("weighed", [False, True], ids=["plain", "weighed"])
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def saved(kind: str, weighed: bool, folder: Path) -> Policy:
+    made(kind, weighed).save(folder)
+    return load_policy(folder)
+
+
+def items(problem: int, order: np.ndarray) -> list[Sample]:
+    """A problem's samples as they would come, equal answers written alike."""
+    b = ballots()
+    return [
+        Sample(
+            answer=LETTERS[b.classes[problem, j]] if b.classes[problem, j] >= 0 else None,
+            tokens=int(b.tokens[problem, j]),
+            logprob=float(b.logprob[problem, j]),
+            entropy=float(b.entropy[problem, j]),
+        )
+        for j in order.tolist()
+    ]
+
+
+def test_every_policy_is_under_contract():
+    assert set(POLICIES) <= set(MAKERS)
+    assert all(kind == policy.kind for kind, policy in POLICIES.items())
+
+
+@kinds
+@every
+def test_a_stored_policy_comes_back_as_it_was(kind, weighed, tmp_path):
+    policy, again = made(kind, weighed), saved(kind, weighed, tmp_path / "policy")
+    assert type(again) is type(policy)
+    assert again.settings() == policy.settings()
+    assert list(again.arrays()) == list(policy.arrays())
+    for name, array in policy.arrays().items():
+        assert again.arrays()[name].dtype == array.dtype
+        assert np.array_equal(again.arrays()[name], array, equal_nan=array.dtype.kind == "f")
+    for name in ("dial", "longest", "weigh", "max_waves", "beforehand"):
+        assert getattr(again, name) == getattr(policy, name)
+
+
+@kinds
+@every
+def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kind, weighed, tmp_path):
+    policy, again = made(kind, weighed), saved(kind, weighed, tmp_path / "policy")
+    b, longest = ballots(), policy.longest
+    rng = np.random.default_rng(7)
+    order = np.array([[rng.permutation(n)[:longest]] for n in b.drawn])
+    worth = class_values(b.classes, grades(b))[1]
+    ways = paths_of_orders(b, order, weigh=policy.weigh)
+    for dial in some(policy):
+        samples = [items(i, order[i, 0]) for i in range(len(b))]
+        tallies = [Tally(weigh=policy.weigh) for _ in samples]
+        waves = np.zeros(len(b), dtype=int)
+        while any(more := policy.more_batch(b.prompts, tallies, dial)):
+            assert more == again.more_batch(b.prompts, tallies, dial)
+            assert more == [policy.more(p, t, dial) for p, t in zip(b.prompts, tallies, strict=True)]
+            waves += np.array(more) > 0
+            for tally, drawn, count in zip(tallies, samples, more, strict=True):
+                for item in drawn[tally.drawn : tally.drawn + count]:
+                    tally.add(item)
+        found = run(policy, ways, dial=dial)
+        assert found.drawn.tolist() == [tally.drawn for tally in tallies]
+        assert found.waves.tolist() == waves.tolist()
+        leads = [worth[i, LETTERS.index(t.leader)] if t.leader else 0.0 for i, t in enumerate(tallies)]
+        assert found.grade.tolist() == leads
+        assert run(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
+
+
+@kinds
+@every
+def test_cost_never_rises_with_the_dial(kind, weighed):
+    policy = made(kind, weighed)
+    ways = paths(ballots(), rng=np.random.default_rng(1), orders=32, weigh=policy.weigh)
+    cost = [run(policy, ways, dial=dial).drawn.mean() for dial in DIALS[policy.dial]]
+    assert (np.diff(cost) <= 0).all()
+    assert policy.dial is None or cost[0] > cost[-1]
+
+
+@kinds
+def test_an_empty_tally_gets_at_least_one_and_a_full_one_nothing(kind):
+    policy, prompts = made(kind), ballots().prompts[:20]
+    full = [Tally.of(["a", "b"] * (policy.longest // 2 + 1))] * 20  # as many as may be, or one more
+    for dial in DIALS[policy.dial]:
+        assert min(policy.more_batch(prompts, [Tally(weigh=policy.weigh)] * 20, dial)) >= 1
+        assert policy.more_batch(prompts, full, dial) == [0] * 20
+
+
+@kinds
+@every
+def test_it_never_asks_beyond_the_longest_wherever_a_request_stands(kind, weighed):
+    policy = made(kind, weighed)
+    rng = np.random.default_rng(3)
+    tallies = []
+    for drawn in rng.integers(0, policy.longest + 3, 300).tolist():
+        answers = [LETTERS[c] if c >= 0 else None for c in rng.integers(-1, 4, drawn).tolist()]
+        logprobs = (-rng.exponential(20.0, drawn)).tolist()
+        known = [Sample(answer=a, tokens=50, logprob=x) for a, x in zip(answers, logprobs, strict=True)]
+        tallies.append(Tally.of(known, weigh=policy.weigh))
+    prompts = [ballots().prompts[i % 60] for i in range(300)]
+    drawn = np.array([tally.drawn for tally in tallies])
+    for dial in DIALS[policy.dial]:
+        more = np.array(policy.more_batch(prompts, tallies, dial))
+        assert (more >= 0).all()
+        assert (more <= np.maximum(policy.longest - drawn, 0)).all()
+
+
+@kinds
+def test_another_longest_is_kept_to(kind):
+    policy = made(kind, longest=5)
+    assert policy.longest == 5
+    ways = paths(ballots(), rng=np.random.default_rng(1), orders=4, longest=5, weigh=policy.weigh)
+    for dial in DIALS[policy.dial]:
+        found = run(policy, ways, dial=dial)
+        assert 1 <= found.drawn.min() <= found.drawn.max() <= 5
+
+
+@kinds
+@every
+def test_it_draws_in_no_more_waves_than_it_says(kind, weighed):
+    policy = made(kind, weighed)
+    ways = paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
+    most = policy.longest if policy.max_waves is None else policy.max_waves
+    assert max(run(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
+
+
+@pytest.mark.skipif("stopping" not in POLICIES, reason="only priced stopping takes max_waves")
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_fewer_waves_can_be_asked_of_stopping(most):
+    policy = made("stopping", max_waves=most)
+    ways = paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
+    cost = [run(policy, ways, dial=dial) for dial in DIALS["price"]]
+    assert max(found.waves.max() for found in cost) <= most
+    assert (np.diff([found.drawn.mean() for found in cost]) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [(kind, {}) for kind in KINDS]
+    + [(kind, {"features": "text"}) for kind in ("classifier", "curve") if kind in POLICIES],
+)
+def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
+    policy, b = made(kind, **given), ballots()
+    assert policy.beforehand or not given  # without the first sample's entropy there is nothing to wait for
+    if not policy.beforehand:  # then it isn't scored as if it did
+        assert not replay(policy, b, dial=some(policy)[0], orders=4).exact
+        return
+    for dial in some(policy):
+        budgets = policy.decide(policy.read(b.prompts), Standing.empty(len(b)), dial)
+        assert replay(policy, b, dial=dial).cost == budgets.mean()
+        for votes in (["a"], ["a", "b", None], ["a"] * 9):
+            left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)
+            assert left == np.maximum(budgets - len(votes), 0).tolist()
+
+
+@kinds
+def test_odd_prompts_are_prompts_too(kind):
+    policy = made(kind)
+    for dial in some(policy):
+        tallies = [Tally.of(["a"] if i % 2 else []) for i in range(len(ODD))]
+        more = policy.more_batch(ODD, tallies, dial)
+        assert all(0 <= count <= policy.longest for count in more)
+        assert more == [policy.more(p, t, dial) for p, t in zip(ODD, tallies, strict=True)]
+
+
+@kinds
+def test_a_dial_that_can_not_be_is_refused_in_one_line(kind):
+    policy = made(kind)
+    if policy.dial is None:
+        with pytest.raises(PolicyError, match="has no dial") as error:
+            replay(policy, ballots(), dial=0.1)
+        assert "\n" not in str(error.value)
+        return
+    for dial in (float("nan"), -0.1, None, "0.1"):
+        for tally in (Tally(), Tally.of(["a", "b"])):
+            with pytest.raises(PolicyError) as error:
+                policy.more("What is 2 + 2?", tally, dial)
+            assert "\n" not in str(error.value)
+            assert repr(dial) in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in UNFITTED if kind in POLICIES])
+def test_asked_before_it_has_learned_it_says_what_to_do(kind):
+    with pytest.raises(NotFitted, match="fit") as error:
+        POLICIES[kind](*UNFITTED[kind]).more("What is 2 + 2?", Tally(), some(POLICIES[kind])[0])
+    assert "\n" not in str(error.value)
+
+
+@kinds
+def test_fitting_returns_the_policy_and_the_same_twice(kind):
+    one, other = made(kind), MAKERS[kind](POLICIES[kind], ballots())
+    assert isinstance(one, POLICIES[kind])
+    assert one.settings() == other.settings()
+    for name, array in one.arrays().items():
+        assert np.array_equal(other.arrays()[name], array, equal_nan=array.dtype.kind == "f")

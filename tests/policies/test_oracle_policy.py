@@ -1,0 +1,169 @@
+"""The one-shot oracle as a policy: what a price buys, both ends of its bracket, and prompts never seen."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adacompute.answers import Tally
+from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid
+from adacompute.paths.paths import paths
+from adacompute.policies.oracle import OraclePolicy
+from adacompute.pool import bundled
+from adacompute.replay.run import run
+from adacompute.score import halves, score
+from adacompute.score.weighted import fitted
+from adacompute.solve import averages, best_at
+
+PRICES = (0.0, 1e-4, 0.003, 0.01, 0.02, 0.05, 0.2, 1.0, 5.0)
+
+
+@pytest.fixture(scope="module")
+def words():
+    with bundled("words") as pool:
+        ballots = pool.ballots()
+    first = {prompt: row for row, prompt in reversed(list(enumerate(ballots.prompts)))}
+    return ballots.only(sorted(first.values()))  # each prompt once
+
+
+@pytest.fixture(scope="module")
+def oracle(words):
+    return OraclePolicy().fit(words)
+
+
+def budgets(policy, prompts, price):
+    return policy.more_batch(prompts, [Tally()] * len(prompts), price)
+
+
+@pytest.mark.parametrize("price", PRICES)
+def test_each_problem_gets_its_best_budget_at_the_price(oracle, words, price):
+    choice = best_at(score(words), price)
+    assert budgets(oracle, words.prompts, price) == np.array([1, 2, 4, 8, 16])[choice].tolist()
+
+
+def test_a_prompt_never_seen_gets_the_mean_curves_choice(oracle, words):
+    table = score(words)
+    mean = table.accuracy.mean(axis=0)
+    for price in PRICES:
+        best = max(range(5), key=lambda k: (mean[k] - price * table.modes[k], -k))
+        assert oracle.more("never asked before", Tally(), price) == table.modes[best]
+
+
+def test_problems_of_one_prompt_share_their_mean_curve():
+    with bundled("facts") as pool:
+        ballots = pool.ballots()
+    two = ballots.only([3, 8, 9])
+    alike = replace(two, prompts=("the same?", "the same?", "another?"))
+    policy = OraclePolicy().fit(alike)
+    mean = score(two).accuracy[:2].mean(axis=0)
+    for price in PRICES:
+        best = max(range(5), key=lambda k: (mean[k] - price * (1, 2, 4, 8, 16)[k], -k))
+        assert policy.more("the same?", Tally(), price) == (1, 2, 4, 8, 16)[best]
+
+
+def test_replayed_on_its_own_samples_it_is_the_in_sample_end(oracle, words):
+    walked = paths(words, rng=np.random.default_rng(2), orders=200)
+    table = score(words)
+    for price in (0.005, 0.02):
+        found = run(oracle, walked, dial=price)
+        cost, accuracy = averages(table, best_at(table, price))
+        assert found.drawn.mean() == pytest.approx(cost)
+        assert found.grade.mean() == pytest.approx(
+            accuracy, abs=0.005
+        )  # of 200 orders, ties to the first seen
+
+
+def test_fitted_on_one_half_and_judged_on_the_other_it_is_the_lower_end(oracle, words):
+    one, other = halves(words, np.random.default_rng(5))
+    half = OraclePolicy().fit(one)
+    chosen = [
+        run(half, paths(part, rng=np.random.default_rng(6), orders=60), dial=0.01) for part in (one, other)
+    ]
+    same, judged = (found.grade.mean() - 0.01 * found.drawn.mean() for found in chosen)
+    assert judged < same
+
+
+def test_its_cost_never_rises_with_the_price(oracle, words):
+    walked = paths(words.only(range(40)), rng=np.random.default_rng(3), orders=4)
+    costs = [run(oracle, walked, dial=price).drawn.mean() for price in PRICES]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 1
+
+
+def test_one_by_one_is_as_in_a_batch_and_asks_once(oracle, words):
+    for price in (0.0, 0.01, math.inf):
+        asked = budgets(oracle, words.prompts[:40], price)
+        assert [oracle.more(prompt, Tally(), price) for prompt in words.prompts[:40]] == asked
+        full = [Tally.of(["4"] * more) for more in asked]
+        assert oracle.more_batch(words.prompts[:40], full, price) == [0] * 40
+        assert 1 <= min(asked) <= max(asked) <= 16
+
+
+def test_budgets_beyond_the_longest_are_left_out(words):
+    policy = OraclePolicy(longest=5).fit(words.only(range(30)))
+    assert max(budgets(policy, words.prompts[:30], 0.0)) <= 4
+    assert policy.slopes_.shape == (30, 2)
+
+
+def test_weighed_votes_are_scored_as_weighed(words):
+    some = words.only(range(25))
+    weigh = fitted(some, "logprob")
+    policy = OraclePolicy(budgets=(1, 4), weigh=weigh).fit(some)
+    table = score(some, (1, 4), aggregate="weighted", by=weigh)
+    assert budgets(policy, some.prompts, 0.03) == np.array([1, 4])[best_at(table, 0.03)].tolist()
+
+
+def test_what_is_stored_comes_back(oracle, words):
+    again = OraclePolicy.restored(json.loads(json.dumps(oracle.settings())), oracle.arrays())
+    prompts = [*words.prompts, "never asked before"]
+    for price in PRICES:
+        assert budgets(again, prompts, price) == budgets(oracle, prompts, price)
+    bare = OraclePolicy.restored(OraclePolicy(longest=8).settings(), {})
+    assert bare.longest == 8
+    with pytest.raises(NotFitted, match="has seen no answers"):
+        bare.more("?", Tally(), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda a: {"keys": a["keys"]}, "arrays"),
+        (lambda a: a | {"extra": a["mean"]}, "arrays"),
+        (lambda a: a | {"keys": a["keys"][::-1]}, "'keys'"),
+        (lambda a: a | {"keys": a["keys"].astype(np.int64)}, "'keys'"),
+        (lambda a: a | {"keys": a["keys"][:0], "slopes": a["slopes"][:0]}, "'keys'"),
+        (lambda a: a | {"slopes": a["slopes"][:, :3]}, "'slopes' is float64 of shape"),
+        (lambda a: a | {"slopes": a["slopes"] * np.nan}, "'slopes'"),
+        (lambda a: a | {"slopes": -a["slopes"]}, "'slopes'"),
+        (lambda a: a | {"slopes": a["slopes"].astype(np.float32)}, "'slopes' is float32"),
+        (lambda a: a | {"mean": a["mean"][::-1]}, "'mean'"),
+    ],
+)
+def test_stored_arrays_that_cannot_be_are_refused_by_name(oracle, change, named):
+    with pytest.raises(PolicyInvalid, match=named):
+        OraclePolicy.restored(oracle.settings(), change(dict(oracle.arrays())))
+
+
+def test_stored_settings_that_cannot_be_are_refused_by_name(oracle):
+    for change, named in (
+        ({"learned": "yes"}, "learned 'yes'"),
+        ({"learned": False}, "learned False"),
+        ({"budgets": [1, 2]}, "'slopes'"),
+        ({"longest": None}, "longest None"),
+    ):
+        with pytest.raises(PolicyInvalid, match=named):
+            OraclePolicy.restored(oracle.settings() | change, oracle.arrays())
+
+
+@pytest.mark.parametrize("price", [None, math.nan, -1e-9, "0.1"])
+def test_a_price_that_cannot_be_is_refused(oracle, price):
+    with pytest.raises(PolicyError, match=f"price {price!r}"):
+        oracle.more("?", Tally(), price)
+
+
+def test_without_grades_there_is_no_oracle(words):
+    blind = replace(words, correct=np.full_like(words.correct, np.nan), gold_known=~words.gold_known)
+    with pytest.raises(NotRecorded):
+        OraclePolicy().fit(blind)

@@ -1,0 +1,333 @@
+"""Priced stopping: one critical price a state, from a prior, from a pool, and in waves."""
+
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacompute.answers import Weigh
+from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.paths import Paths, Standing, paths
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.counts import counts_table, look_up
+from adacompute.policies.stopping.hints import COUNT, hints_for
+from adacompute.policies.stopping.judge import crossing
+from adacompute.policies.stopping.prior import BUNDLED, bundled_prior, prints
+from adacompute.policies.stopping.waves import Waves
+from adacompute.pool import Ballots, bundled
+from adacompute.replay import run
+
+PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
+
+
+@functools.cache
+def recording(name: str) -> Ballots:
+    with bundled(name) as pool:
+        return pool.ballots()
+
+
+@functools.cache
+def some_paths(weighed: bool) -> tuple[StoppingPolicy, Paths]:
+    ballots = recording("words").only(range(0, 441, 7))
+    policy = StoppingPolicy(weigh="auto" if weighed else None).adapted(ballots)
+    return policy, paths(ballots, rng=np.random.default_rng(5), orders=16, weigh=policy.weigh)
+
+
+@functools.cache
+def fitted(labels: bool = True) -> StoppingPolicy:
+    return StoppingPolicy().fit(recording("words").only(range(0, 441, 7)), labels=labels)
+
+
+def standing(**fields: int | float) -> Standing:
+    base = Standing.empty(1)
+    made = {name: np.array([value], dtype=getattr(base, name).dtype) for name, value in fields.items()}
+    return replace(base, **made)
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_on_every_path_cost_never_rises_with_the_price(weighed):
+    policy, some = some_paths(weighed)
+    drawn = [run(policy, some, dial=price).drawn for price in PRICES]
+    assert all((one >= other).all() for one, other in itertools.pairwise(drawn))
+    assert (drawn[0] == policy.longest).all()  # what is free is taken
+    assert drawn[-1].mean() < drawn[2].mean() < drawn[0].mean()
+
+
+@given(
+    drawn=st.integers(2, 15),
+    first=st.integers(1, 15),
+    second=st.integers(0, 7),
+    weight=st.floats(0.05, 20.0),
+    move=st.booleans(),
+)
+@settings(deadline=None, max_examples=150)
+def test_more_margin_never_means_more_sampling(drawn, first, second, weight, move):
+    second = min(second, first, drawn - first) if first < drawn else 0
+    first = min(first, drawn)
+    if second < 0 or first + second > drawn - (0 if move and second else 1) or first >= drawn:
+        return
+    policy = fitted()
+    kinds, answered = 3 if second else 2, drawn
+    told = policy.read(["How many apples?"])
+
+    def critical(one: int, two: int, weight: float) -> float:
+        at = standing(
+            drawn=drawn, answered=answered, first=one, second=two, kinds=kinds,
+            lead=one * weight, runner=two * weight, total=answered * weight,
+        )  # fmt: skip
+        return float(policy.critical(told, at)[0])
+
+    for each in (1.0, weight):  # counted, and weighed
+        wider = critical(first + 1, second - 1 if move and second else second, each)
+        assert wider <= critical(first, second, each) + 1e-12
+
+
+def test_the_table_of_plain_tallies_is_as_good_as_exact_dynamic_programming():
+    """Two answers, the right one with a known spread of chances: the best stopping rule can be computed."""
+    rng = np.random.default_rng(0)
+    longest, problems = 10, 20000
+    chances = rng.beta(3.0, 2.0, problems)
+    answers = (rng.random((problems, longest)) >= chances[:, None]).astype(np.int32)  # 0 is right
+    ballots = _of_answers(answers)
+    some = paths(ballots, rng=rng, orders=1, longest=longest)
+    table = counts_table([some], [some.grade])
+    for price in (0.004, 0.012, 0.03):
+        steps = range(longest - 1)
+        critical = [look_up(table, np.full(len(some), t + 1), some.first[t], some.second[t]) for t in steps]
+        goes = np.stack(critical) > np.log(price)
+        extra = np.minimum.accumulate(goes, axis=0).sum(axis=0)
+        value = float((some.grade[extra, np.arange(len(some))] - price * (extra + 1)).mean())
+        assert value == pytest.approx(_best_value(3.0, 2.0, longest, price), abs=0.006)
+        assert value > max(float(some.grade[t].mean()) - price * (t + 1) for t in range(longest)) - 0.004
+
+
+def test_without_labels_a_fit_never_looks_at_them():
+    ballots = recording("words").only(range(0, 441, 7))
+    blind = replace(
+        ballots, correct=np.full_like(ballots.correct, np.nan), gold_known=np.zeros(len(ballots), dtype=bool)
+    )
+    one, other = fitted(labels=False), StoppingPolicy().fit(blind)
+    assert other.own_ is not None
+    assert not other.own_.labels
+    assert all(np.array_equal(one.arrays()[name], array) for name, array in other.arrays().items())
+    with pytest.raises(PolicyError, match="labels=False"):
+        StoppingPolicy().fit(blind, labels=True)
+
+
+def test_a_fit_learns_something_and_is_the_same_twice():
+    ballots = recording("words").only(range(0, 441, 7))
+    again = StoppingPolicy().fit(ballots)
+    assert all(np.array_equal(array, again.arrays()[name]) for name, array in fitted().arrays().items())
+    assert fitted().own_ is not None
+    assert fitted().own_.hints is not None  # words has templates: its prompts tell
+    at = standing(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=0.9, total=1.9)
+    told = fitted().read(ballots.prompts)
+    prices = [float(fitted().critical(row[None], at)[0]) for row in told]
+    assert max(prices) - min(prices) > 0.2  # as logarithms: who is promising gets more
+
+
+@pytest.mark.parametrize("name", ["facts", "words"])
+def test_a_bundled_recording_is_never_judged_by_a_prior_that_has_seen_it(name):
+    ballots = recording(name)
+    for policy in (StoppingPolicy().adapted(ballots), StoppingPolicy().without(ballots)):
+        assert not np.isin(prints(ballots.prompts), policy.prior_.prints).any()
+        assert len(policy.prior_.prints)
+    whole = bundled_prior(BUNDLED[0])
+    assert np.isin(prints(ballots.prompts), whole.prints).all()
+
+
+def test_a_prior_that_has_seen_the_pool_is_refused():
+    ballots = recording("words").only(range(40))
+    policy = StoppingPolicy.pooled([ballots], longest=4)
+    with pytest.raises(PolicyError, match="learned on 40 of these 40 prompts"):
+        policy.fit(ballots)
+    with pytest.raises(PolicyError, match="recollection"):
+        policy.adapted(ballots)
+    with pytest.raises(PolicyError, match="no recording to learn from"):
+        StoppingPolicy.pooled([ballots], without=ballots)
+    apart = StoppingPolicy.pooled([recording("words").only(range(30, 80))], without=ballots, longest=4)
+    assert len(apart.prior_.prints) == 40
+    assert apart.adapted(ballots).prior_ is apart.prior_
+
+
+def test_the_priors_in_the_package_are_made_of_the_recordings_in_it():
+    facts = recording("facts")
+    some = paths(facts, rng=np.random.default_rng(0), orders=64)
+    assert np.array_equal(bundled_prior("facts").table, counts_table([some], [some.agrees])), (
+        "run scripts/prior.py"
+    )
+    assert set(bundled_prior("facts").prints.tolist()) == set(prints(facts.prompts).tolist())
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_a_fit_works_from_few_problems(count):
+    policy = StoppingPolicy().fit(recording("facts").only(range(count)))
+    assert policy.own_ is not None
+    assert policy.own_.share <= 0.26
+    some = paths(
+        recording("facts").only(range(40, 80)), rng=np.random.default_rng(1), orders=4, weigh=policy.weigh
+    )
+    assert 1.0 <= run(policy, some, dial=0.02).drawn.mean() <= 16.0
+
+
+def test_a_pool_of_nothing_is_refused_and_one_of_abstentions_is_not():
+    with pytest.raises(TooFewSamples, match="teaches nothing"):
+        StoppingPolicy().fit(recording("facts").only([]))
+    silent = _of_answers(np.full((40, 16), -1, dtype=np.int32))
+    policy = StoppingPolicy().fit(silent)
+    assert policy.weigh is None
+    some = paths(silent, rng=np.random.default_rng(0), orders=1)
+    assert run(policy, some, dial=0.05).drawn.max() <= 16
+
+
+def test_votes_are_plain_where_no_log_probabilities_were_recorded():
+    ballots = recording("words").only(range(0, 441, 7))
+    bare = replace(ballots, logprob=np.full_like(ballots.logprob, np.nan))
+    assert StoppingPolicy().adapted(bare).weigh is None
+    assert StoppingPolicy().adapted(ballots).weigh is not None
+    weigh = Weigh(signal="logprob", scale=-0.3)
+    assert StoppingPolicy(weigh=weigh).fit(ballots).weigh == weigh  # what was given is kept
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_waves_are_never_more_than_allowed(most):
+    policy, some = some_paths(True)
+    limited = StoppingPolicy(max_waves=most).adapted(some.ballots)
+    costs = []
+    for price in PRICES:
+        done = run(limited, some, dial=price)
+        assert done.waves.max() <= most
+        costs.append(float(done.drawn.mean()))
+    assert all(one >= other for one, other in itertools.pairwise(costs)), costs
+    assert costs[0] == policy.longest
+
+
+def test_a_ladder_is_climbed_rung_by_rung():
+    _, some = some_paths(True)
+    ladder = (1, 2, 4, 8, 16)
+    climbing = StoppingPolicy(ladder=ladder).adapted(some.ballots)
+    done = [run(climbing, some, dial=price) for price in PRICES]
+    assert set(np.concatenate([one.drawn for one in done]).tolist()) <= set(ladder)
+    assert all((one.drawn >= other.drawn).all() for one, other in itertools.pairwise(done))
+    assert max(int(one.waves.max()) for one in done) == len(ladder)
+    with pytest.raises(PolicyError, match="both limit waves"):
+        StoppingPolicy(ladder=ladder, max_waves=3)
+
+
+@given(
+    price=st.floats(0.0001, 0.5),
+    drawn=st.integers(0, 16),
+    log=st.floats(-12.0, 1.0),
+    most=st.one_of(st.none(), st.integers(1, 8)),
+)
+@settings(deadline=None)
+def test_a_wave_ends_between_one_sample_and_the_longest(price, drawn, log, most):
+    openings = np.sort(np.linspace(-8, -3, 45).reshape(3, 15), axis=1)[:, ::-1]
+    waves = Waves(longest=16, max_waves=most)
+    more = int(waves.asked(price, np.array([drawn]), np.array([log]), openings)[0])
+    assert 0 <= more <= 16 - drawn
+    assert more >= 1 or drawn > 0
+
+
+def test_hints_tell_families_apart_and_keep_silent_where_words_tell_nothing():
+    rng = np.random.default_rng(0)
+    prompts = [f"Which {'river' if i % 2 else 'prime'} number {i} comes next?" for i in range(80)]
+    family = np.array([0.9 if i % 2 else 0.1 for i in range(80)])
+    found = hints_for(prompts, np.repeat(family[:, None], COUNT, axis=1), seed=0)
+    assert found is not None
+    hints, left_out = found
+    assert left_out[1::2].min() > left_out[::2].max()
+    assert hints.of(["Which river is it?"])[0, 0] > 0.55 > 0.45 > hints.of(["Which prime is it?"])[0, 0]
+    together = hints.of(prompts)
+    assert all(np.array_equal(together[i], hints.of([prompt])[0]) for i, prompt in enumerate(prompts))
+    noise = rng.random((80, COUNT))
+    assert hints_for([f"{rng.random()}" for _ in range(80)], noise, seed=0) is None
+
+
+def test_a_critical_price_lies_where_the_advantage_turns():
+    prices = np.array([0.01, 0.02, 0.04])
+    rows = np.array(
+        [[1.0, 0.5, -0.5], [1.0, -1.0, -2.0], [-0.01, -0.1, -0.2], [3.0, 2.0, 1.0], [1.0, -1.0, 5.0]]
+    )
+    low, high = np.exp(crossing(prices, rows)), np.exp(crossing(prices, rows + 1e-3))
+    assert prices[1] < low[0] < prices[2]
+    assert prices[0] < low[1] < prices[1]
+    assert low[2] < prices[0]
+    assert low[3] > prices[2]
+    assert low[4] == pytest.approx(low[1])  # once it turned, it has turned
+    assert (high >= low).all()
+
+
+@pytest.mark.parametrize(
+    ("given_", "named"),
+    [
+        ({"longest": 0}, "longest 0"),
+        ({"max_waves": 0}, "max_waves 0"),
+        ({"ladder": (4, 2)}, "ladder (4, 2)"),
+        ({"ladder": (1, 32)}, "ladder (1, 32)"),
+        ({"weigh": "loud"}, "weigh 'loud'"),
+        ({"draw_cost": -1}, "draw_cost -1"),
+        ({"prior": "x"}, "prior 'x'"),
+        ({"features": "yes"}, "features 'yes'"),
+    ],
+)
+def test_what_a_stopping_policy_can_not_be_is_refused_by_name(given_, named):
+    with pytest.raises(PolicyError) as told:
+        StoppingPolicy(**given_)
+    assert named in str(told.value)
+
+
+def test_a_price_may_be_per_token():
+    policy = StoppingPolicy(unit="tokens", draw_cost=300.0)
+    at = standing(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=1.0, total=2.0)
+    one = np.zeros((1, 0))
+    for price in PRICES:
+        assert policy.decide(one, at, price / 300) == StoppingPolicy().decide(one, at, price)
+
+
+def _of_answers(answers: np.ndarray) -> Ballots:
+    """Ballots of answers by number, 0 being right, -1 none."""
+    problems, samples = answers.shape
+    classes, correct = np.empty_like(answers), (answers == 0).astype(np.float32)
+    for row in range(problems):
+        names: dict[int, int] = {-1: -1}
+        classes[row] = [names.setdefault(int(a), len(names) - 1) for a in answers[row]]
+    none = np.full((problems, samples), np.nan)
+    return Ballots(
+        ids=tuple(map(str, range(problems))),
+        prompts=tuple(f"question {i}" for i in range(problems)),
+        subjects=(None,) * problems,
+        levels=(None,) * problems,
+        gold_known=np.ones(problems, dtype=bool),
+        classes=classes,
+        correct=correct,
+        tokens=none,
+        logprob=none,
+        entropy=none,
+    )
+
+
+def _best_value(a: float, b: float, longest: int, price: float) -> float:
+    """The value of the best rule that sees (first, second): the right answer's chance is Beta(a, b)."""
+    chances = (np.arange(4000) + 0.5) / 4000
+    weight = chances ** (a - 1) * (1 - chances) ** (b - 1)
+    weight /= weight.sum()
+
+    def seen(right: int, wrong: int) -> float:  # chance of one order with so many of each
+        return float((weight * chances**right * (1 - chances) ** wrong).sum())
+
+    @functools.cache
+    def value(first: int, second: int) -> float:
+        ours, theirs = seen(first, second), seen(second, first)  # the leader is right, or wrong
+        stop = ours / (ours + theirs)
+        if first + second == longest:
+            return stop
+        again = (seen(first + 1, second) + seen(second, first + 1)) / (ours + theirs)
+        up, down = value(first + 1, second), value(max(first, second + 1), min(first, second + 1))
+        return max(stop, again * up + (1 - again) * down - price)
+
+    return value(1, 0) - price

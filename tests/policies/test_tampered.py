@@ -1,0 +1,88 @@
+"""What is stored is changed, and the hashes made to fit: it is refused, or a policy that keeps its bounds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from every_policy import KINDS, ballots, made, some
+
+from adacompute.answers import Tally
+from adacompute.errors import NotFitted, PolicyInvalid
+from adacompute.policies.artefact import write_artefact
+from adacompute.policies.base import Policy
+from adacompute.policies.registry import load_policy
+
+WRONG = (None, True, "x", -1, 0, 1.5, 1e300, [], [1, "x"], {}, {"x": 1})
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+Arrays = dict[str, np.ndarray]
+
+
+def spoiled(array: np.ndarray) -> list[np.ndarray]:
+    """Arrays that nobody wrote: of another shape, type or content."""
+    found = [array[None], array.astype(np.float32), *(np.full_like(array, value) for value in (0, 1, 100))]
+    if array.ndim:
+        found += [array[:-1], array[:0], array[::-1]]
+    if array.dtype.kind == "f":
+        found += [np.full_like(array, value) for value in (np.nan, np.inf, -np.inf, -1e30)]
+    elif array.dtype.kind == "i":
+        ends = np.iinfo(array.dtype)
+        found += [np.full_like(array, value) for value in (-1, ends.max, ends.min)]
+    return found
+
+
+def loaded(folder: Path) -> Policy | None:
+    """What is stored there; None: it was refused."""
+    try:
+        return load_policy(folder)
+    except PolicyInvalid as exc:
+        said = str(exc)
+    assert str(folder) in said
+    assert "\n" not in said
+    return None
+
+
+def still_decides(folder: Path, kind: str, settings: dict[str, Any], arrays: Arrays) -> bool:
+    """Whether what is stored is taken for a policy; then it has to decide as one, within its bounds."""
+    write_artefact(folder, kind=kind, settings=settings, arrays=arrays)
+    policy = loaded(folder)
+    if policy is None:
+        return False
+    tallies = [Tally(), Tally.of(["a"]), Tally.of(["a", "b", None])]
+    for dial in some(policy):
+        try:
+            more = policy.more_batch(ballots().prompts[:3], tallies, dial)
+        except NotFitted:  # it says that it has learned nothing
+            continue
+        assert more[0] >= 1
+        assert all(0 <= count <= policy.longest for count in more)
+    return True
+
+
+@kinds
+def test_c23_settings_that_no_policy_has_are_refused_or_keep_their_bounds(kind, tmp_path):
+    folder, policy = tmp_path / "p", made(kind)
+    settings, arrays = policy.settings(), dict(policy.arrays())
+    refused = 0
+    for name in settings:
+        less = {key: value for key, value in settings.items() if key != name}
+        assert not still_decides(folder, kind, less, arrays)
+        for value in WRONG:
+            refused += not still_decides(folder, kind, settings | {name: value}, arrays)
+    assert refused >= 5 * len(settings)
+    assert not still_decides(folder, kind, settings | {"more": 1}, arrays)
+    assert still_decides(folder, kind, settings, arrays)
+
+
+@kinds
+def test_c23_arrays_that_no_policy_has_are_refused_or_keep_their_bounds(kind, tmp_path):
+    folder, policy = tmp_path / "p", made(kind)
+    settings, arrays = policy.settings(), dict(policy.arrays())
+    for name, array in arrays.items():
+        less = {key: value for key, value in arrays.items() if key != name}
+        assert not still_decides(folder, kind, settings, less)
+        for other in spoiled(array):
+            still_decides(folder, kind, settings, arrays | {name: other})
+    still_decides(folder, kind, settings, arrays | {"more": np.zeros(2)})
+    assert still_decides(folder, kind, settings, arrays)

@@ -1,0 +1,179 @@
+"""Trees as arrays say what the libraries that grew them say, and stored ones that can't be are refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost
+from sklearn.ensemble import RandomForestClassifier
+
+from adacompute.errors import PolicyInvalid
+from adacompute.policies.trees import DEEPEST, Trees, joined, of_booster, of_forest
+
+FEATURES = 6
+
+
+def random_rows(rng: np.random.Generator, count: int, unknown: float) -> np.ndarray:
+    rows = rng.normal(size=(count, FEATURES)).round(1)  # rounded: many values lie on a threshold
+    rows[rng.random(rows.shape) < unknown] = np.nan
+    return rows
+
+
+def boosted(classes: int, *, seed: int, unknown: float = 0.2) -> xgboost.Booster:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, 150, unknown)
+    labels = rng.integers(classes, size=150)
+    labels[:classes] = np.arange(classes)
+    settings: dict[str, Any] = {
+        "objective": "multi:softprob",
+        "num_class": classes,
+        "max_depth": 5,
+        "nthread": 1,
+    }
+    return xgboost.train(settings, xgboost.DMatrix(rows, label=labels), num_boost_round=20)
+
+
+def shares(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def trees() -> Trees:
+    return of_booster(boosted(3, seed=0).save_raw("json"), outputs=3)
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.3])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_boosted_trees_say_what_xgboost_says(seed: int, classes: int, unknown: float):
+    booster = boosted(classes, seed=seed, unknown=unknown)
+    rows = random_rows(np.random.default_rng(100 + seed), 400, 0.3)  # NaN where none was seen in training too
+    theirs = booster.predict(xgboost.DMatrix(rows))
+    ours = of_booster(booster.save_raw("json"), outputs=classes).scores(rows)
+    assert np.abs(shares(ours) - theirs).max() < 1e-6
+    assert (ours.argmax(axis=1) == theirs.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regressions_are_xgboosts_too(seed: int):
+    rng = np.random.default_rng(seed)
+    rows, target = random_rows(rng, 120, 0.1), rng.normal(size=120)
+    booster = xgboost.train(
+        {"max_depth": 3, "nthread": 1}, xgboost.DMatrix(rows, label=target), num_boost_round=15
+    )
+    ours = of_booster(booster.save_raw("json"), outputs=1).scores(rows)[:, 0]
+    assert np.abs(ours - booster.predict(xgboost.DMatrix(rows))).max() < 1e-6
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_forest_says_what_scikit_learn_says(seed: int, classes: int):
+    rng = np.random.default_rng(seed)
+    rows, labels = random_rows(rng, 150, 0.0), rng.integers(classes, size=150)
+    forest = RandomForestClassifier(n_estimators=20, random_state=seed).fit(rows, labels)
+    others = random_rows(rng, 400, 0.0)
+    ours = of_forest([each.tree_ for each in forest.estimators_], outputs=classes).scores(others)
+    assert np.abs(ours - forest.predict_proba(others)).max() < 1e-9
+
+
+def test_a_row_alone_gets_what_it_gets_among_others(trees: Trees):
+    rows = random_rows(np.random.default_rng(1), 300, 0.2)
+    alone = np.vstack([trees.scores(row[None]) for row in rows])
+    assert (trees.scores(rows) == alone).all()
+    assert trees.scores(rows[:0]).shape == (0, 3)
+
+
+def test_joined_trees_add_up_output_by_output():
+    rng = np.random.default_rng(2)
+    rows = random_rows(rng, 100, 0.1)
+    parts = []
+    for seed in range(3):
+        data = xgboost.DMatrix(rows[:, :2], label=rng.normal(size=100))
+        grown = xgboost.train({"max_depth": 2, "nthread": 1, "seed": seed}, data, num_boost_round=5)
+        parts.append(of_booster(grown.save_raw("json"), outputs=1).moved(np.array([4, 1])).scaled(0.5))
+    both = joined(parts, [1, 0, 1], base=np.array([10.0, 20.0])).scores(rows)
+    each = [part.scores(rows)[:, 0] for part in parts]
+    assert np.allclose(both, np.stack([10 + each[1], 20 + each[0] + each[2]], axis=1), atol=1e-9)
+    assert np.allclose(each[0], 0.5 * part_of(parts[0]).scores(rows[:, [4, 1]])[:, 0], atol=1e-9)
+
+
+def part_of(trees: Trees) -> Trees:
+    """The trees before they were moved and halved."""
+    return trees.scaled(2.0).moved(np.array([9, 1, 9, 9, 0]))
+
+
+def test_without_trees_all_rows_are_alike():
+    assert joined([], [], base=np.array([0.5, 0.1])).scores(np.zeros((3, 4))).tolist() == [[0.5, 0.1]] * 3
+
+
+def test_stored_trees_are_the_same_trees(trees: Trees):
+    again = Trees.restored(trees.arrays(), features=FEATURES, outputs=3)
+    rows = random_rows(np.random.default_rng(3), 200, 0.3)
+    assert (again.scores(rows) == trees.scores(rows)).all()
+    assert again.depth == trees.depth
+
+
+def inner(trees: Trees) -> int:
+    return int(np.flatnonzero(trees.left != np.arange(len(trees.left)))[1])
+
+
+@pytest.mark.parametrize("name", ["left", "right"])
+@pytest.mark.parametrize("child", [-1, 0, 10**6])
+def test_children_that_lead_back_or_out_are_refused(trees: Trees, name: str, child: int):
+    array = getattr(trees, name).copy()
+    array[inner(trees)] = child
+    with pytest.raises(PolicyInvalid, match="no such tree"):
+        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("roots", -1), ("roots", 10**6), ("feature", FEATURES), ("output", 3)]
+)
+def test_numbers_out_of_range_are_refused(trees: Trees, name: str, value: int):
+    array = getattr(trees, name).copy()
+    array[0] = value
+    with pytest.raises(PolicyInvalid, match=name):
+        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+
+
+@pytest.mark.parametrize("name", ["threshold", "value", "base"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(trees: Trees, name: str, value: float):
+    array = getattr(trees, name).copy()
+    array.reshape(-1)[0] = value
+    with pytest.raises(PolicyInvalid, match="finite"):
+        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+
+
+@pytest.mark.parametrize(
+    "name", ["roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base"]
+)
+def test_an_array_that_is_missing_of_another_type_or_size_is_refused(trees: Trees, name: str):
+    arrays = dict(trees.arrays())
+    wrong = [
+        {k: v for k, v in arrays.items() if k != name},
+        {**arrays, name: arrays[name].astype(np.complex64)},
+    ]
+    for changed in [*wrong, {**arrays, name: arrays[name][:-1]}, {**arrays, name: arrays[name][None]}]:
+        with pytest.raises(PolicyInvalid) as error:
+            Trees.restored(changed, features=FEATURES, outputs=3)
+        assert "\n" not in str(error.value)
+
+
+def test_trees_without_end_are_refused():
+    nodes = DEEPEST + 3
+    own = np.arange(nodes, dtype=np.int32)
+    arrays = {
+        "roots": own[:1],
+        "output": np.zeros(1, np.int32),
+        "feature": np.zeros(nodes, np.int32),
+        "threshold": np.zeros(nodes, np.float32),
+        "left": np.minimum(own + 1, nodes - 1).astype(np.int32),
+        "right": np.minimum(own + 1, nodes - 1).astype(np.int32),
+        "unknown_left": np.zeros(nodes, bool),
+        "value": np.zeros((nodes, 1)),
+        "base": np.zeros(1),
+    }
+    with pytest.raises(PolicyInvalid, match="deeper"):
+        Trees.restored(arrays, features=1, outputs=1)

@@ -1,0 +1,121 @@
+"""The dial for a budget: found without labels, never dearer than asked, and said when there is none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adacompute.answers import Weigh
+from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, TooFewSamples
+from adacompute.paths.standing import Standing
+from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.policies.heuristic import HeuristicPolicy
+from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
+from adacompute.policies.oracle import OraclePolicy
+from adacompute.pool import bundled
+from adacompute.replay import calibrate, paths, replay, run
+
+
+@pytest.fixture(scope="module")
+def words():
+    with bundled("words") as pool:
+        return pool.ballots().only(range(80))
+
+
+def cost_at(policy, ballots, dial: float) -> float:
+    ways = paths(ballots, rng=np.random.default_rng(0), orders=50, longest=policy.longest, weigh=policy.weigh)
+    return float(run(policy, ways, dial=dial).drawn.mean())
+
+
+WEIGHED = AdaptiveConsistency(weigh=Weigh(signal="logprob", scale=-0.2))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [AdaptiveConsistency(), WEIGHED, EarlyStopping(), DoublingPolicy()],
+    ids=["asc", "weighed", "esc", "x2"],
+)
+@pytest.mark.parametrize("budget", [2.5, 4.0, 8.0])
+def test_the_dial_found_costs_no_more_than_the_budget_and_a_lower_one_does(words, policy, budget):
+    dial = calibrate(policy, words, budget)
+    assert 0 <= dial <= 1
+    cost = cost_at(policy, words, dial)
+    assert cost <= budget
+    # as near as the steps allow: a dial just below is above the budget, unless this one is near enough
+    assert cost >= budget * 0.995 or cost_at(policy, words, dial * (1 - 1e-6)) > budget
+
+
+def test_weighed_votes_leave_no_step_so_wide_that_the_budget_is_missed(words):
+    dial = calibrate(WEIGHED, words, 3.0, rng=np.random.default_rng(4))
+    assert replay(WEIGHED, words, dial=dial, orders=400).cost == pytest.approx(3.0, rel=0.03)
+
+
+def test_a_price_is_found_wherever_it_lies(words):
+    class Scaled(OraclePolicy):
+        """An oracle whose price is in another unit."""
+
+        unit = 1.0
+
+        def decide(self, reading, standing, dial):
+            return super().decide(reading, standing, dial * self.unit)
+
+    policy = Scaled().fit(words)
+    plain = calibrate(policy, words, 2.0)
+    assert 0 < plain < 1
+    assert policy.decide(policy.read(words.prompts), Standing.empty(80), plain).mean() <= 2.0
+    for unit in (1e-7, 1e-3, 1e3, 1e7):
+        policy.unit = unit
+        dial = calibrate(policy, words, 2.0)
+        cost = policy.decide(policy.read(words.prompts), Standing.empty(80), dial).mean()
+        nearer = policy.decide(policy.read(words.prompts), Standing.empty(80), dial * (1 - 1e-6)).mean()
+        assert cost <= 2.0
+        assert cost >= 1.99 or nearer > 2.0
+
+
+def test_no_label_is_looked_at(words):
+    bare = replace(
+        words, correct=np.full(words.classes.shape, np.nan, np.float32), gold_known=np.zeros(80, bool)
+    )
+    assert calibrate(AdaptiveConsistency(), bare, 3.0) == calibrate(AdaptiveConsistency(), words, 3.0)
+
+
+def test_a_policy_without_a_dial_is_made_for_the_budget(words):
+    for policy in (FixedPolicy(1), RandomPolicy(1.5), HeuristicPolicy(1.5)):
+        assert calibrate(policy, words, 4.0) is None
+        assert policy.budget == 4.0
+        assert replay(policy, words).cost == pytest.approx(4.0, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "said"),
+    [
+        (DoublingPolicy(), 1.5, r"budget 1.5 can't be reached by doubling .* from 2.* to 8.*give a budget"),
+        (AdaptiveConsistency(), 0.5, "budget 0.5 can't be reached by asc .* from 1 to 1"),
+        (AdaptiveConsistency(), 17.0, "from 1 to 1"),
+        (AdaptiveConsistency(), float("nan"), "nan can't be an average cost"),
+        (AdaptiveConsistency(), -1, "-1 can't be an average cost"),
+        (AdaptiveConsistency(), "2", "'2' can't be an average cost"),
+        (FixedPolicy(2), 0.25, "0.25"),
+    ],
+)
+def test_a_budget_that_can_not_be_reached_is_refused_with_both_ends(words, policy, budget, said):
+    with pytest.raises(BudgetOutOfRange, match=said) as error:
+        calibrate(policy, words, budget)
+    assert "\n" not in str(error.value)
+
+
+def test_the_largest_cost_there_is_can_be_asked_for(words):
+    policy = AdaptiveConsistency()
+    most = cost_at(policy, words, 0.0)
+    assert calibrate(policy, words, most) == 0.0
+
+
+def test_what_can_not_be_used_is_refused_in_one_line(words):
+    for given in ({"tolerance": -1}, {"tolerance": "a"}, {"orders": 0}, {"rng": 3}):
+        with pytest.raises(PolicyError) as error:
+            calibrate(AdaptiveConsistency(), words, 3.0, **given)
+        assert "\n" not in str(error.value)
+    with pytest.raises(TooFewSamples):
+        calibrate(AdaptiveConsistency(longest=100), words, 3.0)
+    with pytest.raises(AdacomputeError):
+        calibrate(FixedPolicy(2), words, float("inf"))
