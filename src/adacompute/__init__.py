@@ -2,8 +2,11 @@
 
 from adacompute.answers import Tally, Task, Vote, Weigh, extract_answer, same_answer, vote
 from adacompute.errors import AdacomputeError
+from adacompute.evaluate import Evaluation, evaluate
+from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
 from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
 from adacompute.records import AccuracyTable, Allocation, Failure, Frontier, Limit, Problem, Recorded, Sample
+from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score import Price, Summary, halves, score, summarise
 from adacompute.solve import frontier, solve
 
@@ -14,14 +17,20 @@ __all__ = [
     "AdacomputeError",
     "Allocation",
     "Ballots",
+    "ClassifierPolicy",
+    "CurvePolicy",
+    "Evaluation",
     "Failure",
     "Frontier",
     "Limit",
+    "Policy",
     "Pool",
     "Price",
     "Problem",
     "Recorded",
+    "Replayed",
     "Sample",
+    "StoppingPolicy",
     "Summary",
     "Tally",
     "Task",
@@ -30,12 +39,16 @@ __all__ = [
     "__version__",
     "bundled",
     "bundled_names",
+    "calibrate",
+    "evaluate",
     "export_file",
     "extract_answer",
     "frontier",
     "halves",
     "import_file",
+    "load_policy",
     "open_pool",
+    "replay",
     "same_answer",
     "score",
     "solve",

@@ -9,9 +9,11 @@ from spies import Spy, lengths, margin, spy
 from adacompute import Ballots, bundled, score
 from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate import Evaluation, evaluate
-from adacompute.evaluate.entrants import Entrant
+from adacompute.evaluate.entrants import Entrant, entrants
 from adacompute.evaluate.folds import Split
 from adacompute.evaluate.measure import Ground, Setup, between, measure
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.prior import known
 
 FEW = {"orders": 8, "folds": 3}
 PAIR = ("fixed", ("margin", margin))
@@ -40,6 +42,16 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
     judged = [prompt for shown in Spy.shown for prompt in shown]
     assert len(Spy.shown) == 3
     assert sorted(judged) == sorted(set(words.prompts))
+
+
+def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words: Ballots):
+    (one,) = entrants(("stopping",), words)
+    with bundled("facts") as pool:
+        facts = pool.ballots()
+    made = one.maker(facts.only(range(40)), budget=2, weigh=None, longest=16)  # not even where it isn't shown
+    assert isinstance(made, StoppingPolicy)
+    assert known(StoppingPolicy().prior_, words) == len(words)
+    assert known(made.prior_, words) == 0
 
 
 def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
@@ -145,6 +157,7 @@ def test_the_papers_protocol_is_labelled_in_sample_with_its_spread_over_seeds(wo
     assert row.accuracy_std is not None
     assert row.cost_std is not None
     assert (made.protocol, made.folds) == ("paper", 2)
+    assert made.verdict.startswith("In-sample, judged on problems that were learned from too")
 
 
 def test_a_policy_without_a_dial_is_made_for_each_budget(words: Ballots):

@@ -50,6 +50,7 @@ class _Kind:
     """Makes a policy of a kind in the registry; a class, so that it can be sent to another process."""
 
     kind: str
+    judged: Ballots | None = None  # all that is learned from or judged
 
     def __call__(self, train: Ballots, *, budget: float, weigh: Weigh | None, longest: int) -> Policy:
         given: dict[str, Any] = {"weigh": weigh, "longest": longest}
@@ -63,13 +64,18 @@ class _Kind:
             )  # every whole number of samples is a way to treat all alike
         policy: Any = POLICIES[self.kind](**given)
         if self.kind == OURS:  # what is judged must not be in the prior that comes with the package
-            policy = policy.without(train)
+            policy = policy.without(train if self.judged is None else self.judged)
         fitted: Policy = policy.fit(train, budget=budget) if self.kind == "classifier" else policy.fit(train)
         return fitted
 
 
-def entrants(policies: Sequence[str | tuple[str, Maker]]) -> tuple[Entrant, ...]:
-    """Entrants by name, or with makers of one's own; the oracle is not among them: it is no policy."""
+def entrants(
+    policies: Sequence[str | tuple[str, Maker]], judged: Ballots | None = None
+) -> tuple[Entrant, ...]:
+    """Entrants by name, or with makers of one's own; the oracle is not among them: it is no policy.
+
+    `judged` are all samples that anyone will be judged on: no prior may have seen their prompts.
+    """
     found: dict[str, Entrant] = {}
     for one in policies:
         name, made = (one, None) if isinstance(one, str) else one
@@ -81,7 +87,7 @@ def entrants(policies: Sequence[str | tuple[str, Maker]]) -> tuple[Entrant, ...]
             known = ", ".join(sorted(POLICIES))
             raise PolicyError(f"there is no policy {name!r}; the policies are {known}")
         if name != ORACLE:
-            found[name] = Entrant(name=name, maker=made or _Kind(name))
+            found[name] = Entrant(name=name, maker=made or _Kind(name, judged if name == OURS else None))
     return tuple(found.values())
 
 

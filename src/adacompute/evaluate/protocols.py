@@ -115,7 +115,7 @@ def played(
     With more workers than one, makers of one's own have to be fit to be sent to another process.
     """
     setup, dropped = prepared(ballots, budgets, votes=votes, orders=orders, seed=seed, calibrates=calibrates)
-    players, left_out = playing(entrants(policies), setup.basis)
+    players, left_out = playing(entrants(policies, setup.ballots), setup.basis)
     splits = _splits(setup, protocol, parts)
     found = measured(setup, splits, players, workers=workers, progress=progress)
     pool_of = over_folds if protocol == "held-out" else over_seeds

@@ -18,6 +18,10 @@ _SAID = {
     "held-out": "held-out",
     "paper": "in-sample (the paper's: fitted on 80%, judged on all problems)",
 }
+_CAVEAT = {
+    "held-out": "",
+    "paper": "In-sample, judged on problems that were learned from too: this says little of new ones. ",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def told(shown: Shown) -> Evaluation:
         oracle=shown.oracle,
         imitation=_imitation(shown),
         verdicts=verdicts,
-        verdict=overall(verdicts, matched, basis=setup.basis),
+        verdict=_CAVEAT[shown.protocol] + overall(verdicts, matched, basis=setup.basis),
     )
 
 
