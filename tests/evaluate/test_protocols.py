@@ -46,9 +46,8 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
 
 def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words: Ballots):
     (one,) = entrants(("stopping",), words)
-    with bundled("facts") as pool:
-        facts = pool.ballots()
-    made = one.maker(facts.only(range(40)), budget=2, weigh=None, longest=16)  # not even where it isn't shown
+    other = replace(words, prompts=tuple(f"Something else, {i}?" for i in range(len(words))))
+    made = one.maker(other, budget=2, weigh=None, longest=16)  # not even where only judged problems tell
     assert isinstance(made, StoppingPolicy)
     assert known(StoppingPolicy().prior_, words) == len(words)
     assert known(made.prior_, words) == 0

@@ -16,7 +16,8 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.counts import counts_table, look_up
 from adacompute.policies.stopping.hints import COUNT, hints_for
 from adacompute.policies.stopping.judge import crossing
-from adacompute.policies.stopping.prior import BUNDLED, bundled_prior, prints
+from adacompute.policies.stopping.prints import prints
+from adacompute.policies.stopping.prior import BUNDLED, bundled_prior
 from adacompute.policies.stopping.waves import Waves
 from adacompute.pool import Ballots, bundled
 from adacompute.replay import run

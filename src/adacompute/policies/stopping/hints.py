@@ -3,7 +3,8 @@
 Ridge regression on the words and pairs of words that occur in it, rare ones counting more, hashed into a
 fixed number of places. Learned on a labelled pool (or, without labels, on agreement with the full vote), it
 knows the families of questions there, hopeless ones among them; it knows nothing of other pools. Where it
-doesn't predict problems it hasn't seen better than their mean does, there are no hints.
+doesn't predict problems it hasn't seen better than their mean does, by two standard errors, there are no
+hints. A prompt that it was taught gets the hints that the others gave of it: its own answers say nothing.
 """
 
 import functools
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from adacompute.errors import PolicyInvalid
 from adacompute.policies.base import Arrays
+from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stored import stored
 
 __all__ = ["COUNT", "Hints", "hints_for"]
@@ -31,7 +33,7 @@ _TOKENS = re.compile(r"[a-z]+|\d|[^\sa-z\d]")  # words, single digits, signs
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _MIX = 31  # of a pair: its order matters
-_HELPS = 0.99  # of the mean's squared error: above it, words tell nothing
+_SURE = 2.0  # standard errors by which words must do better than the mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,30 +43,49 @@ class Hints:
     mean: Floats  # (COUNT,)
     rarity: Floats  # (PLACES,) how much a place counts
     weights: Floats  # (PLACES, COUNT)
+    taught: npt.NDArray[np.uint64]  # (problems,) prints of the prompts it has learned on, ascending
+    told: Floats  # (problems, COUNT) what the others hint at of each of them
 
     def of(self, prompts: Sequence[str]) -> Floats:
         """One prompt at a time, so that a prompt's hints don't depend on its company."""
         found = np.empty((len(prompts), COUNT))
+        marks = prints(prompts)
+        near = np.minimum(np.searchsorted(self.taught, marks), len(self.taught) - 1)
         for row, prompt in enumerate(prompts):
-            at = places(prompt)
-            worth = self.rarity[at]
-            length = float(np.sqrt((worth**2).sum()))
-            found[row] = self.mean
-            if length > 0:
-                found[row] += (self.weights[at] * worth[:, None]).sum(axis=0) / length
+            taught = self.taught[near[row]] == marks[row]
+            found[row] = self.told[near[row]] if taught else self._new(prompt)
         return found
+
+    def _new(self, prompt: str) -> Floats:
+        at = places(prompt)
+        worth = self.rarity[at]
+        length = float(np.sqrt((worth**2).sum()))
+        return (
+            self.mean if length == 0 else self.mean + (self.weights[at] * worth[:, None]).sum(axis=0) / length
+        )
 
     def arrays(self) -> Arrays:
         """What was learned."""
-        return {"hint_mean": self.mean, "hint_rarity": self.rarity, "hint_weights": self.weights}
+        return {
+            "hint_mean": self.mean,
+            "hint_rarity": self.rarity,
+            "hint_weights": self.weights,
+            "hint_taught": self.taught,
+            "hint_told": self.told,
+        }
 
     @classmethod
     def restored(cls, arrays: Arrays) -> "Hints":
         """The hints that gave these arrays; PolicyInvalid where none could have."""
+        taught = stored(arrays, "hint_taught", np.uint64, (None,))
+        if not len(taught) or (taught[1:] < taught[:-1]).any():
+            raise PolicyInvalid("array 'hint_taught' doesn't ascend, or is empty")
         found = cls(
             mean=stored(arrays, "hint_mean", np.float64, (COUNT,)),
             rarity=stored(arrays, "hint_rarity", np.float64, (PLACES,)),
             weights=stored(arrays, "hint_weights", np.float64, (PLACES, COUNT)),
+            taught=taught,
+            told=stored(arrays, "hint_told", np.float64, (len(taught), COUNT)),
         )
         if (found.rarity < 0).any():
             raise PolicyInvalid("array 'hint_rarity' holds a number below 0")
@@ -80,19 +101,29 @@ def hints_for(prompts: Sequence[str], targets: Floats, *, seed: int) -> tuple[Hi
         return None
     marks = _marks(prompts)
     folds = np.random.default_rng(seed).permutation(len(prompts)) % _FOLDS
-    flat = float(((targets - targets.mean(axis=0)) ** 2).sum())
-    best: tuple[float, float, Floats] | None = None
-    for penalty in _PENALTIES:
-        out = np.empty(targets.shape)
-        for fold in np.unique(folds):
-            inside = folds != fold
-            out[~inside] = _ridge(marks[inside], targets[inside], penalty)[1](marks[~inside])
-        error = float(((targets - out) ** 2).sum())
-        if best is None or error < best[0]:
-            best = (error, penalty, out)
-    if best is None or best[0] > _HELPS * flat:
+    guesses = [_left_out(marks, targets, folds, penalty) for penalty in _PENALTIES]
+    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
+    best = int(np.argmin([error.sum() for error in errors]))
+    gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
+    if not gain.mean() > _SURE * gain.std() / len(gain) ** 0.5:
         return None
-    return _ridge(marks, targets, best[1])[0], best[2]
+    return _hints(_ridge(marks, targets, _PENALTIES[best]), prompts, guesses[best]), guesses[best]
+
+
+def _hints(ridge: "_Ridge", prompts: Sequence[str], told: Floats) -> Hints:
+    taught, rows = np.unique(prints(prompts), return_index=True)
+    return Hints(
+        mean=ridge.mean, rarity=ridge.rarity, weights=ridge.weights, taught=taught, told=told[rows].copy()
+    )
+
+
+def _left_out(marks: Floats, targets: Floats, folds: Ints, penalty: float) -> Floats:
+    """What the other folds hint at, (problems, COUNT)."""
+    found = np.empty(targets.shape)
+    for fold in range(_FOLDS):
+        inside = folds != fold
+        found[~inside] = _ridge(marks[inside], targets[inside], penalty).of(marks[~inside])
+    return found
 
 
 def places(prompt: str) -> Ints:
@@ -114,23 +145,25 @@ def _marks(prompts: Sequence[str]) -> Floats:
     return found
 
 
-def _ridge(marks: Floats, targets: Floats, penalty: float) -> tuple[Hints, "_Told"]:
+@dataclass(frozen=True, slots=True)
+class _Ridge:
+    """What was learned on rows of marks."""
+
+    mean: Floats
+    rarity: Floats
+    weights: Floats
+
+    def of(self, marks: Floats) -> Floats:
+        """Hints of rows of marks, all at once."""
+        return np.asarray(self.mean + _unit(marks, self.rarity) @ self.weights)
+
+
+def _ridge(marks: Floats, targets: Floats, penalty: float) -> _Ridge:
     rarity = np.log((1 + len(marks)) / (1 + marks.sum(axis=0))) + 0.1
     unit = _unit(marks, rarity)
     mean = targets.mean(axis=0)
     dual = np.linalg.solve(unit @ unit.T + penalty * np.eye(len(unit)), targets - mean)
-    hints = Hints(mean=mean, rarity=rarity, weights=np.asarray(unit.T @ dual))
-    return hints, _Told(hints)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Hints of rows of marks, all at once."""
-
-    hints: Hints
-
-    def __call__(self, marks: Floats) -> Floats:
-        return np.asarray(self.hints.mean + _unit(marks, self.hints.rarity) @ self.hints.weights)
+    return _Ridge(mean, rarity, np.asarray(unit.T @ dual))
 
 
 def _unit(marks: Floats, rarity: Floats) -> Floats:

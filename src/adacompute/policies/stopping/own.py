@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 _PATHS = 12000  # in all
 _ORDERS = (8, 64)  # a problem, at least and at most
 _TRUSTED = 120  # problems: with so many, the pool and the prior have equal say
+_TRUSTED_BARE = 480  # likewise, where prompts hint at nothing: the prior knows most of the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,11 +36,14 @@ class Own:
     hints: Hints | None
     problems: int
     labels: bool  # learned from labels too, not from agreement alone
+    weighed: bool  # votes were
 
     @property
     def share(self) -> float:
-        """Its say beside the prior's, 0 to 1."""
-        return self.problems / (self.problems + _TRUSTED)
+        """Its say beside the prior's, 0 to 1; none without weights and hints: the prior knows counts."""
+        if self.hints is None and not self.weighed:
+            return 0.0
+        return self.problems / (self.problems + (_TRUSTED_BARE if self.hints is None else _TRUSTED))
 
     def arrays(self) -> Arrays:
         """What was learned."""
@@ -47,11 +51,11 @@ class Own:
         return found if self.hints is None else {**found, **self.hints.arrays()}
 
     @classmethod
-    def restored(cls, arrays: Arrays, *, problems: int, labels: bool, hinted: bool) -> "Own":
+    def restored(cls, arrays: Arrays, *, problems: int, labels: bool, weighed: bool, hinted: bool) -> "Own":
         """What gave these arrays; PolicyInvalid where nothing could have."""
         judge = Judge.restored(arrays, "own_", features=len(NAMES) + (COUNT if hinted else 0))
         hints = Hints.restored(arrays) if hinted else None
-        return cls(judge=judge, hints=hints, problems=problems, labels=labels)
+        return cls(judge=judge, hints=hints, problems=problems, labels=labels, weighed=weighed)
 
 
 def own_of(
@@ -71,7 +75,13 @@ def own_of(
     found = hints_for(ballots.prompts, _targets(some, labels=labels), seed=seed) if features else None
     told = None if found is None else [found[1]]
     judge = learned([some], [values], prior.table, hints=told, seed=seed)
-    return Own(judge=judge, hints=None if found is None else found[0], problems=len(ballots), labels=labels)
+    return Own(
+        judge=judge,
+        hints=None if found is None else found[0],
+        problems=len(ballots),
+        labels=labels,
+        weighed=weigh is not None,
+    )
 
 
 def _targets(some: Paths, *, labels: bool) -> Floats:

@@ -9,13 +9,14 @@ with labels or without.
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from adacompute.answers import Weigh
 from adacompute.errors import PolicyError, TooFewSamples
-from adacompute.paths import Standing
+from adacompute.paths import Standing, paths
 from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
 from adacompute.policies.settings import (
     ascending,
@@ -28,6 +29,7 @@ from adacompute.policies.settings import (
     whole,
 )
 from adacompute.policies.stopping.own import Own, own_of
+from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import (
     BUNDLED,
     SHARPNESS,
@@ -36,11 +38,10 @@ from adacompute.policies.stopping.prior import (
     bundled_prior,
     confidence,
     known,
-    prints,
     prior_of,
 )
 from adacompute.policies.stopping.states import states
-from adacompute.policies.stopping.waves import Waves
+from adacompute.policies.stopping.waves import QUANTILES, Waves
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import graded, grades
 
@@ -50,6 +51,8 @@ _SETTINGS = (
     "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
     "scaled", "prior", "own",
 )  # fmt: skip
+
+_ORDERS = 8  # a problem, to see where its tallies would go on
 
 
 class StoppingPolicy(Policy):
@@ -150,6 +153,7 @@ class StoppingPolicy(Policy):
             features=self.features,
             seed=self.seed,
         )
+        self.prior_ = replace(self.prior_, openings=self._openings(ballots))
         return self
 
     def adapted(self, ballots: Ballots) -> "StoppingPolicy":
@@ -160,6 +164,8 @@ class StoppingPolicy(Policy):
         found = self.without(ballots)
         if not found.scaled_:
             found.weigh, found.scaled_ = confidence(ballots), True
+        if found.max_waves is not None and len(ballots):
+            found.prior_ = replace(found.prior_, openings=found._openings(ballots))
         return found
 
     def without(self, ballots: Ballots) -> "StoppingPolicy":
@@ -167,6 +173,18 @@ class StoppingPolicy(Policy):
         found = copy.copy(self)
         found.prior_ = _apart(self.prior_, ballots)
         return found
+
+    def _openings(self, ballots: Ballots) -> Floats:
+        """Quantiles of critical prices after each draw of these samples, which needs no labels."""
+        longest = len(self.prior_.table) + 1
+        if int(ballots.drawn.min()) < longest:
+            return self.prior_.openings
+        rng = np.random.default_rng(self.seed)
+        some = paths(ballots, rng=rng, orders=_ORDERS, longest=longest, weigh=self.weigh)
+        told = np.repeat(self.read(ballots.prompts), some.orders, axis=0)
+        every = np.arange(len(some))
+        found = [self.critical(told, some.standing(every, np.full(len(some), t))) for t in range(1, longest)]
+        return np.quantile(np.array(found), QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
         """What the prompts' words hint at, where it has learned that."""
@@ -189,9 +207,9 @@ class StoppingPolicy(Policy):
     def critical(self, reading: Floats, standing: Standing) -> Floats:
         """Logarithms of the critical prices of standings with a draw or more, (requests,)."""
         found = self.prior_.critical(standing)
-        if self.own_ is None:
+        share = 0.0 if self.own_ is None else self.own_.share
+        if self.own_ is None or share == 0.0:
             return found
-        share = self.own_.share
         return share * self.own_.judge.critical(np.hstack([states(standing), reading])) + (1 - share) * found
 
     def settings(self) -> dict[str, Any]:
@@ -231,7 +249,9 @@ class StoppingPolicy(Policy):
                 count = whole("own.problems", _part("own", own, "problems"), high=2**53)
                 labels = flag("own.labels", _part("own", own, "labels"))
                 hinted = flag("own.hints", _part("own", own, "hints"))
-                found.own_ = Own.restored(arrays, problems=count, labels=labels, hinted=hinted)
+                found.own_ = Own.restored(
+                    arrays, problems=count, labels=labels, weighed=found.weigh is not None, hinted=hinted
+                )
         return found
 
 

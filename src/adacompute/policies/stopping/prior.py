@@ -5,7 +5,6 @@ problems to be trusted, so their share of the verdict grows with how many they h
 """
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -21,12 +20,13 @@ from adacompute.policies.base import Arrays
 from adacompute.policies.stopping.counts import counts_table, look_up
 from adacompute.policies.stopping.induction import learned
 from adacompute.policies.stopping.judge import Judge
+from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.states import NAMES, plain, states
 from adacompute.policies.stopping.waves import QUANTILES
 from adacompute.policies.stored import stored
 from adacompute.pool import Ballots
 
-__all__ = ["BUNDLED", "Prior", "bundled_prior", "confidence", "known", "prints", "prior_of", "worths"]
+__all__ = ["BUNDLED", "Prior", "bundled_prior", "confidence", "known", "prior_of", "worths"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -124,12 +124,6 @@ def confidence(ballots: Ballots) -> Weigh | None:
     known_ = values[np.isfinite(values)]
     scale = float(known_.mean()) if len(known_) else 0.0
     return Weigh(signal="logprob", scale=scale, sharpness=SHARPNESS) if scale < 0 else None
-
-
-def prints(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A number for each prompt, to recognise it by, (prompts,)."""
-    digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def known(prior: Prior, ballots: Ballots) -> int:

@@ -1,10 +1,10 @@
 """From critical prices to how many samples to draw now. Knows nothing of tallies, prompts or learning.
 
 Without a limit on waves: one more sample while the price is below the critical price; at the start, as many
-at once as (nearly) every tally would go on to draw. With `max_waves`, the first wave is as many as three
-quarters of all tallies would go on to draw, later ones are larger the further the price is below the
+at once as (nearly) every tally would go on to draw. With `max_waves`, the first wave is as many as seven
+tenths of all tallies would go on to draw, later ones are larger the further the price is below the
 critical price. The wave is read off the number drawn, so that nobody has to keep count: after the first
-wave, waves in between end within two samples each, the last one beyond them.
+wave, waves in between end within as many samples each as the first one had (two at least), the last beyond.
 """
 
 import math
@@ -18,7 +18,7 @@ __all__ = ["QUANTILES", "Waves"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-QUANTILES = (0.0, 0.25, 0.5)  # of critical prices after each draw: opening without, with, and with one wave
+QUANTILES = (0.0, 0.3, 0.5)  # of critical prices after each draw: opening without, with, and with one wave
 _STEEP = 2.5  # critical price over price: from here on, the larger of two steps
 
 
@@ -63,10 +63,11 @@ class Waves:
         most = self.max_waves or 1
         start = self._opening(log, openings[2 if most == 1 else 1])
         steepness = np.exp(np.minimum(critical - log, 20.0)) if log > -math.inf else np.full(len(drawn), 1e9)
-        done = 1 + np.maximum(0, -(-(drawn - start) // 2))  # waves, read off the number drawn
-        base = start + 2 * (done - 1)
-        between = base + np.where(steepness > _STEEP, 2, 1)
-        final = start + 2 * (most - 2)  # where the last wave but one ends
+        width = max(2, start)
+        done = 1 + np.maximum(0, -(-(drawn - start) // width))  # waves, read off the number drawn
+        base = start + width * (done - 1)
+        between = base + np.where(steepness > _STEEP, width, width // 2)
+        final = start + width * (most - 2)  # where the last wave but one ends
         more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
         last = np.maximum(drawn + more, final + 1)
         target = np.where(done < most - 1, between, last)
