@@ -25,6 +25,8 @@ POLICIES: dict[str, tuple[Policy, float | None]] = {
     "Adaptive-Consistency, weighted votes": (AdaptiveConsistency(weigh=WEIGH), 0.05),
     "doubling": (DoublingPolicy(), 0.25),
     "always 4, weighted votes": (FixedPolicy(4, weigh=WEIGH), None),
+    "stopping, its prior (about 3 samples)": (ac.StoppingPolicy(), 0.05),
+    "stopping, its prior (about 6 samples)": (ac.StoppingPolicy(), 0.01),
 }
 
 

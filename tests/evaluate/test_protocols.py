@@ -13,7 +13,7 @@ from adacompute.evaluate.entrants import Entrant, entrants
 from adacompute.evaluate.folds import Split
 from adacompute.evaluate.measure import Ground, Setup, between, measure
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.prior import known
+from adacompute.policies.stopping.apart import known
 
 FEW = {"orders": 8, "folds": 3}
 PAIR = ("fixed", ("margin", margin))

@@ -207,7 +207,7 @@ def test_a_dial_that_can_not_be_is_refused_in_one_line(kind):
             replay(policy, ballots(), dial=0.1)
         assert "\n" not in str(error.value)
         return
-    for dial in (float("nan"), -0.1, None, "0.1"):
+    for dial in (float("nan"), float("inf"), -0.1, None, True, "0.1"):
         for tally in (Tally(), Tally.of(["a", "b"])):
             with pytest.raises(PolicyError) as error:
                 policy.more("What is 2 + 2?", tally, dial)
@@ -229,3 +229,45 @@ def test_fitting_returns_the_policy_and_the_same_twice(kind):
     assert one.settings() == other.settings()
     for name, array in one.arrays().items():
         assert np.array_equal(other.arrays()[name], array, equal_nan=array.dtype.kind == "f")
+
+
+@kinds
+def test_what_is_no_pool_is_refused_in_one_line(kind):
+    policy = made(kind)
+    for given in ("pool.jsonl", None, [1, 2], Path("pool.jsonl")):
+        with pytest.raises(PolicyError, match=r"is no pool; open it with open_pool\(") as error:
+            replay(policy, given, dial=some(policy)[0])
+        assert repr(given) in str(error.value)
+    budget = {"budget": 2.0} if kind == "classifier" else {}
+    with pytest.raises(PolicyError, match=r"'pool\.jsonl' is no pool"):
+        policy.fit("pool.jsonl", **budget)
+
+
+@kinds
+def test_a_first_decision_is_the_same_whether_or_not_the_prompt_is_read_for_it(kind):
+    policy = made(kind)
+    for dial in some(policy):
+        one_by_one = [policy.more(prompt, Tally(), dial) for prompt in ballots().prompts[:20]]
+        assert one_by_one == policy.more_batch(ballots().prompts[:20], [Tally()] * 20, dial)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_prompt_that_says_nothing_of_the_first_wave_is_not_read_for_it(reads):
+    seen = []
+
+    class Late(POLICIES["asc"]):
+        reads_first = reads
+
+        def read(self, prompts):
+            seen.extend(prompts)
+            return np.ones((len(prompts), 3))
+
+        def decide(self, reading, standing, dial):
+            assert reading.shape == (len(standing), 3 if reads or standing.drawn.any() else 0)
+            return super().decide(reading, standing, dial)
+
+    policy = Late()
+    assert policy.more("a", Tally(), 0.1) == 1
+    assert seen == (["a"] if reads else [])
+    assert policy.more("b", Tally.of(["4"]), 0.1) == 1
+    assert seen[-1] == "b"

@@ -21,7 +21,7 @@ from adacompute.records import Sample
 from adacompute.solve import best_at
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [np.inf]])
+PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [1e300]])
 SIGNALS = ("classes", "correct", "tokens", "logprob", "entropy")
 
 
@@ -110,27 +110,41 @@ def test_where_prompts_say_nothing_all_get_the_mean_curve(seed: int):
     assert np.abs(gains - (mean - mean[0])).max() < 1e-6
 
 
+def test_a_prompt_that_comes_twice_is_not_taken_for_one_foretold():
+    """Trees can tell a curve of a prompt they have seen: that is recalled, and says nothing of others."""
+    rng = np.random.default_rng(0)
+    rows, targets = np.tile(rng.random((100, 8)), (3, 1)), np.tile(rng.random((100, 5)), (3, 1))
+    owner, groups = np.arange(300), [np.arange(8)]
+    recalled = curves(rows, targets, owner, groups=groups, seed=0)
+    assert (recalled.output > 0).any()
+    found = curves(rows, targets, owner, alike=owner % 100, groups=groups, seed=0)
+    assert not (found.output > 0).any()
+    often = shuffled(words(), 0).only([*range(len(words()))] * 3)
+    assert not CurvePolicy().fit(replace(often, ids=tuple(map(str, range(len(often)))))).tells_apart
+
+
 def test_where_they_tell_curves_differ_and_are_calibrated():
     """Problems of two kinds: votes help one, and never the other."""
     policy = CurvePolicy(features="text").fit(two_kinds())
     assert policy.tells_apart
-    helped, hopeless = policy.curve(["Count the 7 apples.", "Who was first to sail?"])
+    helped, hopeless = policy.curve(["Count the 7 parlet.", "Who was first to parlet?"])
     truth = score(two_kinds(), budgets=(1, 2, 4, 8, 16)).accuracy
     assert np.abs(helped - truth[::2].mean(axis=0)).max() < 0.06
     assert np.abs(hopeless - truth[1::2].mean(axis=0)).max() < 0.06
-    assert policy.more("Count the 7 apples.", Tally(), 0.01) > policy.more(
-        "Who was first to sail?", Tally(), 0.01
+    assert policy.more("Count the 7 parlet.", Tally(), 0.01) > policy.more(
+        "Who was first to parlet?", Tally(), 0.01
     )
 
 
 @cache
 def two_kinds() -> Ballots:
     rng = np.random.default_rng(0)
+    named = enumerate("".join(letters) for letters in list(permutations("aelprt"))[:80])
     right = np.where(np.arange(80)[:, None] % 2 == 0, 0.6, 0.1)
     correct = rng.random((80, 32)) < right
     classes = np.where(correct, 0, rng.integers(1, 4, size=(80, 32)))
     classes[1::2] = np.where(correct[1::2], 0, 1)
-    prompts = tuple("Count the 7 apples." if i % 2 == 0 else "Who was first to sail?" for i in range(80))
+    prompts = tuple(f"Count the 7 {w}." if i % 2 == 0 else f"Who was first to {w}?" for i, w in named)
     unknown = np.full((80, 32), np.nan)
     return Ballots(
         ids=tuple(map(str, range(80))),

@@ -93,7 +93,7 @@ def test_its_cost_never_rises_with_the_price(oracle, words):
 
 
 def test_one_by_one_is_as_in_a_batch_and_asks_once(oracle, words):
-    for price in (0.0, 0.01, math.inf):
+    for price in (0.0, 0.01, 1e308):
         asked = budgets(oracle, words.prompts[:40], price)
         assert [oracle.more(prompt, Tally(), price) for prompt in words.prompts[:40]] == asked
         full = [Tally.of(["4"] * more) for more in asked]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.answers import Weigh
-from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.answers import Tally, Weigh
+from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.paths import Paths, Standing, paths
+from adacompute.policies.registry import load_policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.counts import counts_table, look_up
 from adacompute.policies.stopping.hints import COUNT, hints_for
@@ -20,7 +21,7 @@ from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import BUNDLED, bundled_prior
 from adacompute.policies.stopping.waves import Waves
 from adacompute.pool import Ballots, bundled
-from adacompute.replay import run
+from adacompute.replay import calibrate, replay, run
 
 PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
 
@@ -40,7 +41,7 @@ def some_paths(weighed: bool) -> tuple[StoppingPolicy, Paths]:
 
 @functools.cache
 def fitted(labels: bool = True) -> StoppingPolicy:
-    return StoppingPolicy().fit(recording("words").only(range(0, 441, 7)), labels=labels)
+    return StoppingPolicy().fit(recording("words").only(range(0, 441, 3)), labels=labels)
 
 
 def standing(**fields: int | float) -> Standing:
@@ -107,7 +108,7 @@ def test_the_table_of_plain_tallies_is_as_good_as_exact_dynamic_programming():
 
 
 def test_without_labels_a_fit_never_looks_at_them():
-    ballots = recording("words").only(range(0, 441, 7))
+    ballots = recording("words").only(range(0, 441, 3))
     blind = replace(
         ballots, correct=np.full_like(ballots.correct, np.nan), gold_known=np.zeros(len(ballots), dtype=bool)
     )
@@ -120,7 +121,7 @@ def test_without_labels_a_fit_never_looks_at_them():
 
 
 def test_a_fit_learns_something_and_is_the_same_twice():
-    ballots = recording("words").only(range(0, 441, 7))
+    ballots = recording("words").only(range(0, 441, 3))
     again = StoppingPolicy().fit(ballots)
     assert all(np.array_equal(array, again.arrays()[name]) for name, array in fitted().arrays().items())
     assert fitted().own_ is not None
@@ -238,15 +239,17 @@ def test_hints_tell_families_apart_and_keep_silent_where_words_tell_nothing():
     rng = np.random.default_rng(0)
     prompts = [f"Which {'river' if i % 2 else 'prime'} number {i} comes next?" for i in range(80)]
     family = np.array([0.9 if i % 2 else 0.1 for i in range(80)])
-    found = hints_for(prompts, np.repeat(family[:, None], COUNT, axis=1), seed=0)
-    assert found is not None
-    hints, left_out = found
+    hints = hints_for(prompts, np.repeat(family[:, None], COUNT, axis=1), seed=0)
+    assert hints is not None
+    left_out = hints.of(prompts)
     assert left_out[1::2].min() > left_out[::2].max()
     assert hints.of(["Which river is it?"])[0, 0] > 0.55 > 0.45 > hints.of(["Which prime is it?"])[0, 0]
     together = hints.of(prompts)
     assert all(np.array_equal(together[i], hints.of([prompt])[0]) for i, prompt in enumerate(prompts))
     noise = rng.random((80, COUNT))
-    assert hints_for([f"{rng.random()}" for _ in range(80)], noise, seed=0) is None
+    random = [f"{rng.random()}" for _ in range(80)]
+    assert hints_for(random, noise, seed=0) is None
+    assert hints_for(random * 2, np.concatenate([noise, noise]), seed=0) is None  # a copy is no evidence
 
 
 def test_a_critical_price_lies_where_the_advantage_turns():
@@ -280,6 +283,101 @@ def test_what_a_stopping_policy_can_not_be_is_refused_by_name(given_, named):
     with pytest.raises(PolicyError) as told:
         StoppingPolicy(**given_)
     assert named in str(told.value)
+
+
+def test_what_is_calibrated_is_what_runs_live():
+    """The documented way: calibrate, then ask the same object about live tallies."""
+    with bundled("words") as pool:
+        policy = StoppingPolicy()
+        price = calibrate(policy, pool, budget=2.5)
+        drawn = []
+        for number, record in enumerate(itertools.islice(pool, 150)):
+            order = np.random.default_rng(number).permutation(len(record.samples))
+            tally = Tally(task=pool.task, weigh=policy.weigh)
+            while more := policy.more(record.problem.question, tally, price):
+                for at in order[tally.drawn : tally.drawn + more]:
+                    tally.add(record.samples[at])
+            drawn.append(tally.drawn)
+    assert np.mean(drawn) == pytest.approx(2.5, abs=4 * np.std(drawn) / len(drawn) ** 0.5)
+
+
+def test_a_result_on_problems_it_was_fitted_on_says_so():
+    ballots = recording("words").only(range(0, 441, 3))
+    inside = replay(fitted(), ballots, price=0.02, orders=4)
+    outside = replay(fitted(), recording("words").only(range(1, 441, 3)), price=0.02, orders=4)
+    assert inside.in_sample == len(ballots)
+    assert "in-sample" in inside.protocol
+    assert outside.in_sample == 0
+    assert "in-sample" not in outside.protocol
+
+
+def test_a_fitted_policy_is_not_judged_on_what_its_prior_has_seen():
+    policy = StoppingPolicy().fit(_of_answers(np.zeros((40, 16), dtype=np.int32)))
+    with pytest.raises(PolicyError, match="recollection"):
+        replay(policy, recording("words").only(range(30)), price=0.02, orders=4)
+
+
+def test_a_few_prompts_in_common_with_every_prior_do_no_harm():
+    shared = {one: recording(one).prompts[0] for one in ("facts", "words")}
+    ballots = _of_answers(np.zeros((60, 16), dtype=np.int32))
+    mixed = replace(ballots, prompts=(*shared.values(), *ballots.prompts[2:]))
+    assert StoppingPolicy().fit(mixed).own_ is not None
+    assert calibrate(StoppingPolicy(), mixed, budget=2.0, orders=4) is not None
+
+
+def test_a_fit_begins_anew_whatever_was_fitted_before(tmp_path):
+    words, facts = recording("words").only(range(0, 441, 7)), recording("facts").only(range(0, 353, 7))
+    policy = StoppingPolicy().fit(words)
+    policy.save(tmp_path / "p")
+    want = StoppingPolicy().fit(facts)
+    for again in (policy, load_policy(tmp_path / "p")):
+        assert again.fit(facts).weigh == want.weigh
+    assert all(np.array_equal(array, policy.arrays()[name]) for name, array in want.arrays().items())
+
+
+def test_hints_are_learned_on_labelled_problems_only():
+    """A hopeless family stays one, however few of its problems are labelled."""
+    rng = np.random.default_rng(0)
+    answers = np.where(np.arange(120)[:, None] % 2 == 0, 1, (rng.random((120, 16)) > 0.7)).astype(np.int32)
+    ballots = _of_answers(answers)
+    prompts = tuple(f"{'hopeless river' if i % 2 == 0 else 'easy prime'} {i}" for i in range(120))
+    dark = np.arange(120) % 6 == 0
+    correct = ballots.correct.copy()
+    correct[dark] = np.nan
+    policy = StoppingPolicy().fit(
+        replace(ballots, prompts=prompts, correct=correct, gold_known=~dark), labels=True
+    )
+    told = policy.read(["a hopeless river", "an easy prime"])
+    assert told[0, 1] < 0.35 < 0.6 < told[1, 1]
+
+
+def test_one_sample_a_request_leaves_nothing_to_learn():
+    ballots = recording("facts").only(range(40))
+    policy = StoppingPolicy(longest=1).fit(ballots)
+    assert policy.own_ is None
+    some = paths(ballots, rng=np.random.default_rng(0), longest=1, weigh=policy.weigh)
+    assert (run(policy, some, dial=0.0).drawn == 1).all()
+    with pytest.raises(PolicyError, match="longest 1"):
+        StoppingPolicy.pooled([ballots], longest=1)
+    with pytest.raises(PolicyError, match="list"):
+        StoppingPolicy.pooled(ballots)
+
+
+def test_waves_without_need_of_a_limit_are_as_without_one():
+    policy, some = some_paths(True)
+    free = StoppingPolicy(max_waves=16).adapted(some.ballots)
+    for price in PRICES[1:]:
+        few, one = run(free, some, dial=price), run(policy, some, dial=price)
+        assert few.drawn.mean() == pytest.approx(one.drawn.mean(), abs=0.05)
+
+
+def test_a_price_per_token_knows_what_a_draw_costs():
+    ballots = recording("words").only(range(0, 441, 7))
+    with pytest.raises(NotFitted, match="draw_cost"):
+        StoppingPolicy(unit="tokens").more("?", Tally(), 0.0001)
+    assert StoppingPolicy(unit="tokens").fit(ballots).draw_cost == pytest.approx(np.nanmean(ballots.tokens))
+    with pytest.raises(NotRecorded, match="tokens"):
+        StoppingPolicy(unit="tokens").fit(replace(ballots, tokens=np.full_like(ballots.tokens, np.nan)))
 
 
 def test_a_price_may_be_per_token():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn_ballots import drawn
 
 from adacompute.answers import Weigh
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, TooFewSamples
@@ -12,6 +13,7 @@ from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, E
 from adacompute.policies.heuristic import HeuristicPolicy
 from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
 from adacompute.policies.oracle import OraclePolicy
+from adacompute.policies.shuffled import ShuffledPolicy
 from adacompute.pool import bundled
 from adacompute.replay import calibrate, paths, replay, run
 
@@ -95,6 +97,9 @@ def test_a_policy_without_a_dial_is_made_for_the_budget(words):
         (AdaptiveConsistency(), float("nan"), "nan can't be an average cost"),
         (AdaptiveConsistency(), -1, "-1 can't be an average cost"),
         (AdaptiveConsistency(), "2", "'2' can't be an average cost"),
+        (AdaptiveConsistency(), 10**400, r"budget 1000.* \(401 characters\) can't be an average cost"),
+        (FixedPolicy(2), 10**400, "can't be an average cost"),
+        (FixedPolicy(2), True, "True can't be an average cost"),
         (FixedPolicy(2), 0.25, "0.25"),
     ],
 )
@@ -111,7 +116,15 @@ def test_the_largest_cost_there_is_can_be_asked_for(words):
 
 
 def test_what_can_not_be_used_is_refused_in_one_line(words):
-    for given in ({"tolerance": -1}, {"tolerance": "a"}, {"orders": 0}, {"rng": 3}):
+    for given in (
+        {"tolerance": -1},
+        {"tolerance": "a"},
+        {"orders": 0},
+        {"rng": 3},
+        {"orders": 10**9},
+        {"orders": 900_000},
+        {"tolerance": 10**400},
+    ):
         with pytest.raises(PolicyError) as error:
             calibrate(AdaptiveConsistency(), words, 3.0, **given)
         assert "\n" not in str(error.value)
@@ -119,3 +132,59 @@ def test_what_can_not_be_used_is_refused_in_one_line(words):
         calibrate(AdaptiveConsistency(longest=100), words, 3.0)
     with pytest.raises(AdacomputeError):
         calibrate(FixedPolicy(2), words, float("inf"))
+    with pytest.raises(PolicyError, match="None is no policy"):
+        calibrate(None, words, 2.0)
+    with pytest.raises(PolicyError, match="'words' is no pool"):
+        calibrate(FixedPolicy(2), "words", 2.0)
+
+
+def test_problems_with_too_few_samples_are_an_error_or_left_out():
+    ballots = drawn(2, least=8, samples=24)
+    enough = ballots.only(np.flatnonzero(ballots.drawn >= 16))
+    assert 0 < len(enough) < len(ballots)
+    policy = AdaptiveConsistency()
+    with pytest.raises(TooFewSamples, match="too_few='drop'"):
+        calibrate(policy, ballots, 6.0)
+    assert calibrate(policy, ballots, 6.0, too_few="drop") == calibrate(policy, enough, 6.0)
+    apart = HeuristicPolicy(2.0)
+    assert calibrate(apart, ballots, 4.0, too_few="drop") is None
+    assert apart.cuts_ == HeuristicPolicy(4.0).fit(enough).cuts_
+    for policy in (AdaptiveConsistency(), FixedPolicy(2)):
+        with pytest.raises(PolicyError, match="too_few 'ignore' is not known"):
+            calibrate(policy, ballots, 4.0, too_few="ignore")
+
+
+def test_a_histogram_that_was_given_is_not_replaced_by_the_oracles(words):
+    given = ShuffledPolicy(of={1: 3, 5: 1})
+    for policy in (given, ShuffledPolicy(2.0).fit(words, like=[1, 1, 5])):
+        before = policy.settings()
+        with pytest.raises(PolicyError, match="was given its histogram") as error:
+            calibrate(policy, words, 4.0)
+        assert "\n" not in str(error.value)
+        assert policy.settings() == before
+    with pytest.raises(PolicyError, match="was given its histogram"):
+        calibrate(ShuffledPolicy.restored(given.settings(), {}), words, 4.0)
+    for policy in (ShuffledPolicy(), ShuffledPolicy(2.0), ShuffledPolicy(2.0).fit(words)):
+        again = ShuffledPolicy.restored(policy.settings(), {})
+        assert calibrate(again, words, 4.0) is None
+        assert again.histogram_ == ShuffledPolicy(4.0).fit(words).histogram_
+
+
+def test_what_is_calibrated_is_settled_and_what_is_replayed_is_not(words):
+    class Settling(AdaptiveConsistency):
+        """Its votes are weighed on the samples' own scale, once it has seen them."""
+
+        def settle(self, ballots):
+            self.weigh = Weigh(signal="logprob", scale=-0.2)
+            return self
+
+        def adapted(self, ballots):
+            return Settling().settle(ballots)
+
+    policy = Settling()
+    replay(policy, words, dial=0.1, orders=4)
+    assert policy.weigh is None
+    dial = calibrate(policy, words, 4.0)
+    assert policy.weigh == Weigh(signal="logprob", scale=-0.2)
+    assert dial == calibrate(AdaptiveConsistency(weigh=policy.weigh), words, 4.0)
+    assert cost_at(policy, words, dial) <= 4.0

@@ -141,7 +141,16 @@ def test_price_and_dial_are_two_names_of_one_thing(words):
         (AdaptiveConsistency(), {"dial": 1.5}, "from 0 to 1"),
         (AdaptiveConsistency(), {"dial": "0.1"}, "'0.1' can't be used"),
         (AdaptiveConsistency(), {"dial": True}, "True can't be used"),
+        (AdaptiveConsistency(), {"dial": 10**400}, r"threshold 1000.* \(401 characters\) can't be used"),
+        (FixedPolicy(2), {"dial": 10**400}, "fixed has no dial"),
         (FixedPolicy(2), {"orders": 0}, "orders 0 can't be used"),
+        (FixedPolicy(2), {"orders": 10**9}, "orders 1000000000 can't be used; give a whole number from 1 to"),
+        (
+            AdaptiveConsistency(),
+            {"dial": 0.1, "orders": 900_000},
+            "orders 900000 of 80 problems are more than there is room for; give at most",
+        ),
+        (None, {}, "None is no policy; give one"),
         (FixedPolicy(2), {"rng": 7}, "rng 7 can't be used"),
         (FixedPolicy(2), {"too_few": "ignore"}, "too_few 'ignore' is not known"),
     ],
@@ -210,6 +219,24 @@ def test_a_policy_with_a_scale_of_confidence_is_adapted_to_the_pool_first(words)
         plain.accuracy
         == replay(FixedPolicy(4, weigh=Weigh(signal="logprob", scale=-0.2)), words, orders=40).accuracy
     )
+
+
+def test_what_was_fitted_on_these_problems_is_said_to_be(words):
+    class Recalls(FixedPolicy):
+        seen = 3
+
+        def fitted_on(self, ballots):
+            return min(self.seen, len(ballots))
+
+    said = "; in-sample: it was fitted on 3 of these 80 problems"
+    found = replay(Recalls(4), words)
+    assert (found.in_sample, found.to_dict()["in_sample"]) == (3, 3)
+    assert found.protocol.endswith(said)
+    Recalls.seen = 0
+    for policy in (Recalls(4), FixedPolicy(4)):
+        plain = replay(policy, words)
+        assert (plain.in_sample, plain.to_dict()["in_sample"]) == (0, 0)
+        assert plain.protocol + said == found.protocol
 
 
 def test_a_sweep_holds_what_each_dial_gives(words):

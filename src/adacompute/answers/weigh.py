@@ -39,9 +39,13 @@ class Weigh:
             raise TaskError(f"signal {self.signal!r} is not known; give 'logprob' or 'entropy'")
         if not _is_number(self.scale) or (self.scale >= 0 if self.signal == "logprob" else self.scale <= 0):
             wanted = "negative" if self.signal == "logprob" else "positive"
-            raise TaskError(f"scale {self.scale!r} can't be an average {self.signal}; give a {wanted} number")
+            raise TaskError(
+                f"scale {_shown(self.scale)} can't be an average {self.signal}; give a {wanted} number"
+            )
         if not _is_number(self.sharpness) or self.sharpness < 0:
-            raise TaskError(f"sharpness {self.sharpness!r} can't be used; give a number from 0 (plain) up")
+            raise TaskError(
+                f"sharpness {_shown(self.sharpness)} can't be used; give a number from 0 (plain) up"
+            )
 
     def weight(self, sample: Sample) -> float:
         """What the sample's vote weighs: a whole multiple of 2^-36."""
@@ -75,4 +79,18 @@ def _signal(sample: Sample, signal: Signal) -> float | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float holds
+        return False
+
+
+def _shown(value: object) -> str:
+    """A value as it reads in a message; one that is too long says only what it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than a few thousand digits
+        text = ""
+    return text if 0 < len(text) <= 60 else f"{text[:20]}... (long, of type {type(value).__name__})"

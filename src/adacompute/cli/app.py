@@ -82,6 +82,8 @@ def main() -> None:
     except AdacomputeError as exc:
         _fail(str(exc), 1)
     except Stopped as stopped:
+        for number in (signal.SIGINT, signal.SIGTERM):  # once is enough: what follows is only leaving
+            signal.signal(number, signal.SIG_IGN)
         _fail("stopped; what was begun is undone, and the same command starts anew", 128 + stopped.number)
     except OSError as exc:
         _fail(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import Weigh
-from adacompute.errors import PolicyError
 from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import LONGEST, Arrays, Policy
-from adacompute.policies.settings import plain_weigh, restoring, taken, weigh_given, whole
+from adacompute.policies.base import LONGEST, Arrays, Policy, noted
+from adacompute.policies.settings import checked_dial, plain_weigh, restoring, taken, weigh_given, whole
 from adacompute.pool import Ballots, Pool
 
 __all__ = ["AdaptiveConsistency", "DoublingPolicy", "EarlyStopping"]
@@ -31,7 +30,8 @@ class _Agreement(Policy):
         self.longest = whole("longest", longest)
         self.weigh = weigh_given(weigh)
 
-    def fit(self, pool: Pool | Ballots) -> Self:  # noqa: ARG002
+    def fit(self, pool: Pool | Ballots) -> Self:
+        noted(pool)
         return self
 
     def settings(self) -> dict[str, Any]:
@@ -43,12 +43,8 @@ class _Agreement(Policy):
             return cls(**taken(settings, cls.names))
 
     def _doubt(self, dial: float | None) -> float:
-        if not isinstance(dial, int | float | np.floating) or not dial >= 0:
-            raise PolicyError(
-                f"{self.kind} can't be asked with dial {dial!r}; give the doubt that it tolerates, "
-                "from 0 (hardly ever stops early) to 1"
-            )
-        return float(dial)
+        """From 0 (hardly ever stops early) to 1."""
+        return checked_dial("threshold", dial, high=1.0)
 
     def _asked(self, standing: Standing, size: Ints | int) -> Ints:
         """So many more, as far as there are."""

@@ -17,9 +17,11 @@ from adacompute.answers import Tally, Weigh
 from adacompute.errors import PolicyError
 from adacompute.paths.standing import Floats, Ints, Standing
 from adacompute.policies.artefact import write_artefact
+from adacompute.policies.folder import folder_of
+from adacompute.policies.settings import shown
 from adacompute.pool import Ballots, Pool
 
-__all__ = ["Arrays", "Dial", "Policy", "ballots_of"]
+__all__ = ["Arrays", "Dial", "Policy", "ballots_of", "noted"]
 
 Dial = Literal["price", "threshold"]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -40,10 +42,15 @@ class Policy(ABC):
     weigh: Weigh | None = None  # how it weighs votes; None: plain
     max_waves: int | None = None  # None: as many as there are samples
     beforehand: bool = False  # True: decides on the prompt alone, and never looks at a tally
+    reads_first: ClassVar[bool] = (
+        True  # False: what it asks for on an empty tally is the same for every prompt
+    )
 
     def more(self, prompt: str, tally: Tally, dial: float | None = None) -> int:
         """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally."""
-        return int(self.decide(self.read([prompt]), Standing.of([tally]), dial)[0])
+        skipped = not self.reads_first and not tally.drawn
+        reading = np.zeros((1, 0)) if skipped else self.read([prompt])
+        return int(self.decide(reading, Standing.of([tally]), dial)[0])
 
     def more_batch(
         self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
@@ -81,9 +88,17 @@ class Policy(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Writes the policy as JSON and npz, whole or not at all; `load_policy` reads it."""
-        write_artefact(Path(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
+        write_artefact(folder_of(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
 
 
 def ballots_of(source: "Pool | Ballots") -> Ballots:
     """The votes of a pool with one source, or as given."""
-    return source if isinstance(source, Ballots) else source.ballots()
+    found = noted(source)
+    return found if isinstance(found, Ballots) else found.ballots()
+
+
+def noted(source: "Pool | Ballots") -> "Pool | Ballots":
+    """A pool or its votes, not looked at; PolicyError for anything else."""
+    if not isinstance(source, Pool | Ballots):
+        raise PolicyError(f"{shown(source)} is no pool; open it with open_pool(...), or give its ballots")
+    return source

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from adacompute.answers import Weigh
-from adacompute.errors import NotFitted, PolicyError
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError
 from adacompute.paths.standing import Floats, Ints, Standing
 from adacompute.policies.base import LONGEST, Arrays, Policy, ballots_of
 from adacompute.policies.learners import LEARNERS, learned
@@ -20,11 +20,13 @@ from adacompute.policies.repeated import Repeated
 from adacompute.policies.scorers import SCORERS, Scorer
 from adacompute.policies.settings import (
     ascending,
+    finite,
     flag,
     number,
     one_of,
     plain_weigh,
     restoring,
+    shown,
     taken,
     weigh_given,
     whole,
@@ -102,6 +104,10 @@ class ClassifierPolicy(Policy):
     def labels_of(self, source: Pool | Ballots, budget: float) -> Ints:
         """The oracle's budget of each problem, in samples, (problems,): what is to be foretold."""
         ballots = ballots_of(source)
+        if finite(budget) is None:
+            raise BudgetOutOfRange(
+                f"budget {shown(budget)} is not a number of samples; give {self.modes[0]} to {self.modes[-1]}"
+            )
         if self.weigh is None:
             table = score(ballots, self.modes)
         else:

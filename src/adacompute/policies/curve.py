@@ -20,6 +20,7 @@ from adacompute.policies.regress import curves
 from adacompute.policies.repeated import Repeated
 from adacompute.policies.settings import (
     ascending,
+    checked_dial,
     flag,
     plain_weigh,
     restoring,
@@ -109,7 +110,8 @@ class CurvePolicy(Policy):
         owner = np.repeat(np.arange(len(ballots)), orders)
         every = np.arange(sight.width)
         groups = [every[-1:], every] if sight.entropy and sight.width > 1 else [every]
-        trees = curves(rows, targets, owner, groups=groups, seed=self.seed)
+        alike = _alike(ballots.prompts)
+        trees = curves(rows, targets, owner, alike=alike, groups=groups, seed=self.seed)
         self._settle(trees, _rises(table.accuracy), sight)
         return self
 
@@ -124,10 +126,7 @@ class CurvePolicy(Policy):
 
     def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
         self._fitted()
-        if not isinstance(dial, int | float | np.floating) or not dial >= 0:
-            raise PolicyError(
-                f"curve can't be asked with price {dial!r}; give accuracy per sample, from 0 up"
-            )
+        price = checked_dial("price", dial)
         more = np.full(len(standing), self.modes[0], dtype=np.int64)
         begun = np.arange(len(standing))
         if self.sight_.entropy:
@@ -135,7 +134,7 @@ class CurvePolicy(Policy):
             begun = np.flatnonzero(standing.drawn)
         if len(begun):
             prices = self._prices(self.sight_.rows(reading[begun], standing.entropy[begun]))
-            budget = np.array(self.modes, dtype=np.int64)[(prices > dial).sum(axis=1)]
+            budget = np.array(self.modes, dtype=np.int64)[(prices > price).sum(axis=1)]
             more[begun] = np.maximum(budget - standing.drawn[begun], 0)
         return more
 
@@ -192,6 +191,12 @@ class CurvePolicy(Policy):
         sight = Sight.of(self.features).with_entropy(flag("learned entropy", learned["entropy"]))
         trees = Trees.restored(arrays, features=sight.width, outputs=len(self.modes))
         self._settle(trees, stored(arrays, "rises", np.int64, (len(self.modes) - 1,)), sight)
+
+
+def _alike(prompts: Sequence[str]) -> Ints:
+    """A number for each problem, from 0 in order of appearance, the same for those of one prompt."""
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(prompt, len(seen)) for prompt in prompts], dtype=np.int64)
 
 
 def _rises(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values

@@ -13,7 +13,7 @@ import numpy as np
 from adacompute.answers import Weigh
 from adacompute.errors import BudgetOutOfRange
 from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import LONGEST, Arrays, Policy
+from adacompute.policies.base import LONGEST, Arrays, Policy, noted
 from adacompute.policies.lots import Spread, lots, shares
 from adacompute.policies.settings import (
     ascending,
@@ -62,7 +62,8 @@ class OneShot(Policy):
     def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:  # noqa: ARG002
         return np.asarray(np.maximum(reading[:, 0].astype(np.int64) - standing.drawn, 0))
 
-    def fit(self, pool: Pool | Ballots) -> Self:  # noqa: ARG002
+    def fit(self, pool: Pool | Ballots) -> Self:
+        noted(pool)
         return self
 
     def settings(self) -> dict[str, Any]:

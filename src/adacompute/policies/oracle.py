@@ -16,7 +16,7 @@ from adacompute.paths.standing import Floats, Ints, Standing
 from adacompute.policies.base import LONGEST, Arrays, ballots_of
 from adacompute.policies.lots import key
 from adacompute.policies.oneshot import BUDGETS, OneShot
-from adacompute.policies.settings import restoring, taken
+from adacompute.policies.settings import checked_dial, restoring, taken
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score
 from adacompute.solve.hull import grained, slopes
@@ -76,11 +76,7 @@ class OraclePolicy(OneShot):
         return np.where(known[:, None], self.slopes_[place], self.mean_)
 
     def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
-        if not isinstance(dial, int | float | np.floating) or not dial >= 0:
-            raise PolicyError(
-                f"oracle can't be asked with price {dial!r}; give accuracy per sample, from 0 up"
-            )
-        price = grained(np.array([dial], dtype=np.float64)) if np.isfinite(dial) else dial
+        price = grained(np.array([checked_dial("price", dial)]))
         budget = np.array(self.modes)[(reading > price).sum(axis=1)]
         return np.asarray(np.maximum(budget - standing.drawn, 0))
 

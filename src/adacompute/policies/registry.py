@@ -8,6 +8,7 @@ from adacompute.policies.artefact import read_artefact
 from adacompute.policies.base import Policy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.folder import folder_of
 from adacompute.policies.heuristic import HeuristicPolicy
 from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
 from adacompute.policies.oracle import OraclePolicy
@@ -36,7 +37,7 @@ POLICIES: dict[str, type[Policy]] = {
 
 def load_policy(folder: str | Path) -> Policy:
     """The policy that `save` wrote to a folder; PolicyInvalid, with the reason, where it didn't."""
-    artefact = read_artefact(Path(folder))
+    artefact = read_artefact(folder_of(folder))
     kind = POLICIES.get(artefact.kind)
     if kind is None:
         raise PolicyInvalid(

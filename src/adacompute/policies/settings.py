@@ -17,47 +17,83 @@ from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid
 __all__ = [
     "MOST",
     "ascending",
+    "checked_dial",
+    "finite",
     "flag",
     "number",
     "one_of",
     "plain_weigh",
     "read_weigh",
     "restoring",
+    "shown",
     "taken",
     "weigh_given",
     "whole",
 ]
 
 MOST = 1024  # samples a request: more is a slip
+_SHOWN = 60  # characters of a value in a message
+
+
+def shown(value: object) -> str:
+    """A value as it reads in a message: its repr, in one line, shortened where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than a few thousand digits
+        text = f"a {type(value).__name__} too long to write"
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}...{text[-8:]} ({len(text)} characters)"
+
+
+def finite(value: object) -> float | None:
+    """A finite number as a float; None for anything else: True, NaN, and whole numbers beyond floats too."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def whole(name: str, value: object, *, low: int = 1, high: int = MOST) -> int:
     """A whole number within bounds."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
-        raise PolicyError(f"{name} {value!r} can't be used; give a whole number from {low} to {high}")
+        raise PolicyError(f"{name} {shown(value)} can't be used; give a whole number from {low} to {high}")
     return int(value)
 
 
 def number(name: str, value: object, *, low: float, high: float = math.inf) -> float:
     """A finite number within bounds."""
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
+    found = finite(value)
+    if found is None or not low <= found <= high:
         upper = "up" if high == math.inf else f"to {high:g}"
-        raise PolicyError(f"{name} {value!r} can't be used; give a number from {low:g} {upper}")
-    return float(value)  # type: ignore[arg-type]
+        raise PolicyError(f"{name} {shown(value)} can't be used; give a number from {low:g} {upper}")
+    return found
+
+
+def checked_dial(name: str, dial: object, *, high: float = math.inf) -> float:
+    """The value of a policy's dial, e.g. its "price": the same ones are taken live and in replay."""
+    found = finite(dial)
+    if found is None or not 0 <= found <= high:
+        upper = "up" if high == math.inf else f"to {high:g}"
+        raise PolicyError(
+            f"{name} {shown(dial)} can't be used; give a number from 0 {upper}, e.g. what calibrate finds"
+        )
+    return found
 
 
 def flag(name: str, value: object) -> bool:
     """True or False, and nothing that only passes for it."""
     if not isinstance(value, bool):
-        raise PolicyError(f"{name} {value!r} can't be used; give True or False")
+        raise PolicyError(f"{name} {shown(value)} can't be used; give True or False")
     return value
 
 
 def one_of(name: str, value: object, choices: Collection[str]) -> None:
     """One of a few words."""
     if not isinstance(value, str) or value not in choices:
-        raise PolicyError(f"{name} {value!r} is not known; give one of {', '.join(map(repr, choices))}")
+        raise PolicyError(f"{name} {shown(value)} is not known; give one of {', '.join(map(repr, choices))}")
 
 
 def ascending(name: str, values: object, *, high: int = MOST) -> tuple[int, ...]:
@@ -68,7 +104,8 @@ def ascending(name: str, values: object, *, high: int = MOST) -> tuple[int, ...]
     fit = all(isinstance(b, int | np.integer) and not isinstance(b, bool) and 1 <= b <= high for b in given)
     if not given or not fit or any(a >= b for a, b in pairwise(given)):
         raise PolicyError(
-            f"{name} {values!r} can't be used; give whole numbers from 1 to {high}, ascending, e.g. (1, 2, 4)"
+            f"{name} {shown(values)} can't be used; give whole numbers from 1 to {high}, ascending, "
+            "e.g. (1, 2, 4)"
         )
     return tuple(int(b) for b in given)
 
@@ -76,7 +113,7 @@ def ascending(name: str, values: object, *, high: int = MOST) -> tuple[int, ...]
 def weigh_given(value: object) -> Weigh | None:
     """How votes are weighed, as a constructor takes it."""
     if value is not None and not isinstance(value, Weigh):
-        raise PolicyError(f"weigh {value!r} can't weigh votes; give a Weigh, or None for plain votes")
+        raise PolicyError(f"weigh {shown(value)} can't weigh votes; give a Weigh, or None for plain votes")
     return value
 
 
@@ -93,7 +130,7 @@ def read_weigh(value: object) -> Weigh | None:
         return None
     if not isinstance(value, Mapping) or set(value) != {"signal", "scale", "sharpness"}:
         raise PolicyError(
-            f"weigh {value!r} doesn't say how votes are weighed; it has signal, scale, sharpness"
+            f"weigh {shown(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
     return Weigh(**value)
 
@@ -112,8 +149,8 @@ def taken(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
 
 @contextmanager
 def restoring(kind: str) -> Iterator[None]:
-    """What is wrong with stored settings, as PolicyInvalid with its kind."""
+    """What is wrong with stored settings, or can't be computed with, as PolicyInvalid with its kind."""
     try:
         yield
-    except AdacomputeError as exc:
+    except (AdacomputeError, ArithmeticError, TypeError, ValueError) as exc:
         raise PolicyInvalid(f"no {kind} policy has been stored so: {exc}") from exc

@@ -11,7 +11,7 @@ from adacompute.errors import NotFitted, PolicyError
 from adacompute.paths.standing import Floats, Standing
 from adacompute.policies.base import LONGEST, Arrays, Policy, ballots_of
 from adacompute.policies.oneshot import BUDGETS, SEEDS, OneShot, drawn_by_lot
-from adacompute.policies.settings import number, restoring, taken, whole
+from adacompute.policies.settings import flag, number, restoring, taken, whole
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score
 from adacompute.solve import solve
@@ -37,6 +37,7 @@ class ShuffledPolicy(OneShot):
     names = ("budget", "seed", "budgets", "longest", "weigh")
 
     histogram_: dict[int, float]  # budget, rising -> how often, as a count or a share
+    given_: bool = False  # whether it was given, by `of` or `like`, and is no oracle's at `budget`
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class ShuffledPolicy(OneShot):
         self.seed = whole("seed", seed, low=0, high=SEEDS)
         if of is not None:
             self._take(of)
+            self.given_ = True
 
     def fit(self, pool: Pool | Ballots, *, like: Like | None = None, dial: float | None = None) -> Self:
         ballots = ballots_of(pool)
@@ -67,6 +69,7 @@ class ShuffledPolicy(OneShot):
             raise PolicyError("what was spent has to be a list of whole numbers, the budget of each request")
         found, counts = np.unique(values, return_counts=True)
         self._take(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        self.given_ = like is not None
         return self
 
     def read(self, prompts: Sequence[str]) -> Floats:
@@ -100,16 +103,17 @@ class ShuffledPolicy(OneShot):
         learned = None
         if hasattr(self, "histogram_"):
             learned = [[budget, part] for budget, part in self.histogram_.items()]
-        return {"budget": self.budget, "seed": self.seed, **super().settings(), "learned": learned}
+        own = {"budget": self.budget, "seed": self.seed, "learned": learned, "given": self.given_}
+        return {**super().settings(), **own}
 
     @classmethod
     def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
         with restoring(cls.kind):
-            given = taken(settings, (*cls.names, "learned"))
-            learned = given.pop("learned")
-            if learned is not None:
-                given["of"] = _pairs(learned)
-            return cls(**given)
+            stored = taken(settings, (*cls.names, "learned", "given"))
+            learned, given = stored.pop("learned"), flag("given", stored.pop("given"))
+            policy = cls(**stored, of=None if learned is None else _pairs(learned))
+            policy.given_ = given
+            return policy
 
 
 def _pairs(learned: object) -> dict[Any, Any]:

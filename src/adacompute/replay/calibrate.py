@@ -3,16 +3,18 @@
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid
 from adacompute.paths.paths import paths
 from adacompute.policies.base import Policy, ballots_of
+from adacompute.policies.settings import finite, one_of, shown
+from adacompute.policies.shuffled import ShuffledPolicy
 from adacompute.pool import Ballots, Pool
 from adacompute.records import at_least
-from adacompute.replay.asked import adapted, checked_draws, is_number, replayable
+from adacompute.replay.asked import affordable, checked_draws, checked_policy, replayable, settled
 from adacompute.replay.run import first_wave, run
 
 __all__ = ["calibrate"]
@@ -31,26 +33,24 @@ def calibrate(
     orders: int = 50,
     rng: np.random.Generator | None = None,
     tolerance: float = 0.005,
+    too_few: Literal["error", "drop"] = "error",
 ) -> float | None:
     """The dial at which the policy costs `budget` samples a request on average, by replay; needs no labels.
 
     Cost falls with the dial in steps, so a budget is seldom met: this is the lowest dial found whose cost is
     not above it, and within `tolerance` of it (a share of the budget) where the steps allow. All dials are
-    tried on the same orders. A policy that can be `adapted` to the pool's scale of confidence is, as in
-    `replay`. A policy without a dial is fitted again, for this budget, and there is None to return.
+    tried on the same orders. A policy that can `settle` on a pool's samples (their scale of confidence, a
+    prior that hasn't seen them) does so, in place: the policy that was calibrated is the one to run. A policy
+    without a dial is fitted again, for this budget, and there is None to return. Problems with fewer samples
+    than the policy may draw are an error, or are left out with `too_few="drop"`, as in `replay`.
     """
-    if not is_number(budget) or not 0 < budget < math.inf:
-        raise BudgetOutOfRange(
-            f"budget {budget!r} can't be an average cost; give samples a request, e.g. 2.0"
-        )
-    if not is_number(tolerance) or not 0 <= tolerance < 1:
-        raise PolicyError(f"tolerance {tolerance!r} can't be used; give a share of the budget, e.g. 0.005")
+    budget, tolerance = _checked(budget, tolerance)
     rng = checked_draws(orders, rng)
+    ballots = _some(checked_policy(policy), ballots_of(source), too_few)
     if policy.dial is None:
-        _refit(policy, source, float(budget))
+        _refit(policy, ballots, budget)
         return None
-    ballots = replayable(ballots_of(source), policy.longest)[0]
-    cost = _cost(adapted(policy, ballots), ballots, orders, rng)
+    cost = _cost(settled(policy, ballots), ballots, orders, rng)
     threshold = policy.dial == "threshold"
     most, least = cost(0.0), cost(1.0 if threshold else _HIGHEST)
     if not least <= budget <= most * (1 + tolerance):
@@ -62,6 +62,27 @@ def calibrate(
         return 0.0
     low, high = (0.0, 1.0) if threshold else _bracket(cost, budget)
     return _bisected(cost, budget, low, high, near=budget * (1 - tolerance), by_ratio=not threshold)
+
+
+def _checked(budget: object, tolerance: object) -> tuple[float, float]:
+    average, share = finite(budget), finite(tolerance)
+    if average is None or average <= 0:
+        raise BudgetOutOfRange(
+            f"budget {shown(budget)} can't be an average cost; give samples a request, e.g. 2.0"
+        )
+    if share is None or not 0 <= share < 1:
+        raise PolicyError(
+            f"tolerance {shown(tolerance)} can't be used; give a share of the budget, e.g. 0.005"
+        )
+    return average, share
+
+
+def _some(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
+    """The problems to calibrate on. A policy without a dial is fitted, and its `fit` says what it needs."""
+    one_of("too_few", too_few, ("error", "drop"))
+    if policy.dial is None and too_few == "error":
+        return ballots
+    return replayable(ballots, policy.longest, too_few=too_few)[0]
 
 
 def _bisected(
@@ -92,11 +113,10 @@ def _cost(
     """The mean cost at a dial, each dial replayed once."""
     reading = policy.read(ballots.prompts)
     known: dict[float, float] = {}
-    drawn = (
-        None
-        if policy.beforehand
-        else paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
-    )
+    drawn = None
+    if not policy.beforehand:
+        affordable(ballots, orders, policy.longest)
+        drawn = paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
 
     def cost(dial: float) -> float:
         if dial not in known:
@@ -111,8 +131,13 @@ def _cost(
     return cost
 
 
-def _refit(policy: Policy, source: Pool | Ballots, budget: float) -> None:
+def _refit(policy: Policy, source: Ballots, budget: float) -> None:
     """Fits a policy without a dial for a budget: by its `fit`, or made anew with that budget."""
+    if isinstance(policy, ShuffledPolicy) and policy.given_:
+        raise PolicyError(
+            f"{policy.kind} was given its histogram, which a budget of {budget:g} would replace; give it "
+            f"another one, or calibrate ShuffledPolicy({budget:g}), which has the oracle's"
+        )
     fit: Any = policy.fit
     if "budget" in inspect.signature(fit).parameters:
         fit(source, budget=budget)

@@ -1,14 +1,14 @@
 """A policy over a pool, as if live: cost, accuracy, waves. Knows nothing of folds or of other policies."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from adacompute.paths.paths import paths
 from adacompute.policies.base import Policy, ballots_of
 from adacompute.pool import Ballots, Pool
-from adacompute.replay.asked import adapted, checked_dial, checked_draws, replayable
+from adacompute.replay.asked import adapted, affordable, checked_draws, checked_policy, dial_of, replayable
 from adacompute.replay.bootstrap import RESAMPLES, estimate
 from adacompute.replay.each import Each, Exact, is_exact
 from adacompute.replay.result import Replayed
@@ -30,7 +30,8 @@ def replay(
 
     `price` and `dial` are two names of one thing, the policy's dial; `calibrate` finds it for a budget. The
     policy sees the samples as they would come, and its own votes are counted (`policy.weigh`). Where it
-    can be `adapted` to a pool's scale of confidence, which needs no labels, that is done first. A policy that
+    can be `adapted` to a pool's scale of confidence, which needs no labels, a copy of it is, and is replayed;
+    `calibrate` settles the policy itself. What it was fitted on is said (`in_sample`). A policy that
     decides on the prompt alone, with plain votes, is scored exactly, without orders. The interval is by
     bootstrap over problems. Problems with fewer samples than the policy may draw, or without recorded
     answers, are an error, or are left out with `too_few="drop"`.
@@ -42,13 +43,14 @@ def replay(
     >>> found.cost, round(found.accuracy.mean, 2), found.exact
     (4.0, 0.78, True)
     """
-    value = checked_dial(policy, price, dial)
+    value = dial_of(checked_policy(policy), price, dial)
     rng = checked_draws(orders, rng)
     ballots, dropped = replayable(ballots_of(source), policy.longest, too_few=too_few)
     policy = adapted(policy, ballots)
     if is_exact(policy):
         each, count = Exact(ballots).each(policy, dial=value), 0
     else:
+        affordable(ballots, orders, policy.longest)
         drawn = paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
         each, count = Each.run(policy, drawn, dial=value), drawn.orders
     return _told(policy, value, ballots, each, orders=count, dropped=dropped, rng=rng)
@@ -66,6 +68,9 @@ def _told(
 ) -> Replayed:
     known = each.accuracy[~np.isnan(each.accuracy)]
     tokens = float(each.tokens.mean())
+    fitted_on: Any = getattr(policy, "fitted_on", None)
+    seen = 0 if fitted_on is None else int(fitted_on(ballots))
+    told = f"; in-sample: it was fitted on {seen} of these {len(ballots)} problems" if seen else ""
     return Replayed(
         policy=policy.kind,
         dial=dial,
@@ -82,7 +87,8 @@ def _told(
         each_accuracy=each.accuracy,
         dropped=dropped,
         exact=orders == 0,
-        protocol=protocol(policy, orders),
+        protocol=protocol(policy, orders) + told,
+        in_sample=seen,
     )
 
 

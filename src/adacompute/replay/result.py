@@ -29,6 +29,7 @@ class Replayed:
     dropped: tuple[str, ...] = ()  # ids of problems with too few samples, left out
     exact: bool  # over all subsets, not by orders
     protocol: str  # how it was come by, in words
+    in_sample: int = 0  # of the problems, how many the policy was fitted on, where it knows
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -50,4 +51,5 @@ class Replayed:
             "dropped": list(self.dropped),
             "exact": self.exact,
             "protocol": self.protocol,
+            "in_sample": self.in_sample,
         }

@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 COUNT = 3  # hints a prompt
 PLACES = 4096  # that words are hashed into
 _READ = 4000  # characters of a prompt: reading stays quick whatever comes
-_TOKENS = re.compile(r"[a-z]+|\d|[^\sa-z\d]")  # words, single digits, signs
+_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, signs
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _MIX = 31  # of a pair: its order matters
@@ -92,29 +92,26 @@ class Hints:
         return found
 
 
-def hints_for(prompts: Sequence[str], targets: Floats, *, seed: int) -> tuple[Hints, Floats] | None:
-    """Hints learned on problems, and for each of these what the others hint at, (problems, COUNT).
+def hints_for(prompts: Sequence[str], targets: Floats, *, seed: int) -> Hints | None:
+    """Hints learned on problems; of each of these, what the others hint at. Equal prompts count as one.
 
     None where words don't help to predict the targets, (problems, COUNT), of problems left out.
     """
-    if len(prompts) < 2 * _FOLDS:  # too few to tell whether words help
+    taught, first, same = np.unique(prints(prompts), return_index=True, return_inverse=True)
+    if len(taught) < 2 * _FOLDS:  # too few to tell whether words help
         return None
-    marks = _marks(prompts)
-    folds = np.random.default_rng(seed).permutation(len(prompts)) % _FOLDS
+    counts = np.bincount(same)[:, None]
+    targets = np.stack([np.bincount(same, column) for column in targets.T], axis=1) / counts
+    marks = _marks([prompts[row] for row in first])
+    folds = np.random.default_rng(seed).permutation(len(taught)) % _FOLDS
     guesses = [_left_out(marks, targets, folds, penalty) for penalty in _PENALTIES]
     errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
     best = int(np.argmin([error.sum() for error in errors]))
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _SURE * gain.std() / len(gain) ** 0.5:
         return None
-    return _hints(_ridge(marks, targets, _PENALTIES[best]), prompts, guesses[best]), guesses[best]
-
-
-def _hints(ridge: "_Ridge", prompts: Sequence[str], told: Floats) -> Hints:
-    taught, rows = np.unique(prints(prompts), return_index=True)
-    return Hints(
-        mean=ridge.mean, rarity=ridge.rarity, weights=ridge.weights, taught=taught, told=told[rows].copy()
-    )
+    last = _ridge(marks, targets, _PENALTIES[best])
+    return Hints(mean=last.mean, rarity=last.rarity, weights=last.weights, taught=taught, told=guesses[best])
 
 
 def _left_out(marks: Floats, targets: Floats, folds: Ints, penalty: float) -> Floats:

@@ -38,8 +38,8 @@ _SETTINGS: dict[str, Any] = {
     "base_score": 0.0,
     "verbosity": 0,
 }
-_LAST: dict[str, Any] = {"max_depth": 5, "eta": 0.15, "min_child_weight": 20, "reg_lambda": 1}
-_LAST_TREES = 60
+_LAST: dict[str, Any] = {"max_depth": 5, "eta": 0.2, "min_child_weight": 20, "reg_lambda": 1}
+_LAST_TREES = 40
 
 
 def learned(

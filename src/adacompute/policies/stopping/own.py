@@ -14,8 +14,10 @@ from adacompute.policies.base import Arrays
 from adacompute.policies.stopping.hints import COUNT, Hints, hints_for
 from adacompute.policies.stopping.induction import learned
 from adacompute.policies.stopping.judge import Judge
+from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import Prior, worths
 from adacompute.policies.stopping.states import NAMES
+from adacompute.policies.stored import stored
 from adacompute.pool import Ballots
 
 __all__ = ["Own", "own_of"]
@@ -24,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 _PATHS = 12000  # in all
 _ORDERS = (8, 64)  # a problem, at least and at most
+_TAUGHT = 2000  # problems that words are learned on, at most: their time grows with the cube
 _TRUSTED = 120  # problems: with so many, the pool and the prior have equal say
 _TRUSTED_BARE = 480  # likewise, where prompts hint at nothing: the prior knows most of the rest
 
@@ -37,6 +40,7 @@ class Own:
     problems: int
     labels: bool  # learned from labels too, not from agreement alone
     weighed: bool  # votes were
+    taught: npt.NDArray[np.uint64]  # prints of the prompts it was learned on, ascending
 
     @property
     def share(self) -> float:
@@ -47,7 +51,7 @@ class Own:
 
     def arrays(self) -> Arrays:
         """What was learned."""
-        found = dict(self.judge.arrays("own_"))
+        found = {**self.judge.arrays("own_"), "taught": self.taught}
         return found if self.hints is None else {**found, **self.hints.arrays()}
 
     @classmethod
@@ -55,7 +59,8 @@ class Own:
         """What gave these arrays; PolicyInvalid where nothing could have."""
         judge = Judge.restored(arrays, "own_", features=len(NAMES) + (COUNT if hinted else 0))
         hints = Hints.restored(arrays) if hinted else None
-        return cls(judge=judge, hints=hints, problems=problems, labels=labels, weighed=weighed)
+        taught = np.sort(stored(arrays, "taught", np.uint64, (None,)))
+        return cls(judge=judge, hints=hints, problems=problems, labels=labels, weighed=weighed, taught=taught)
 
 
 def own_of(
@@ -72,20 +77,30 @@ def own_of(
     orders = int(np.clip(_PATHS // max(1, len(ballots)), *_ORDERS))
     some = paths(ballots, rng=np.random.default_rng(seed), orders=orders, longest=longest, weigh=weigh)
     values = worths(some, labels=labels)
-    found = hints_for(ballots.prompts, _targets(some, labels=labels), seed=seed) if features else None
-    told = None if found is None else [found[1]]
+    hints = _hints(ballots, some, labels=labels, seed=seed) if features else None
+    told = None if hints is None else [hints.of(ballots.prompts)]  # of each by the others
     judge = learned([some], [values], prior.table, hints=told, seed=seed)
     return Own(
         judge=judge,
-        hints=None if found is None else found[0],
+        hints=hints,
         problems=len(ballots),
         labels=labels,
         weighed=weigh is not None,
+        taught=np.unique(prints(ballots.prompts)),
     )
+
+
+def _hints(ballots: Ballots, some: Paths, *, labels: bool, seed: int) -> Hints | None:
+    """Learned on problems with labels, where labels are used; on some of them where there are very many."""
+    targets = _targets(some, labels=labels)
+    rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
+    if len(rows) > _TAUGHT:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _TAUGHT, replace=False))
+    return hints_for([ballots.prompts[row] for row in rows], targets[rows], seed=seed)
 
 
 def _targets(some: Paths, *, labels: bool) -> Floats:
     """What prompts may hint at: one sample's worth, the last vote's, and what half of the draws add."""
-    values = np.where(np.isnan(some.grade), some.agrees, some.grade) if labels else some.agrees
+    values = some.grade if labels else some.agrees
     one, half, last = (some.mean(values[t]) for t in (0, some.longest // 2 - 1, some.longest - 1))
     return np.stack([one, last, half - one], axis=1)

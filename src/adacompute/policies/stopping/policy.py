@@ -4,10 +4,12 @@ Each state of a request (its tally, how sure the model was, what the prompt hint
 Going on pays while the dial, the price of a sample, is below it: so cost never rises with the price, on any
 path. Unfitted it decides by a prior learned on the recordings in the package; `fit` adds what a pool tells,
 with labels or without.
+
+With `max_waves` several samples are drawn on what is known before them, so a path may cost more at a higher
+price, and so may the mean where the first wave changes its size; the dial must be held for a request.
 """
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -15,29 +17,30 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from adacompute.answers import Weigh
-from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.paths import Standing, paths
 from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
 from adacompute.policies.settings import (
     ascending,
+    checked_dial,
     flag,
     number,
+    one_of,
     plain_weigh,
     restoring,
     taken,
     weigh_given,
     whole,
 )
+from adacompute.policies.stopping.apart import apart, known, refused, rest
 from adacompute.policies.stopping.own import Own, own_of
 from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import (
-    BUNDLED,
     SHARPNESS,
     Floats,
     Prior,
     bundled_prior,
     confidence,
-    known,
     prior_of,
 )
 from adacompute.policies.stopping.states import states
@@ -49,10 +52,11 @@ __all__ = ["StoppingPolicy"]
 
 _SETTINGS = (
     "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
-    "scaled", "prior", "own",
+    "auto", "scaled", "prior", "own",
 )  # fmt: skip
 
 _ORDERS = 8  # a problem, to see where its tallies would go on
+_UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):
@@ -69,6 +73,7 @@ class StoppingPolicy(Policy):
 
     kind: ClassVar[str] = "stopping"
     dial: ClassVar[Dial | None] = "price"
+    reads_first: ClassVar[bool] = False  # the first wave depends on the price alone
 
     def __init__(
         self,
@@ -81,9 +86,10 @@ class StoppingPolicy(Policy):
         features: bool = True,
         seed: int = 0,
         unit: str = "samples",
-        draw_cost: float = 1.0,
+        draw_cost: float | None = None,
     ) -> None:
-        """`draw_cost` is what one draw is expected to cost in `unit`: 1 sample, or e.g. 300 tokens."""
+        """`draw_cost` is what one draw is expected to cost in `unit`, e.g. 300 tokens; None: 1 sample, or the
+        mean tokens of the pool that it is fitted on."""
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
                 f"prior {prior!r} is no stopping policy; give one, or None for the bundled prior"
@@ -95,7 +101,8 @@ class StoppingPolicy(Policy):
             raise PolicyError(
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
-        self.prior_: Prior = bundled_prior() if prior is None else prior.prior_
+        self.given_: Prior = bundled_prior() if prior is None else prior.given_
+        self.prior_ = self.given_  # or, once a pool is known, one that hasn't seen it
         self.own_: Own | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
         self.scaled_ = not self.auto  # whether the scale of weights is that of samples seen
@@ -103,8 +110,11 @@ class StoppingPolicy(Policy):
         self.weigh = default if self.auto else weigh_given(weigh)
         self.features = flag("features", features)
         self.seed = whole("seed", seed, low=0, high=2**31 - 1)
-        self.unit = str(unit)
-        self.draw_cost = number("draw_cost", draw_cost, low=1e-12, high=1e12)
+        one_of("unit", unit, _UNITS)
+        self.unit = unit
+        self.draw_cost = 1.0 if draw_cost is None and unit == "samples" else draw_cost
+        if self.draw_cost is not None:
+            number("draw_cost", self.draw_cost, low=1e-12, high=1e12)
 
     @classmethod
     def pooled(
@@ -119,12 +129,14 @@ class StoppingPolicy(Policy):
 
         Problems that `without` has too are left out, so that it can be judged by what comes out.
         """
-        apart = None if without is None else ballots_of(without)
-        some = [one for one in (_rest(ballots_of(each), apart) for each in recordings) if len(one)]
+        if isinstance(recordings, Ballots | Pool):
+            raise PolicyError("pooled learns on several recordings; give a list of them, e.g. [pool]")
+        judged = None if without is None else ballots_of(without)
+        some = [one for one in (rest(ballots_of(each), judged) for each in recordings) if len(one)]
         if not some:
             raise PolicyError("no recording to learn from was given; give one or more pools with samples")
-        found = cls(longest=longest, seed=seed)
-        found.prior_ = prior_of(some, longest=longest, seed=seed)
+        found = cls(longest=whole("longest", longest, low=2), seed=seed)
+        found.given_ = found.prior_ = prior_of(some, longest=longest, seed=seed)
         found.weigh = Weigh(signal="logprob", scale=found.prior_.scale, sharpness=SHARPNESS)
         return found
 
@@ -139,39 +151,53 @@ class StoppingPolicy(Policy):
                 "a pool without samples teaches nothing; collect some, or use the prior as it is"
             )
         told = bool(graded(ballots, grades(ballots)).any())
-        if labels and not told:
+        if labels is not None and flag("labels", labels) and not told:
             raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-        self.prior_ = _apart(self.prior_, ballots)
+        self.own_ = None
+        self.prior_ = apart(self.given_, ballots)
         if self.auto:
             self.weigh, self.scaled_ = confidence(ballots), True
-        self.own_ = own_of(
-            ballots,
-            self.prior_,
-            weigh=self.weigh,
-            longest=self.longest,
-            labels=told if labels is None else labels,
-            features=self.features,
-            seed=self.seed,
-        )
-        self.prior_ = replace(self.prior_, openings=self._openings(ballots))
+        if self.unit == "tokens" and self.draw_cost is None:
+            self.draw_cost = _mean_tokens(ballots)
+        if self.longest > 1:  # else there is nothing to decide
+            self.own_ = own_of(
+                ballots,
+                self.prior_,
+                weigh=self.weigh,
+                longest=self.longest,
+                labels=told if labels is None else labels,
+                features=self.features,
+                seed=self.seed,
+            )
+            self.prior_ = replace(self.prior_, openings=self._openings(ballots))
+        return self
+
+    def settle(self, ballots: Ballots) -> Self:
+        """Takes what these samples tell without labels, in place: the scale of weights, the size of waves;
+        and a prior that wasn't learned on them. What was fitted has done so, and only checks the last."""
+        if self.own_ is not None:
+            if known(self.prior_, ballots) and not self.fitted_on(ballots):
+                raise refused(self.prior_, ballots)
+            return self
+        self.prior_ = apart(self.given_, ballots)
+        if self.auto and not self.scaled_:
+            self.weigh, self.scaled_ = confidence(ballots), True
+        if self.max_waves is not None and len(ballots):
+            self.prior_ = replace(self.prior_, openings=self._openings(ballots))
         return self
 
     def adapted(self, ballots: Ballots) -> "StoppingPolicy":
-        """For replay on these samples: weights on their scale, which needs no labels, and a prior that
-        wasn't learned on them. Itself where it was fitted: then both are settled."""
-        if self.own_ is not None:
-            return self
-        found = self.without(ballots)
-        if not found.scaled_:
-            found.weigh, found.scaled_ = confidence(ballots), True
-        if found.max_waves is not None and len(ballots):
-            found.prior_ = replace(found.prior_, openings=found._openings(ballots))
-        return found
+        """A copy, settled on these samples."""
+        return copy.copy(self).settle(ballots)
+
+    def fitted_on(self, ballots: Ballots) -> int:
+        """How many of these problems it was fitted on: on them a result is in-sample."""
+        return 0 if self.own_ is None else int(np.isin(prints(ballots.prompts), self.own_.taught).sum())
 
     def without(self, ballots: Ballots) -> "StoppingPolicy":
         """A copy whose prior has seen none of these prompts; PolicyError where there is none."""
         found = copy.copy(self)
-        found.prior_ = _apart(self.prior_, ballots)
+        found.given_ = found.prior_ = apart(self.given_, ballots)
         return found
 
     def _openings(self, ballots: Ballots) -> Floats:
@@ -194,7 +220,9 @@ class StoppingPolicy(Policy):
 
     def decide(self, reading: Floats, standing: Standing, dial: float | None) -> np.ndarray[Any, Any]:
         """One more sample (or wave) while the price is below the state's critical price."""
-        price = _price(dial) * self.draw_cost
+        if self.draw_cost is None:
+            raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
+        price = checked_dial("price", dial) * self.draw_cost
         waves = Waves(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
         critical = np.zeros(len(standing))
         some = standing.drawn > 0
@@ -206,11 +234,12 @@ class StoppingPolicy(Policy):
 
     def critical(self, reading: Floats, standing: Standing) -> Floats:
         """Logarithms of the critical prices of standings with a draw or more, (requests,)."""
-        found = self.prior_.critical(standing)
+        rows = states(standing)
+        found = self.prior_.critical(standing, rows)
         share = 0.0 if self.own_ is None else self.own_.share
         if self.own_ is None or share == 0.0:
             return found
-        return share * self.own_.judge.critical(np.hstack([states(standing), reading])) + (1 - share) * found
+        return share * self.own_.judge.critical(np.hstack([rows, reading])) + (1 - share) * found
 
     def settings(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -225,6 +254,7 @@ class StoppingPolicy(Policy):
             "seed": self.seed,
             "unit": self.unit,
             "draw_cost": self.draw_cost,
+            "auto": self.auto,
             "scaled": self.scaled_,
             "prior": {"problems": self.prior_.problems, "scale": self.prior_.scale},
             "own": learned,
@@ -239,12 +269,12 @@ class StoppingPolicy(Policy):
         """The policy that gave these."""
         with restoring(cls.kind):
             given = taken(settings, _SETTINGS)
-            scaled, prior, own = given.pop("scaled"), given.pop("prior"), given.pop("own")
+            auto, scaled, prior, own = (given.pop(name) for name in ("auto", "scaled", "prior", "own"))
             found = cls(**given)
-            found.auto, found.scaled_ = not flag("scaled", scaled), bool(scaled)
+            found.auto, found.scaled_ = flag("auto", auto), flag("scaled", scaled)
             scale = number("prior.scale", _part("prior", prior, "scale"), low=-1e9, high=-1e-12)
             problems = whole("prior.problems", _part("prior", prior, "problems"), low=0, high=2**53)
-            found.prior_ = Prior.restored(arrays, problems=problems, scale=scale)
+            found.given_ = found.prior_ = Prior.restored(arrays, problems=problems, scale=scale)
             if own is not None:
                 count = whole("own.problems", _part("own", own, "problems"), high=2**53)
                 labels = flag("own.labels", _part("own", own, "labels"))
@@ -255,37 +285,16 @@ class StoppingPolicy(Policy):
         return found
 
 
-def _price(dial: float | None) -> float:
-    real = isinstance(dial, int | float | np.floating) and not isinstance(dial, bool)
-    if dial is None or not real or not math.isfinite(dial) or dial < 0:
-        raise PolicyError(f"price {dial!r} can't be used; give a number from 0 up, e.g. what calibrate finds")
-    return float(dial)
+def _mean_tokens(ballots: Ballots) -> float:
+    known_ = ballots.tokens[np.isfinite(ballots.tokens)]
+    if not len(known_) or not known_.mean() > 0:
+        raise NotRecorded(
+            "a price per token needs tokens, and no sample has them; record them, or give draw_cost"
+        )
+    return float(known_.mean())
 
 
 def _part(name: str, value: object, key: str) -> object:
     if not isinstance(value, Mapping) or key not in value:
         raise PolicyError(f"setting {name} {value!r} lacks {key!r}")
     return value[key]
-
-
-def _apart(prior: Prior, ballots: Ballots) -> Prior:
-    """The prior; where it is one in the package that knows these prompts, another one there that doesn't."""
-    if not known(prior, ballots):
-        return prior
-    bundled = [bundled_prior(name) for name in BUNDLED]
-    if any(prior is one or np.array_equal(prior.table, one.table) for one in bundled):
-        for other in bundled:
-            if not known(other, ballots):
-                return other
-    raise PolicyError(
-        f"the prior was learned on {known(prior, ballots)} of these {len(ballots)} prompts; "
-        "give one that was not (pooled(..., without=...)), so that the result is no recollection"
-    )
-
-
-def _rest(recording: Ballots, without: Ballots | None) -> Ballots:
-    """The problems of a recording that another one doesn't have."""
-    if without is None:
-        return recording
-    shared = np.isin(prints(recording.prompts), prints(without.prompts))
-    return recording.only(np.flatnonzero(~shared)) if shared.any() else recording

@@ -26,7 +26,7 @@ from adacompute.policies.stopping.waves import QUANTILES
 from adacompute.policies.stored import stored
 from adacompute.pool import Ballots
 
-__all__ = ["BUNDLED", "Prior", "bundled_prior", "confidence", "known", "prior_of", "worths"]
+__all__ = ["BUNDLED", "Prior", "bundled_prior", "confidence", "prior_of", "worths"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,16 +50,18 @@ class Prior:
     scale: float  # of mean log-probabilities, where nothing better is known
     prints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
 
-    def critical(self, standing: Standing) -> Floats:
-        """Logarithms of critical prices, (requests,)."""
+    def critical(self, standing: Standing, rows: Floats) -> Floats:
+        """Logarithms of critical prices, (requests,); `rows` are the states of the standing."""
         found = look_up(self.table, standing.drawn, standing.first, standing.second)
         if self.judge is None:
             return found
-        weighed = ~plain(standing)
-        if weighed.any():
-            share = self.problems / (self.problems + _TRUSTED)
-            some = standing.only(weighed)
-            found[weighed] = share * self.judge.critical(states(some)) + (1 - share) * found[weighed]
+        share = self.problems / (self.problems + _TRUSTED)
+        counted = plain(standing)
+        if not counted.any():
+            return share * self.judge.critical(rows) + (1 - share) * found
+        if not counted.all():
+            some = ~counted
+            found[some] = share * self.judge.critical(rows[some]) + (1 - share) * found[some]
         return found
 
     def arrays(self) -> Arrays:
@@ -126,11 +128,6 @@ def confidence(ballots: Ballots) -> Weigh | None:
     return Weigh(signal="logprob", scale=scale, sharpness=SHARPNESS) if scale < 0 else None
 
 
-def known(prior: Prior, ballots: Ballots) -> int:
-    """How many of these prompts it was learned on."""
-    return int(np.isin(prints(ballots.prompts), prior.prints).sum())
-
-
 @functools.cache
 def bundled_prior(name: str = BUNDLED[0]) -> Prior:
     """A prior inside the package."""
@@ -145,6 +142,7 @@ def _opened(prior: Prior, some: Sequence[Paths]) -> Prior:
     """With the quantiles of its critical prices after each draw."""
     openings = np.empty(prior.openings.shape)
     for t in range(len(prior.table)):
-        found = [prior.critical(one.standing(np.arange(len(one)), np.full(len(one), t + 1))) for one in some]
-        openings[:, t] = np.quantile(np.concatenate(found), QUANTILES)
+        found = [one.standing(np.arange(len(one)), np.full(len(one), t + 1)) for one in some]
+        critical = [prior.critical(standing, states(standing)) for standing in found]
+        openings[:, t] = np.quantile(np.concatenate(critical), QUANTILES)
     return replace(prior, openings=openings)

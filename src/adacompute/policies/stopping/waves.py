@@ -40,7 +40,7 @@ class Waves:
         goes = critical > log
         if self.ladder is not None:
             target = self._rung(drawn, goes)
-        elif self.max_waves is None:
+        elif self.max_waves is None or self.max_waves >= self.longest:
             start = self._opening(log, openings[0])
             target = np.where(drawn < start, start, np.where(goes, drawn + 1, drawn))
         else:

@@ -1,0 +1,54 @@
+"""Deciding for one request beside XGBoost's own call for one row. Knows nothing of pages."""
+
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import adacompute as ac
+from adacompute.policies import AdaptiveConsistency, Policy
+
+LEARNED = 120  # problems of the bundled recording that policies are fitted on
+PRICE = 0.02
+PROMPT = "A farmer has 12 cows and 7 goats, and sells 3 of them every week for 4 dollars each. " * 6
+
+
+def microseconds(work: Callable[[], object], times: int = 200) -> float:
+    """Of one call, the best of some runs."""
+    return min(timeit.repeat(work, number=times, repeat=15)) / times * 1e6
+
+
+def library(rows: int = 300) -> float:
+    """XGBoost's own prediction of one row: 100 rounds, depth 5, 5 classes, 16 features."""
+    import xgboost as xgb
+
+    rng = np.random.default_rng(0)
+    data, labels = rng.random((rows, 16)), rng.integers(0, 5, rows)
+    model = xgb.XGBClassifier(n_estimators=100, max_depth=5, learning_rate=0.1, n_jobs=1).fit(data, labels)
+    return microseconds(lambda: model.predict(data[:1]), 50)
+
+
+def speed() -> list[dict[str, Any]]:
+    """Microseconds of `more` for a prompt of 500 characters and a tally of three votes."""
+    with ac.bundled("words") as pool:
+        ballots = pool.ballots().only(range(LEARNED))
+    policies: dict[str, tuple[Policy, float | None]] = {
+        "stopping, its prior": (ac.StoppingPolicy(), PRICE),
+        "stopping, fitted": (ac.StoppingPolicy().fit(ballots), PRICE),
+        "classifier (XGBoost's trees as arrays)": (ac.ClassifierPolicy().fit(ballots, budget=2.0), None),
+        "curve": (ac.CurvePolicy().fit(ballots), PRICE),
+        "Adaptive-Consistency": (AdaptiveConsistency(), 0.05),
+    }
+    samples = [
+        ac.Sample(answer=answer, tokens=10, logprob=logprob, entropy=0.3)
+        for answer, logprob in (("1", -1.0), ("2", -2.0), ("1", -1.5))
+    ]
+    other = library()
+    found = []
+    for name, (policy, dial) in policies.items():
+        tally = ac.Tally.of(samples, weigh=policy.weigh)
+        prompt = PROMPT[:500]
+        ours = microseconds(lambda p=policy, t=tally, d=dial, q=prompt: p.more(q, t, d))
+        found.append({"policy": name, "more": ours, "library": other, "ratio": other / ours})
+    return found
