@@ -27,6 +27,7 @@ _TOLD = 3.0  # the one that the verdict is about
 _HELD_OUT = (2.0, 3.0, 4.0)  # what policies are compared at
 _PLAYING = ("fixed", "asc", "stopping")
 _ORDERS = 12  # of each problem's samples: enough for a demo, and quick
+_FOLDS = 3  # likewise
 _WORKERS = 2
 _DRAWN = "words"  # the recording whose curve is shown
 _WHO = (
@@ -39,8 +40,8 @@ _UNIFORM = (
     "budgets; oracle is chosen with the answers known."
 )
 _MORE = (
-    "One more buys: what the next sample on average adds. Votes are plain ones, means over all subsets of a "
-    "problem's samples."
+    "One more buys: what the next sample on average adds. The oracle's and uniform's votes are plain ones, "
+    "means over all subsets of a problem's samples; policies' are weighted, which is why they may pass it."
 )
 
 
@@ -102,6 +103,7 @@ def _held_out(name: str, ballots: Ballots) -> Evaluation:
             budgets=_HELD_OUT,
             policies=_PLAYING,
             orders=_ORDERS,
+            folds=_FOLDS,
             workers=min(_WORKERS, os.cpu_count() or 1),
             progress=told,
         )

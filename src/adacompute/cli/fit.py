@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.amounts import fixed
 from adacompute.cli.evaluate import Votes, Voting
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
 from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
@@ -29,6 +28,8 @@ __all__ = ["fit"]
 
 _ASKED = (1.5, 2.0, 3.0, 4.0, 6.0)  # samples on average that the dial is told for
 _ORDERS = 20
+_DIGITS = 5  # of a price
+_SHORT = 0.9  # of a budget: spending less is worth a word
 _MOST = 16  # samples a request
 
 
@@ -188,8 +189,16 @@ def _dials(made: Policy, ballots: Ballots, budget: float | None) -> list[dict[st
             if asked == budget:
                 message(f"{made.kind}: {exc}")
             continue
-        found.append(_ran(made, ballots, asked, dial))
+        found.append(_ran(made, ballots, asked, None if dial is None else _told(dial)))
     return found
+
+
+def _told(price: float) -> float:
+    """A price as it is printed, rounded up: what is spent is measured at the number that people copy."""
+    if price <= 0:
+        return price
+    step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
+    return float(f"{math.ceil(price / step - 1e-9) * step:.{_DIGITS}g}")
 
 
 def _ran(made: Policy, ballots: Ballots, budget: float | None, dial: float | None) -> dict[str, Any]:
@@ -261,7 +270,7 @@ def _show_settings(found: dict[str, Any]) -> None:
     ]
     rows = []
     for one in found["settings"]:
-        own = [fixed(one["dial"], digits=4)] if dial else []
+        own = [f"{one['dial']:.{_DIGITS}g}"] if dial else []
         rows.append(
             [
                 f"{one['budget']:g}",
@@ -273,3 +282,9 @@ def _show_settings(found: dict[str, Any]) -> None:
         )
     table(headings, rows)
     paragraph("(by replay of these very samples, which needs no labels)", indent=2)
+    if dial and any(one["cost"] < _SHORT * one["budget"] for one in found["settings"]):
+        paragraph(
+            "Many requests stand alike here, so one price can't meet every budget: where less is spent than "
+            "asked for, mix two of these prices by lot.",
+            indent=2,
+        )
