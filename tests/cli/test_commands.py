@@ -93,7 +93,6 @@ def test_every_command_gives_one_json_object_on_stdout(adacompute, samples):
         ("export", "p.sqlite", "x.jsonl.gz"),
         ("pool", "p.sqlite", "--verify"),
         ("solve", "p.sqlite", "--budget", "2", "--budgets", "1,2,4"),
-        ("demo",),
     ):
         done = adacompute(*words, "--json")
         assert isinstance(json.loads(done.stdout), dict)
@@ -202,7 +201,7 @@ def test_a_wrong_input_gets_one_line_and_its_exit_code(
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path):
-    command = [str(Path(sys.executable).parent / "adacompute"), "demo"]
+    command = [str(Path(sys.executable).parent / "adacompute"), "solve", "words", "--budget", "2"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
     assert run.stdout is not None
     assert run.stderr is not None
