@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import signal
 import subprocess
@@ -265,19 +264,18 @@ def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
-    # a pipe that is never closed: the import waits in the middle of its file
-    os.mkfifo(tmp_path / "slow.jsonl")
+    # long enough that the signal comes in the middle of it
+    samples = [{"answer": "1"}] * 4
+    lines = (json.dumps({"id": f"p{i}", "question": f"{i}?", "samples": samples}) for i in range(100_000))
+    (tmp_path / "slow.jsonl").write_text("\n".join(lines))
     command = [str(Path(sys.executable).parent / "adacompute"), "import", "slow.jsonl", "--pool", "p.sqlite"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    with (tmp_path / "slow.jsonl").open("w") as pipe:
-        pipe.write(json.dumps(LINES[0]) + "\n")
-        pipe.flush()
-        end = time.monotonic() + 30
-        while not (tmp_path / "p.sqlite.lock").exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        run.send_signal(number)
-        _, said = run.communicate(timeout=30)
-    assert run.returncode == 128 + number
+    end = time.monotonic() + 30
+    while not (tmp_path / "p.sqlite.lock").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    run.send_signal(number)
+    _, said = run.communicate(timeout=30)
+    assert run.returncode == 128 + number, said
     assert said.startswith("adacompute: stopped")
     assert said.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["slow.jsonl"]
