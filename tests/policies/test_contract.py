@@ -160,7 +160,6 @@ def test_it_draws_in_no_more_waves_than_it_says(kind, weighed):
     assert max(run(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
 
 
-@pytest.mark.skipif("stopping" not in POLICIES, reason="only priced stopping takes max_waves")
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_fewer_waves_can_be_asked_of_stopping(most):
     policy = made("stopping", max_waves=most)

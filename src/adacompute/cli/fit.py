@@ -18,8 +18,8 @@ from adacompute.cli.source import Model, Parameters, ballots_from
 from adacompute.errors import BudgetOutOfRange
 from adacompute.evaluate.prepare import weighable
 from adacompute.policies.base import Policy
+from adacompute.policies.confidence import confidence
 from adacompute.policies.registry import POLICIES
-from adacompute.policies.stopping.prior import confidence
 from adacompute.pool import Ballots
 from adacompute.replay import calibrate, replay
 from adacompute.score.grades import graded, grades
@@ -110,8 +110,8 @@ def fit(
     given["weigh"] = confidence(ballots) if weighable(ballots, votes.value) else None
     if policy is Learned.stopping:
         given["max_waves"] = max_waves
-        if votes is Voting.auto:
-            given["weigh"] = "auto"
+        if votes is Voting.auto and given["weigh"] is not None:
+            given["weigh"] = "auto"  # the same, and kept on the scale of what it learns from
     if learner is not None:
         given["model"] = learner.value
     made = _fitted(policy, ballots, given, budget=budget, labels=labels)

@@ -14,7 +14,7 @@ from adacompute.evaluate.measure import Setup
 from adacompute.evaluate.oracle import Pair, crossfitted, halved
 from adacompute.evaluate.rows import Bracket
 from adacompute.evaluate.scoring import Scoring
-from adacompute.policies.stopping.prior import confidence
+from adacompute.policies.confidence import confidence
 from adacompute.solve import solve
 
 __all__ = ["CHOICES", "brackets"]

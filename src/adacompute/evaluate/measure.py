@@ -17,7 +17,7 @@ from adacompute.evaluate.folds import Split
 from adacompute.evaluate.remembered import swept_once
 from adacompute.paths.paths import Paths, paths
 from adacompute.policies.base import Policy
-from adacompute.policies.stopping.prior import confidence
+from adacompute.policies.confidence import confidence
 from adacompute.pool import Ballots
 
 __all__ = ["Basis", "Dialled", "Ground", "Measured", "Setup", "measure"]

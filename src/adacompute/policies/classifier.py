@@ -13,9 +13,10 @@ import numpy as np
 from adacompute.answers import Weigh
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError
 from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import LONGEST, Arrays, Policy, ballots_of
+from adacompute.policies.base import LONGEST, Arrays, ballots_of
+from adacompute.policies.foretelling import Foretelling
 from adacompute.policies.learners import LEARNERS, learned
-from adacompute.policies.oneshot import BUDGETS, SEEDS
+from adacompute.policies.oneshot import BUDGETS
 from adacompute.policies.repeated import Repeated
 from adacompute.policies.scorers import SCORERS, Scorer
 from adacompute.policies.settings import (
@@ -28,8 +29,6 @@ from adacompute.policies.settings import (
     restoring,
     shown,
     taken,
-    weigh_given,
-    whole,
 )
 from adacompute.policies.sight import Sight
 from adacompute.pool import Ballots, Pool
@@ -41,7 +40,7 @@ __all__ = ["ClassifierPolicy"]
 _NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
 
 
-class ClassifierPolicy(Policy):
+class ClassifierPolicy(Foretelling):
     """Foretells the budget that the oracle would give; fitted for one average budget.
 
     `model` is "xgboost" (the paper's), "logistic", "svm", "forest" or "mlp". `features` joins parts of
@@ -74,19 +73,7 @@ class ClassifierPolicy(Policy):
     ) -> None:
         one_of("model", model, LEARNERS)
         self.model = model
-        self.budgets = ascending("budgets", budgets)
-        self.features = features
-        self.seed = whole("seed", seed, low=0, high=SEEDS)
-        self.longest = whole("longest", longest)
-        self.weigh = weigh_given(weigh)
-        Sight.of(features)
-        if self.budgets[0] > self.longest:
-            raise PolicyError(f"budgets {self.budgets} lie beyond longest {self.longest}; give smaller ones")
-
-    @property
-    def modes(self) -> tuple[int, ...]:
-        """The budgets that are within `longest`."""
-        return tuple(budget for budget in self.budgets if budget <= self.longest)
+        super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
     def fit(self, pool: Pool | Ballots, *, budget: float | None = None) -> Self:
         """Learns the oracle's budgets for an average of `budget` samples."""

@@ -13,20 +13,18 @@ import numpy as np
 from adacompute.answers import Weigh
 from adacompute.errors import NotFitted, PolicyError
 from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import LONGEST, Arrays, Policy, ballots_of
-from adacompute.policies.oneshot import BUDGETS, SEEDS
+from adacompute.policies.base import LONGEST, Arrays, ballots_of
+from adacompute.policies.foretelling import Foretelling
+from adacompute.policies.oneshot import BUDGETS
 from adacompute.policies.openings import openings
 from adacompute.policies.regress import curves
 from adacompute.policies.repeated import Repeated
 from adacompute.policies.settings import (
-    ascending,
     checked_dial,
     flag,
     plain_weigh,
     restoring,
     taken,
-    weigh_given,
-    whole,
 )
 from adacompute.policies.sight import Sight
 from adacompute.policies.stored import stored
@@ -42,7 +40,7 @@ _FALLS = 0.05  # of what some problems gain, lost by others: the most that passe
 _ORDERS = (8, 32)  # of a problem, at the least and the most
 
 
-class CurvePolicy(Policy):
+class CurvePolicy(Foretelling):
     """Draws up to the budget whose accuracy, less its price, is foretold to be best; ties to the cheaper.
 
     The price is accuracy per sample. `features` joins parts of "text", "embedding" (an extra) and "entropy"
@@ -71,19 +69,7 @@ class CurvePolicy(Policy):
         longest: int = LONGEST,
         weigh: Weigh | None = None,
     ) -> None:
-        self.budgets = ascending("budgets", budgets)
-        self.features = features
-        self.seed = whole("seed", seed, low=0, high=SEEDS)
-        self.longest = whole("longest", longest)
-        self.weigh = weigh_given(weigh)
-        Sight.of(features)
-        if self.budgets[0] > self.longest:
-            raise PolicyError(f"budgets {self.budgets} lie beyond longest {self.longest}; give smaller ones")
-
-    @property
-    def modes(self) -> tuple[int, ...]:
-        """The budgets that are within `longest`."""
-        return tuple(budget for budget in self.budgets if budget <= self.longest)
+        super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
     @property
     def tells_apart(self) -> bool:

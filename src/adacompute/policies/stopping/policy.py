@@ -20,6 +20,7 @@ from adacompute.answers import Weigh
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.paths import Standing, paths
 from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
+from adacompute.policies.confidence import SHARPNESS, confidence
 from adacompute.policies.settings import (
     ascending,
     checked_dial,
@@ -36,11 +37,9 @@ from adacompute.policies.stopping.apart import apart, known, refused, rest
 from adacompute.policies.stopping.own import Own, own_of
 from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import (
-    SHARPNESS,
     Floats,
     Prior,
     bundled_prior,
-    confidence,
     prior_of,
 )
 from adacompute.policies.stopping.states import states

@@ -12,11 +12,11 @@ from importlib.resources import as_file, files
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Weigh
 from adacompute.errors import PolicyInvalid
 from adacompute.paths import Paths, Standing, paths
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.base import Arrays
+from adacompute.policies.confidence import confidence
 from adacompute.policies.stopping.counts import counts_table, look_up
 from adacompute.policies.stopping.induction import learned
 from adacompute.policies.stopping.judge import Judge
@@ -26,7 +26,7 @@ from adacompute.policies.stopping.waves import QUANTILES
 from adacompute.policies.stored import stored
 from adacompute.pool import Ballots
 
-__all__ = ["BUNDLED", "Prior", "bundled_prior", "confidence", "prior_of", "worths"]
+__all__ = ["BUNDLED", "Prior", "bundled_prior", "prior_of", "worths"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,7 +36,6 @@ _PATHS = 24000  # in all: more say little more, since problems are what is few
 _ORDERS = (8, 64)  # a problem, at least and at most
 _TABLE_ORDERS = 64  # a problem: a table takes them at once, and its rare tallies need them
 _TRUSTED = 500  # problems: with so many, trees and table have equal say
-SHARPNESS = 1.0  # of vote weights: see docs/findings.md
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,14 +117,6 @@ def worths(one: Paths, *, labels: bool = True) -> Floats:
     if not labels:
         return one.agrees
     return np.where(np.isnan(one.grade), one.agrees, (one.grade + one.agrees) / 2)
-
-
-def confidence(ballots: Ballots) -> Weigh | None:
-    """How votes are weighed, its scale that of these samples; None where nothing tells how sure they are."""
-    values = ballots.signal("logprob")
-    known_ = values[np.isfinite(values)]
-    scale = float(known_.mean()) if len(known_) else 0.0
-    return Weigh(signal="logprob", scale=scale, sharpness=SHARPNESS) if scale < 0 else None
 
 
 @functools.cache
