@@ -6,7 +6,9 @@ Later wins: the defaults here, the TOML file, the environment (`ADACOMPUTE_ANSWE
 then whatever the caller passes on by itself, such as a command's options.
 """
 
+import contextlib
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,8 +17,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from adacompute.errors import ConfigError
+from adacompute.records import Secret
 
-__all__ = ["AnswersConfig", "Config", "ScoreConfig", "load_config"]
+__all__ = [
+    "AnswersConfig",
+    "CollectConfig",
+    "Config",
+    "EndpointConfig",
+    "ScoreConfig",
+    "load_config",
+    "read_key",
+]
 
 FILE = "adacompute.toml"
 PREFIX = "ADACOMPUTE_"
@@ -45,11 +56,43 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointConfig:
+    """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
+
+    url: str = ""  # with its path, e.g. http://127.0.0.1:8081/v1
+    model: str = ""  # "": the only one that the endpoint lists
+    key_env: str = "ADACOMPUTE_KEY"  # the environment variable that holds the key, if there is one
+    key_file: str = ""  # or a file that holds it
+    concurrency: int = 32  # calls at the same time, at most
+    requests_per_minute: float = 0.0  # 0: no limit
+    tokens_per_minute: float = 0.0  # of prompts and responses; 0: no limit
+    connect_timeout: float = 10.0  # seconds
+    first_byte_timeout: float = 300.0  # seconds
+    total_timeout: float = 900.0  # seconds, of one attempt
+    attempts: int = 6  # of one call
+    deadline: float = 1800.0  # seconds, of one call with all its attempts
+    retry_timeouts: bool = False  # ask again after a timeout of what was sent; may be paid for twice
+    input_price: float = 0.0  # money for a million prompt tokens
+    output_price: float = 0.0  # money for a million response tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """How problems are sampled."""
+
+    samples: int = 48  # of each problem
+    temperature: float = 0.7
+    max_tokens: int = 1024  # of one response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings, by stage."""
 
     answers: AnswersConfig = field(default_factory=AnswersConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
 
 
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -71,6 +114,30 @@ def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None =
             places[target] = f"environment variable {variable}"
     stages = {name: hint for name, hint in get_type_hints(Config).items() if name in tables}
     return Config(**{name: _stage(name, hint, tables[name], places) for name, hint in stages.items()})
+
+
+def read_key(
+    *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Secret | None:
+    """The key in a file, else in the environment variable `env`; None where there is none."""
+    environ = os.environ if environ is None else environ
+    if file is None:
+        text, place = environ.get(env, ""), f"environment variable {env}"
+    else:
+        place = f"key file {str(file)!r}"
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else "it is no text"
+            raise ConfigError(f"{place} can't be read ({why}); name one that holds the key alone") from exc
+        if not text.strip():
+            raise ConfigError(f"{place} is empty; put the key in it, or leave it out")
+    text = text.strip()
+    if not text:
+        return None
+    if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
+        raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
+    return Secret(text)
 
 
 def _read_toml(file: Path) -> dict[str, dict[str, Any]]:
@@ -129,13 +196,15 @@ def _value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a typ
 
 
 def _scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
-    words = {int: "a whole number", str: "a text"}
-    if kind is int and isinstance(value, str):
-        try:
-            return int(value.strip())
-        except ValueError:
-            pass
-    if type(value) is kind:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    if kind is bool and isinstance(value, str):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
+    elif kind in (int, float) and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = kind(value.strip())
+    elif kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is kind and not (isinstance(value, float) and not math.isfinite(value)):
         return value
     raise ConfigError(f"{place} is {value!r}; give {words[kind]}")
 

@@ -12,6 +12,19 @@
     ├── PolicyError          a policy can't be made, fitted or asked in this way
     │   ├── NotFitted        it was asked before it had learned
     │   └── PolicyInvalid    what is stored is no policy, or not the one that was written
+    ├── ProblemsInvalid      a file, a name or a preset of problems, or a prompt template, can't be used
+    ├── EndpointError        one call to an endpoint gave nothing; `kind` names it, `paid` says if it may cost
+    │   ├── EndpointRefused      it said no: a wrong request, key or model (a 4xx)
+    │   ├── RateLimited          too many requests (429), to the end of the deadline
+    │   ├── EndpointTimeout      connecting, the first byte or the whole took too long
+    │   ├── EndpointUnreachable  no connection came about
+    │   ├── ConnectionLost       it broke off after the request was sent
+    │   ├── EndpointFailed       it failed by its own account (a 5xx)
+    │   ├── ReplyInvalid         it said 200, but that is no chat completion
+    │   └── EndpointResting      it failed so often that it is left alone for a while
+    ├── CollectError         samples can't be collected in this way
+    │   └── SourceChanged    the pool was begun with another model, template or parameter
+    ├── LocalModelError      the model on this machine can't be found, started or reached
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
         ├── NotAPool         the file is something else, or a pool of a newer version
@@ -31,9 +44,18 @@ import re
 __all__ = [
     "AdacomputeError",
     "BudgetOutOfRange",
+    "CollectError",
     "ConfigError",
+    "ConnectionLost",
     "DuplicateRecord",
+    "EndpointError",
+    "EndpointFailed",
+    "EndpointRefused",
+    "EndpointResting",
+    "EndpointTimeout",
+    "EndpointUnreachable",
     "Infeasible",
+    "LocalModelError",
     "NotAPool",
     "NotFitted",
     "NotRecorded",
@@ -44,10 +66,14 @@ __all__ = [
     "PoolFull",
     "PoolLocked",
     "PoolNotFound",
+    "ProblemsInvalid",
+    "RateLimited",
     "RecordInvalid",
     "RecordNotFound",
+    "ReplyInvalid",
     "ScoreError",
     "SourceAmbiguous",
+    "SourceChanged",
     "TableInvalid",
     "TaskError",
     "TooFewSamples",
@@ -106,6 +132,81 @@ class NotFitted(PolicyError):
 
 class PolicyInvalid(PolicyError):
     """What is stored is no policy, or not the one that was written."""
+
+
+class ProblemsInvalid(AdacomputeError):
+    """A file, a name or a preset of problems, or a prompt template, can't be used."""
+
+
+class EndpointError(AdacomputeError):
+    """One call to an endpoint gave nothing. `kind` is its short name, as failures are counted by."""
+
+    kind = "endpoint"
+
+    def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP, where one came
+        self.paid = paid  # True: the endpoint may have worked, and charge for it
+
+
+class EndpointRefused(EndpointError):
+    """It said no: a wrong request, key or model (a 4xx). Asking again would get the same."""
+
+    kind = "refused"
+
+
+class RateLimited(EndpointError):
+    """Too many requests (429), to the end of the deadline."""
+
+    kind = "rate-limit"
+
+
+class EndpointTimeout(EndpointError):
+    """Connecting, the first byte or the whole took too long."""
+
+    kind = "timeout"
+
+
+class EndpointUnreachable(EndpointError):
+    """No connection came about."""
+
+    kind = "unreachable"
+
+
+class ConnectionLost(EndpointError):
+    """It broke off after the request was sent."""
+
+    kind = "reset"
+
+
+class EndpointFailed(EndpointError):
+    """It failed by its own account (a 5xx)."""
+
+    kind = "server-error"
+
+
+class ReplyInvalid(EndpointError):
+    """It said 200, but that is no chat completion."""
+
+    kind = "garbage"
+
+
+class EndpointResting(EndpointError):
+    """It failed so often that it is left alone for a while."""
+
+    kind = "resting"
+
+
+class CollectError(AdacomputeError):
+    """Samples can't be collected in this way."""
+
+
+class SourceChanged(CollectError):
+    """The pool was begun with another model, template or parameter."""
+
+
+class LocalModelError(AdacomputeError):
+    """The model on this machine can't be found, started or reached."""
 
 
 class PoolError(AdacomputeError):

@@ -2,6 +2,7 @@
 
 from adacompute.records.plan import Allocation, Frontier, Limit, LimitUse, Mix, Move, Trace, at_least
 from adacompute.records.samples import Failure, Problem, Recorded, Sample
+from adacompute.records.secret import Secret
 from adacompute.records.table import AccuracyTable
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Problem",
     "Recorded",
     "Sample",
+    "Secret",
     "Trace",
     "at_least",
 ]
