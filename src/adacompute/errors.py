@@ -21,7 +21,8 @@
     │   ├── ConnectionLost       it broke off after the request was sent
     │   ├── EndpointFailed       it failed by its own account (a 5xx)
     │   ├── ReplyInvalid         it said 200, but that is no chat completion
-    │   └── EndpointResting      it failed so often that it is left alone for a while
+    │   ├── EndpointResting      it failed so often that it is left alone for a while
+    │   └── SendingStopped       nothing more is to be sent
     ├── CollectError         samples can't be collected in this way
     │   └── SourceChanged    the pool was begun with another model, template or parameter
     ├── LocalModelError      the model on this machine can't be found, started or reached
@@ -72,6 +73,7 @@ __all__ = [
     "RecordNotFound",
     "ReplyInvalid",
     "ScoreError",
+    "SendingStopped",
     "SourceAmbiguous",
     "SourceChanged",
     "TableInvalid",
@@ -195,6 +197,12 @@ class EndpointResting(EndpointError):
     """It failed so often that it is left alone for a while."""
 
     kind = "resting"
+
+
+class SendingStopped(EndpointError):
+    """Nothing more is to be sent."""
+
+    kind = "stopped"
 
 
 class CollectError(AdacomputeError):

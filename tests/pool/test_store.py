@@ -358,12 +358,12 @@ def test_migrations_apply_once_and_a_newer_pool_is_refused(tmp_path: Path):
     path = tmp_path / "p.sqlite"
     open_pool(path, create=True).close()
     connection = sqlite3.connect(path, isolation_level=None)
-    more = {**MIGRATIONS, "0002_more": lambda c: c.execute("CREATE TABLE more (x)")}
-    assert migrate(connection, more) == ["0002_more"]
+    more = {**MIGRATIONS, "0003_more": lambda c: c.execute("CREATE TABLE more (x)")}
+    assert migrate(connection, more) == ["0003_more"]
     assert migrate(connection, more) == []
     connection.close()
     for write_ in (False, True):
-        with pytest.raises(NotAPool, match=r"newer version of adacompute \(0002_more\); upgrade"):
+        with pytest.raises(NotAPool, match=r"newer version of adacompute \(0003_more\); upgrade"):
             open_pool(path, write=write_)
 
 
@@ -377,7 +377,7 @@ def test_a_migration_that_fails_leaves_the_pool_as_it_was(tmp_path: Path):
         c.execute("CREATE TABLE half (x)")
 
     with pytest.raises(sqlite3.OperationalError):
-        migrate(connection, {**MIGRATIONS, "0002_broken": broken})
+        migrate(connection, {**MIGRATIONS, "0003_broken": broken})
     assert migrate(connection) == []
     connection.close()
     with open_pool(path, write=True) as pool:

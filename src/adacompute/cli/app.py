@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from adacompute.cli import demo, evaluate, fit, pools, solve
+from adacompute.cli import collect, demo, evaluate, fit, local, pools, solve
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -44,12 +44,14 @@ def root(
 
 
 app.command("demo")(demo.demo)
+app.command("collect")(collect.collect)
 app.command("import")(pools.import_)
 app.command("export")(pools.export)
 app.command("pool")(pools.pool)
 app.command("solve")(solve.solve)
 app.command("fit")(fit.fit)
 app.command("evaluate")(evaluate.evaluate)
+app.command("local")(local.local)
 
 
 class Stopped(BaseException):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from adacompute.cli.options import NO_ANSWER
 from adacompute.cli.show import counted, fact, interval, line, percent, table
 from adacompute.pool import Verification
+from adacompute.records import Account
 from adacompute.score import SourceSummary, Summary
 
 __all__ = ["damage", "show_summary"]
@@ -33,7 +34,7 @@ def _show_source(source: SourceSummary) -> None:
     low, high = source.samples_min, source.samples_max
     facts = [("model", source.model or "(not named)")]
     if source.parameters:
-        facts.append(("parameters", ", ".join(f"{k} {_short(v)}" for k, v in source.parameters.items())))
+        facts.append(("parameters", ", ".join(f"{k} {_said(k, v)}" for k, v in source.parameters.items())))
     facts.append(("samples", f"{low if low == high else f'{low} to {high}'} a problem"))
     facts.append(("answer found", f"{percent(source.answered)} of samples{_cut_off(source)}"))
     if not source.answered and not source.unvotable:
@@ -47,6 +48,8 @@ def _show_source(source: SourceSummary) -> None:
         facts.append(("agreement", leader + (f" ({source.agreement_problems:,} problems)" if some else "")))
     if source.mean_tokens is not None:
         facts.append(("tokens", f"{source.mean_tokens:,.0f} a sample"))
+    if source.account is not None:
+        facts.append(("calls", _calls(source.account)))
     facts += [("failed", f"{number:,} × {kind}") for kind, number in source.failures.items()]
     if source.accuracy is None:
         facts.append(("accuracy", "not known: there are no gold answers and no recorded grades"))
@@ -84,6 +87,20 @@ def _cut_off(source: SourceSummary) -> str:
     if source.finished is None or source.finished == 1:
         return ""
     return f" ({percent(1 - source.finished)} were cut off)"
+
+
+def _calls(account: Account) -> str:
+    maybe = f" ({account.maybe:,} gave nothing and may have been charged)" if account.maybe else ""
+    tokens = f"{account.prompt_tokens:,} tokens of prompts, {account.completion_tokens:,} of responses"
+    return f"{account.calls:,}{maybe}, {tokens}"
+
+
+def _said(name: str, value: object) -> str:
+    """A parameter as it reads: of a template, how it begins."""
+    if name == "template" and isinstance(value, Mapping) and value.get("messages"):
+        turns = value["messages"]
+        return f"of {counted(len(turns), 'turn')} ({_short(turns[0].get('content', ''))})"
+    return _short(value)
 
 
 def _short(value: object, *, longest: int = 40) -> str:

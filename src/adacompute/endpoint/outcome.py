@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from adacompute.errors import EndpointError
-from adacompute.records import Sample
+from adacompute.records import Call, Paid, Sample
 
 __all__ = ["Answered", "Call", "Failed", "Outcome", "Paid", "Reply", "Response"]
-
-Paid = Literal["yes", "no", "maybe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +41,6 @@ class Response:
             finished=self.finished,
             extra={"tokens_estimated": True} if self.estimated else {},
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One attempt over HTTP, as it is accounted for."""
-
-    at: float  # seconds since 1970, UTC, when it was sent
-    seconds: float
-    asked: int  # choices
-    got: int  # choices that could be used
-    kind: str = "ok"  # or the kind of the error
-    status: int | None = None
-    paid: Paid = "yes"
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None  # of all choices
-    estimated: bool = False  # True: corrected or guessed, not as the server said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,13 @@ from adacompute.pool.content import fingerprint
 from adacompute.pool.files import Exported, Imported, export_file, import_file
 from adacompute.pool.opening import open_pool
 from adacompute.pool.readable import Counts
-from adacompute.pool.store import Pool
+from adacompute.pool.store import Drawn, Pool
 from adacompute.pool.verify import Verification
 
 __all__ = [
     "Ballots",
     "Counts",
+    "Drawn",
     "Exported",
     "Imported",
     "Pool",

@@ -11,7 +11,7 @@ from adacompute.answers import Task
 from adacompute.errors import NotAPool, PoolError, TaskError
 from adacompute.pool.faults import mapped, one_line, sound
 from adacompute.pool.publish import published
-from adacompute.pool.schema import MIGRATIONS, applied, migrate, recognise, store_task, stored_task
+from adacompute.pool.schema import ADDED, MIGRATIONS, applied, migrate, recognise, store_task, stored_task
 
 __all__ = ["built", "connected", "fitting_task", "private"]
 
@@ -146,7 +146,8 @@ def _check_version(connection: sqlite3.Connection, path: Path, *, write: bool) -
     done = applied(connection)
     if unknown := sorted(done - set(MIGRATIONS)):
         raise NotAPool(f"{path}: is from a newer version of adacompute ({unknown[0]}); upgrade adacompute")
-    if done == set(MIGRATIONS):
+    missing = set(MIGRATIONS) - done
+    if not missing or (not write and missing <= ADDED):
         return
     if not write:
         raise NotAPool(

@@ -12,6 +12,7 @@ __all__ = [
     "CLASSLESS",
     "DEPTH_LIMIT",
     "Json",
+    "call_hash",
     "canonical",
     "failure_hash",
     "fingerprint",
@@ -34,6 +35,7 @@ _EXACT = 2.0**63  # from here on a fast parser may have rounded a whole number t
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SAMPLE = struct.Struct("<qqqqdddqqq")
 _FAILURE = struct.Struct("<qqdqq")
+_CALL = struct.Struct("<ddqqqqqqq")
 
 
 def canonical(value: Json) -> str:
@@ -136,6 +138,27 @@ def failure_hash(
         idx, attempt, _NAN if at is None else at, len(kind), -1 if message is None else len(message)
     )
     return blake2b(b"".join((prefix, head, kind, message or b"")), digest_size=_SIZE).digest()
+
+
+def call_hash(
+    model: Bytes,
+    mark: bytes,
+    at: float,
+    seconds: float,
+    asked: int,
+    got: int,
+    surplus: int,
+    kind: bytes,
+    status: int | None,
+    paid: bytes,
+    prompt_tokens: int | None,
+    completion_tokens: int | None,
+    estimated: int,
+) -> bytes:
+    """Hash of a call's row, with the source that it asked."""
+    numbers = (status, prompt_tokens, completion_tokens)
+    head = _CALL.pack(at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated)
+    return _digest(b"call", model, mark, head, kind, paid)
 
 
 def _digest(*parts: Bytes) -> bytes:

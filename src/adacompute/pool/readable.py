@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sqlite3
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Self, TypeVar
 from adacompute.answers import Task
 from adacompute.errors import PoolError, RecordNotFound
 from adacompute.pool.ballots import Ballots, ballots
+from adacompute.pool.calls import account
 from adacompute.pool.content import fingerprint
 from adacompute.pool.faults import mapped, sound
 from adacompute.pool.lock import WriterLock
@@ -31,7 +33,7 @@ from adacompute.pool.read import (
     totals,
 )
 from adacompute.pool.verify import Verification, digest, verify
-from adacompute.records import Problem, Recorded
+from adacompute.records import Account, Problem, Recorded
 
 __all__ = ["Counts", "Readable"]
 
@@ -144,6 +146,28 @@ class Readable:
                     (model, fingerprint(parameters or {})),
                 )
             )
+
+    def indexes(
+        self, model: str | None, parameters: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[str, set[int]]]:
+        """As `keys`, problem by problem, streaming: (id, indexes) of those with a sample of this source."""
+        rows = (
+            "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
+            "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
+            "WHERE s.model IS ? AND s.fingerprint = ? ORDER BY r.key"
+        )
+        asked = (model, fingerprint(parameters or {}))
+
+        def grouped(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
+            for id_, group in itertools.groupby(connection.execute(rows, asked), key=lambda row: row[0]):
+                yield id_, {index for _, index in group}
+
+        return self._stream(grouped)
+
+    def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
+        """What asking this source has cost so far: calls and tokens, of every collection into this pool."""
+        with self._state():
+            return account(self._connection, find_source(self._connection, model, parameters or {}))
 
     def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
         """The votes of one source as arrays; problems that it has no sample of are left out."""

@@ -12,6 +12,7 @@ from adacompute.pool.faults import UNSOUND, mapped
 from adacompute.pool.flaw import shown
 
 __all__ = [
+    "ADDED",
     "APPLICATION_ID",
     "MIGRATIONS",
     "applied",
@@ -90,8 +91,31 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _calls(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE calls (
+            key INTEGER PRIMARY KEY,
+            source INTEGER NOT NULL REFERENCES sources (key),
+            at REAL NOT NULL,  -- seconds since 1970, UTC
+            seconds REAL NOT NULL,
+            asked INTEGER NOT NULL,
+            got INTEGER NOT NULL,
+            surplus INTEGER NOT NULL,
+            kind TEXT NOT NULL,  -- ok, or of the error
+            status INTEGER,  -- of HTTP
+            paid TEXT NOT NULL CHECK (paid IN ('yes', 'no', 'maybe')),
+            prompt_tokens INTEGER,
+            completion_tokens INTEGER,
+            estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+            hash BLOB NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX calls_of ON calls (source)")
+
+
 # Applied once each, in this order, and recorded by name. Never edit one that was released: add another.
-MIGRATIONS: Mapping[str, Migration] = {"0001_first_tables": _first_tables}
+MIGRATIONS: Mapping[str, Migration] = {"0001_first_tables": _first_tables, "0002_calls": _calls}
+ADDED = frozenset(["0002_calls"])  # a pool can be read without them
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Migration] = MIGRATIONS) -> list[str]:

@@ -4,11 +4,12 @@ import contextlib
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound
+from adacompute.pool.calls import insert_calls
 from adacompute.pool.faults import mapped, sound, translated
 from adacompute.pool.flaw import Flaw
 from adacompute.pool.grade import Placer, settle_among
@@ -16,12 +17,29 @@ from adacompute.pool.lock import WriterLock
 from adacompute.pool.plain import plain_failure, plain_parameters, plain_problem, plain_sample
 from adacompute.pool.readable import Readable
 from adacompute.pool.shape import read_failure, read_problem
-from adacompute.pool.write import insert_failures, insert_problem, insert_samples, record_of, source_of
-from adacompute.records import Failure, Problem, Sample
+from adacompute.pool.write import (
+    Source,
+    insert_failures,
+    insert_problem,
+    insert_samples,
+    known_or_inserted,
+    record_of,
+    source_of,
+)
+from adacompute.records import Call, Failure, Problem, Sample
 
-__all__ = ["Pool"]
+__all__ = ["Drawn", "Pool"]
 
 _REMEMBERED = 1024  # problems whose answer classes are kept at hand while samples come in
+
+
+class Drawn(NamedTuple):
+    """What calls gave for one problem."""
+
+    problem_id: str
+    samples: Sequence[tuple[int, Sample]] = ()  # with their indexes
+    failures: Sequence[Failure] = ()
+    calls: Sequence[Call] = ()
 
 
 class Pool(Readable):
@@ -54,6 +72,18 @@ class Pool(Readable):
         """Stores a problem, durably. Raises DuplicateRecord where its id is taken."""
         with self._transaction(f"problem {problem.id!r}") as connection:
             insert_problem(connection, read_problem(plain_problem(problem), exact=True))
+
+    def add_problems(self, problems: Iterable[Problem]) -> int:
+        """Stores problems, all or none, with one flush; one already there as it is given is left so."""
+        added = 0
+        with self._transaction("problems") as connection:
+            for problem in problems:
+                try:
+                    row = read_problem(plain_problem(problem), exact=True)
+                    added += known_or_inserted(connection, row)
+                except Flaw as exc:
+                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
+        return added
 
     def add_samples(
         self,
@@ -94,6 +124,37 @@ class Pool(Readable):
             source = source_of(connection, model, plain_parameters(parameters))
             record, prefix, _ = record_of(connection, problem, problem_id, source)
             insert_failures(connection, [row], record=record, prefix=prefix)
+
+    def add_drawn(
+        self,
+        drawn: Iterable[Drawn],
+        *,
+        model: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk."""
+        with self._transaction("samples") as connection:
+            source = source_of(connection, model, plain_parameters(parameters))
+            for each in drawn:
+                try:
+                    self._insert_drawn(connection, each, source)
+                except Flaw as exc:
+                    raise Flaw(f"problem {each.problem_id!r}: {exc}") from exc
+
+    def _insert_drawn(self, connection: sqlite3.Connection, drawn: Drawn, source: Source) -> None:
+        problem, gold = self._find(connection, drawn.problem_id)
+        record, prefix, _ = record_of(connection, problem, drawn.problem_id, source)
+        rows = [plain_sample(index, sample) for index, sample in drawn.samples]
+        classes = self._classes_of(connection, record)
+        insert_samples(
+            connection,
+            settle_among(rows, gold=gold, record=record, prefix=prefix, classes=classes, task=self.task),
+        )
+        if drawn.failures:
+            failures = [read_failure(0, plain_failure(failure)) for failure in drawn.failures]
+            insert_failures(connection, failures, record=record, prefix=prefix)
+        if drawn.calls:
+            insert_calls(connection, drawn.calls, source=source.key, model=source.model, mark=source.mark)
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from adacompute.errors import AdacomputeError
+from adacompute.pool.calls import wrong_calls
 from adacompute.pool.content import (
     CLASSLESS,
     failure_hash,
@@ -105,6 +106,8 @@ def verify(connection: sqlite3.Connection) -> Verification:
         _check_records(connection, check)
         _check_sources(connection, check)
         _check_settings(connection, check)
+        for key in wrong_calls(connection):
+            check.note(f"call {key}")
     except (sqlite3.DatabaseError, *UNSOUND) as exc:  # damaged so that it can't even be read through
         check.unreadable.append(one_line(exc))
     return Verification(

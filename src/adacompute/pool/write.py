@@ -16,11 +16,20 @@ from adacompute.pool.content import (
     record_prefix,
 )
 from adacompute.pool.faults import sound
-from adacompute.pool.flaw import Flaw
+from adacompute.pool.flaw import Flaw, shown
 from adacompute.pool.grade import StoredRow, encoded, settle
 from adacompute.pool.shape import FailureRow, Line, ProblemRow
 
-__all__ = ["Bulk", "Source", "insert_failures", "insert_problem", "insert_samples", "record_of", "source_of"]
+__all__ = [
+    "Bulk",
+    "Source",
+    "insert_failures",
+    "insert_problem",
+    "insert_samples",
+    "known_or_inserted",
+    "record_of",
+    "source_of",
+]
 
 _BATCH = 4096  # samples a statement: beyond this, executemany gains nothing and rows only fill memory
 _FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
@@ -59,6 +68,29 @@ def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
         (*row, mark),
     )
     return int(cursor.lastrowid or 0)
+
+
+def known_or_inserted(connection: sqlite3.Connection, row: ProblemRow) -> bool:
+    """Whether the problem is new, and then it is added; a Flaw where its id is another problem's."""
+    found = connection.execute("SELECT * FROM problems WHERE id = ?", (_bindable(row[0]),)).fetchone()
+    if found is None:
+        insert_problem(connection, row)
+        return True
+    if (other := _other(row, found[1:])) is not None:
+        name, ours, theirs = other
+        raise Flaw(
+            f"{name} is {shown(ours)}, and in the pool {shown(theirs)}; "
+            "give each problem its own id, or use another pool"
+        )
+    return False
+
+
+def _other(row: ProblemRow, found: Sequence[Any]) -> tuple[str, Any, Any] | None:
+    """The first field in which two problems differ, and both values."""
+    for name, ours, theirs in zip(_FIELDS, row, found, strict=False):
+        if (ours, type(ours)) != (theirs, type(theirs)):
+            return name, ours, theirs
+    return None
 
 
 def record_of(
@@ -185,13 +217,12 @@ class Bulk:
             key = insert_problem(self._connection, row)
             self._problem_places.append(place)
             return key, True
-        for name, ours, theirs in zip(_FIELDS, row, found[1:], strict=False):
-            if (ours, type(ours)) != (theirs, type(theirs)):
-                first = self._place(found[0], self._first_problem, self._problem_places)
-                where = f"in {self._name(first)}" if first is not None else "in the pool"
-                raise DuplicateRecord(
-                    f"id {row[0]!r} is already {where} with another {name}; give each problem its own id"
-                )
+        if (other := _other(row, found[1:])) is not None:
+            first = self._place(found[0], self._first_problem, self._problem_places)
+            where = f"in {self._name(first)}" if first is not None else "in the pool"
+            raise DuplicateRecord(
+                f"id {row[0]!r} is already {where} with another {other[0]}; give each problem its own id"
+            )
         return int(found[0]), False
 
     def _source(self, line: Line) -> Source:

@@ -14,6 +14,7 @@ import numpy as np
 from adacompute.errors import RecordInvalid
 from adacompute.pool.ballots import Ballots
 from adacompute.pool.store import Pool
+from adacompute.records import Account
 from adacompute.score.exact import exact_vote
 from adacompute.score.grades import Bools, Floats, Ints, graded, grades, votable
 from adacompute.score.windows import agreement
@@ -61,6 +62,7 @@ class SourceSummary:
     agreement_problems: int  # that have it
     classes_mean: float | None  # different answers a problem
     classes_max: int
+    account: Account | None = None  # of the calls that drew them; None: none was recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ def _source(
         agreement_problems=len(shares),
         classes_mean=float(kinds.mean()) if len(kinds) else None,
         classes_max=int(kinds.max(initial=0)),
+        account=asked if (asked := pool.account(model, parameters)).calls else None,
     )
 
 

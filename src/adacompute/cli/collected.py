@@ -1,0 +1,85 @@
+"""A collection as a person wants to see it: before, after, and what is left. Knows nothing of how it went."""
+
+from pathlib import Path
+
+from adacompute.cli.show import as_json, counted, fact, line, message, path_text
+from adacompute.cli.watch import errors_text, money
+from adacompute.collect import Asking, Collected, Estimate, Prices
+
+__all__ = ["say_what_is_left", "show_collected", "show_estimate"]
+
+_NAMED = 5  # failed problems that are listed
+
+
+def show_estimate(found: Estimate, prices: Prices, *, json: bool) -> None:
+    if json:
+        as_json(found.to_dict())
+        return
+    samples, problems = counted(found.samples, "sample"), counted(found.problems, "problem")
+    line(f"to draw: {samples} of {problems}; nothing was sent")
+    if found.stored:
+        fact("stored", f"{counted(found.stored, 'sample')} already")
+    calls = f"{found.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
+    fact("calls", f"{calls}, {found.calls_most:,} where it gives one")
+    fact("prompts", f"{found.prompt_tokens_least:,} to {found.prompt_tokens_most:,} tokens, by their length")
+    most = (
+        "no limit"
+        if found.completion_tokens_most is None
+        else f"at most {found.completion_tokens_most:,} tokens"
+    )
+    so_far = "" if found.completion_tokens is None else f"{found.completion_tokens:,} tokens as so far, "
+    fact("responses", so_far + most)
+    if not prices:
+        fact("cost", "not known; give --input-price and --output-price")
+        return
+    likely = "" if found.cost is None else f"about {money(found.cost)}, "
+    fact("cost", likely + ("no limit" if found.cost_most is None else f"at most {money(found.cost_most)}"))
+
+
+def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) -> None:
+    line(
+        f"{path_text(into)}: {done.stored:,} of {counted(done.planned, 'planned sample')}, {done.added:,} new"
+    )
+    fact("model", asking.model)
+    account = done.account
+    calls = counted(account.calls, "call")
+    if account.maybe:
+        calls += f", {account.maybe:,} of which gave nothing and may have been charged"
+    fact("calls", calls)
+    estimated = f" ({counted(account.estimated, 'call')} estimated)" if account.estimated else ""
+    fact(
+        "tokens",
+        f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
+    )
+    if prices:
+        more = f", at most {money(done.at_most)}" if done.at_most > done.cost else ""
+        fact("cost", f"{money(done.cost)}{more}")
+    if done.per_call == 1:
+        fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
+    if done.logprobs is False and asking.logprobs:
+        fact("note", "the endpoint gives no log-probabilities: votes will be plain")
+    if done.errors:
+        fact("errors", errors_text(done.errors))
+    if done.complete:
+        line(f"Go on with: adacompute pool {path_text(into)}")
+
+
+def say_what_is_left(done: Collected) -> None:
+    """On stderr: why it isn't complete, which problems failed, and how to go on."""
+    if done.failures:
+        message(f"{counted(len(done.failures), 'problem')} lack samples:")
+        for id_, why in list(done.failures.items())[:_NAMED]:
+            message(f"  {id_}: {why}")
+        if len(done.failures) > _NAMED:
+            message(f"  and {len(done.failures) - _NAMED:,} more")
+    if done.complete:
+        return
+    left = counted(done.planned - done.stored, "sample")
+    reasons = {
+        None: "they failed",
+        "signal": "it was stopped",
+        "max-cost": "--max-cost was reached",
+        "endpoint": "the endpoint can't be used",
+    }
+    why = f" ({done.why})" if done.why else ""
+    message(f"{left} not drawn: {reasons[done.stopped]}{why}; the same command goes on from here")

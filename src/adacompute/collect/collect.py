@@ -1,0 +1,187 @@
+"""problems - stored -> endpoint -> pool. Knows nothing of files of problems, nor of terminals."""
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from adacompute.collect.asking import Asking
+from adacompute.collect.lanes import Lanes
+from adacompute.collect.left import Left, left_of
+from adacompute.collect.outcome import Collected, Progress
+from adacompute.collect.purse import Prices, Purse, spent_so_far
+from adacompute.collect.source import check_source
+from adacompute.collect.writer import Writer
+from adacompute.endpoint import Client, Endpoint
+from adacompute.errors import CollectError
+from adacompute.pool import Pool
+from adacompute.records import Problem
+
+__all__ = ["collect"]
+
+
+def collect(
+    problems: Sequence[Problem],
+    pool: Pool,
+    *,
+    endpoint: Endpoint,
+    asking: Asking,
+    samples: int = 48,
+    prices: Prices | None = None,
+    max_cost: float | None = None,
+    retry_rounds: int = 0,
+    another: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    signals: Sequence[signal.Signals] = (),
+) -> Collected:
+    """Draws what the pool lacks of `samples` of each problem, and stores each sample as it comes.
+
+    Whatever ends it, even `kill -9`, the same call goes on where it was: nothing stored is asked for again.
+    The first of `signals` ends it in good order, the second at once. Raises SourceChanged where the pool's
+    samples are of another model, template or parameter, unless `another`.
+    """
+    if type(samples) is not int or samples < 1:
+        raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
+    prices = prices or Prices()
+    check_source(pool, asking.model, asking.parameters, another=another)
+    pool.add_problems(problems)
+    spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
+    purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+    run = _Run(problems, pool, endpoint, asking, samples, purse, progress)
+    return asyncio.run(run.all(retry_rounds, signals))
+
+
+class _Run:
+    """One collection, from its plan to its account."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        pool: Pool,
+        endpoint: Endpoint,
+        asking: Asking,
+        samples: int,
+        purse: Purse,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._problems = problems
+        self._pool = pool
+        self._endpoint = endpoint
+        self._asking = asking
+        self._samples = samples
+        self._purse = purse
+        self._progress = progress
+
+    async def all(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
+        start = time.monotonic()
+        before = self._left()
+        async with Client(self._endpoint) as client:
+            writer = Writer(self._pool, model=self._asking.model, parameters=self._asking.parameters)
+            lanes = Lanes(
+                client, writer, self._asking, self._purse, told=lambda: self._tell(before, lanes, client)
+            )
+            try:
+                with _until(signals, lambda n: lanes.stop("signal", number=n), asyncio.current_task()):
+                    await self._rounds(lanes, before, rounds)
+            except asyncio.CancelledError:  # the second signal: what is in flight is given up
+                if lanes.stopped != "signal":  # it was somebody else's wish
+                    raise
+                _heeded(asyncio.current_task())
+                lanes.why = "at once: calls in flight were given up, and may have been paid for"
+            finally:
+                await writer.close()
+            return self._outcome(lanes, client, time.monotonic() - start)
+
+    async def _rounds(self, lanes: Lanes, left: Left, rounds: int) -> None:
+        for number in range(rounds + 1):
+            await lanes.draw(iter(left.runs))
+            if lanes.stopped is not None or not lanes.failures or number == rounds:
+                return
+            lanes.failures.clear()
+            lanes.lacking = 0
+            left = self._left()
+
+    def _left(self) -> Left:
+        return left_of(
+            self._problems,
+            self._pool,
+            samples=self._samples,
+            model=self._asking.model,
+            parameters=self._asking.parameters,
+        )
+
+    def _tell(self, before: Left, lanes: Lanes, client: Client) -> None:
+        if self._progress is None:
+            return
+        self._progress(
+            Progress(
+                planned=before.planned,
+                stored=before.stored + lanes.added,
+                added=lanes.added,
+                failed=lanes.lacking,
+                tokens=lanes.tokens,
+                cost=self._purse.spent,
+                errors=lanes.errors,
+                calls=lanes.calls,
+                concurrency=client.concurrency,
+            )
+        )
+
+    def _outcome(self, lanes: Lanes, client: Client, seconds: float) -> Collected:
+        left = self._left()
+        account = self._pool.account(self._asking.model, self._asking.parameters)
+        prices = self._purse.prices
+        return Collected(
+            planned=left.planned,
+            stored=left.stored,
+            added=lanes.added,
+            failures=dict(lanes.failures),
+            errors=dict(lanes.errors),
+            account=account,
+            cost=account.cost(input_price=prices.input, output_price=prices.output),
+            at_most=spent_so_far(account, prices),
+            seconds=seconds,
+            stopped=lanes.stopped,
+            signal=lanes.signal,
+            why=lanes.why,
+            per_call=client.manners.most,
+            logprobs=client.manners.logprobs,
+        )
+
+
+@contextlib.contextmanager
+def _until(
+    signals: Sequence[signal.Signals], first: Callable[[int], None], task: "asyncio.Task[Any] | None"
+) -> Iterator[None]:
+    """The first signal calls `first`, the second cancels `task`; afterwards they do what they did before."""
+    if not signals or threading.current_thread() is not threading.main_thread() or task is None:
+        yield
+        return
+    loop, seen = asyncio.get_running_loop(), 0
+
+    def heard(number: int) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            first(number)
+        else:
+            task.cancel()
+
+    before = {number: signal.getsignal(number) for number in signals}
+    for number in signals:
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+def _heeded(task: "asyncio.Task[Any] | None") -> None:
+    """What was cancelled goes on from here: it has to store and to account."""
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -1,0 +1,25 @@
+"""One OpenAI-compatible upstream: asked, counted, paced. Knows nothing of problems, pools or policies."""
+
+from adacompute.endpoint.client import Client
+from adacompute.endpoint.gate import Gate
+from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.outcome import Answered, Failed, Outcome, Reply, Response
+from adacompute.endpoint.settings import Endpoint, Limits, Rest, Retries, Timeouts
+from adacompute.endpoint.totals import Totals
+
+__all__ = [
+    "Answered",
+    "Client",
+    "Endpoint",
+    "Failed",
+    "Gate",
+    "Limits",
+    "Manners",
+    "Outcome",
+    "Reply",
+    "Response",
+    "Rest",
+    "Retries",
+    "Timeouts",
+    "Totals",
+]

@@ -1,0 +1,282 @@
+"""One call with its retries: when its turn comes, what is tried again, and what is learned from it."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from yarl import URL
+
+from adacompute.endpoint.attempt import Answer, Attempt, Line
+from adacompute.endpoint.breaker import Breaker
+from adacompute.endpoint.faults import backoff, pushed_back, retried, transport
+from adacompute.endpoint.gate import Gate
+from adacompute.endpoint.manners import Manners, about_logprobs, about_n
+from adacompute.endpoint.outcome import Reply
+from adacompute.endpoint.pace import Pace
+from adacompute.endpoint.reply import cap_of, choices_of, prompt_tokens, responses_of
+from adacompute.endpoint.settings import Endpoint
+from adacompute.endpoint.totals import Totals
+from adacompute.endpoint.usage import whole
+from adacompute.errors import EndpointError, EndpointRefused, EndpointTimeout, RateLimited
+from adacompute.records import Call, Paid
+
+__all__ = ["Caller", "TooMany"]
+
+_UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
+
+
+class TooMany(EndpointRefused):
+    """It refused that many choices at once, and may give fewer."""
+
+
+class _WithoutLogprobs(EndpointRefused):
+    """It refused to give log-probabilities."""
+
+
+class Caller:
+    """Makes the calls of one client, under one pace, one breaker and one account."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        line: Line,
+        manners: Manners,
+        account: Totals,
+        gate: Gate,
+        rng: random.Random,
+        heard: Callable[[Call], None] | None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.endpoint = endpoint
+        self.line = line
+        self.manners = manners
+        self.account = account
+        self.gate = gate
+        self.rng = rng
+        self.heard = heard
+        self.url = URL(endpoint.chat)
+        self.pace = Pace(endpoint.limits, loop=self.loop)
+        self.breaker = Breaker(endpoint.rest, loop=self.loop)
+
+    async def call(self, body: Mapping[str, Any], n: int, patience: float) -> Reply:
+        """One call with its retries, ended by that time of the loop."""
+        asking = _Asking(self, body, n, patience)
+        try:
+            return await asking.run()
+        except EndpointError as error:
+            vars(error)["calls"] = tuple(asking.calls)
+            error.paid = any(call.paid != "no" for call in asking.calls)
+            raise
+
+
+class _Asking:
+    """The state of one call."""
+
+    def __init__(self, caller: Caller, body: Mapping[str, Any], n: int, patience: float) -> None:
+        self.caller = caller
+        self.calls: list[Call] = []
+        self._n = n
+        self._patience = patience
+        self._until = min(patience, caller.loop.time() + caller.endpoint.retries.deadline)
+        self._body = dict(body)
+        if n > 1 or "n" in body:
+            self._body["n"] = n
+        self._data = b""
+        self._weight = 0.0
+
+    async def run(self) -> Reply:
+        tries, caller = 0, self.caller
+        while True:
+            self._prepare()
+            await self._turn(first=tries == 0)
+            tries += 1
+            try:
+                return await self._try()
+            except _WithoutLogprobs:
+                tries -= 1  # nothing failed: it is asked again at once, without them
+            except EndpointError as error:
+                wait = self._wait(error, tries)
+                if wait is None:
+                    raise
+                async with caller.gate.abiding():
+                    await asyncio.sleep(wait)
+
+    def _prepare(self) -> None:
+        caller = self.caller
+        if caller.manners.logprobs_refused and ("logprobs" in self._body or "top_logprobs" in self._body):
+            self._body.pop("logprobs", None)
+            self._body.pop("top_logprobs", None)
+            self._data = b""
+        if not self._data:
+            self._data = _encoded(self._body)
+            if caller.pace.weighs:
+                cap = cap_of(self._body)
+                self._weight = prompt_tokens(self._body) + self._n * (_UNCAPPED if cap is None else cap)
+
+    async def _turn(self, *, first: bool) -> None:
+        """Waits for the gate, the breaker and the pace. The settings' deadline runs from the first turn on:
+        a queue of our own is no fault of the endpoint. The caller's own deadline runs all the time.
+        """
+        caller = self.caller
+        if not (caller.gate.passable and caller.pace.entered(self._weight) and self._sendable()):
+            async with caller.gate.abiding():
+                await self._queue(self._patience if first else self._until)
+        if first:
+            self._until = min(self._patience, caller.loop.time() + caller.endpoint.retries.deadline)
+
+    async def _queue(self, latest: float) -> None:
+        caller, pace = self.caller, self.caller.pace
+        while True:
+            await caller.gate.passed()
+            await caller.breaker.ready(self._until)
+            if pace.paused > latest:
+                raise self._too_late(pace.paused - caller.loop.time())
+            try:
+                await pace.enter(self._weight, until=latest)
+            except TimeoutError:
+                raise self._no_turn() from None
+            if self._sendable():
+                return
+
+    def _sendable(self) -> bool:
+        """With a turn taken: is nothing else in the way? If there is, the turn is given back."""
+        if self.caller.gate.passable and self.caller.breaker.passes():
+            return True
+        self.caller.pace.leave(self._weight, used=0.0)
+        return False
+
+    async def _try(self) -> Reply:
+        caller = self.caller
+        turn, used = caller.breaker.turn, None
+        began, at = caller.loop.time(), time.time()
+        attempt = Attempt(caller.endpoint, self._until, caller.loop)
+        caller.account.in_flight += 1
+        try:
+            answer = await caller.line.post(caller.url, self._data, attempt)
+            if answer.status != 200:
+                raise self._refusal(answer)
+            reply = self._reply(answer, at, began)
+        except EndpointError as error:
+            self._failed(error, attempt, turn, at=at, began=began)
+            used = None if error.paid else 0.0
+            raise
+        except BaseException:
+            caller.breaker.unknown(turn)
+            self._hear(self._made(at, began, kind="cancelled", paid="maybe" if attempt.sent else "no"))
+            raise
+        else:
+            call = reply.calls[-1]
+            used = float((call.prompt_tokens or 0) + (call.completion_tokens or 0))
+            if caller.breaker.worked(turn):
+                caller.pace.restart()
+            caller.pace.succeeded()
+            return reply
+        finally:
+            caller.account.in_flight -= 1
+            caller.pace.leave(self._weight, used=used)
+
+    def _reply(self, answer: Answer, at: float, began: float) -> Reply:
+        manners = self.caller.manners
+        choices, came = choices_of(answer.value)
+        body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
+        manners.gave(self._n, came)
+        if self._body.get("logprobs"):
+            manners.logprobs = any(choice.tokens is not None for choice in choices)
+        responses, counted = responses_of(
+            choices, body, asked=self._n, cap=cap_of(self._body), manners=manners
+        )
+        usage = body.get("usage")
+        prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        self._hear(
+            Call(
+                at=at,
+                seconds=self.caller.loop.time() - began,
+                asked=self._n,
+                got=len(responses),
+                status=200,
+                prompt_tokens=prompt_tokens(self._body) if prompt is None else prompt,
+                completion_tokens=counted.total,
+                estimated=counted.estimated or prompt is None,
+            )
+        )
+        return Reply(responses=responses, calls=tuple(self.calls), body=body)
+
+    def _refusal(self, answer: Answer) -> EndpointError:
+        """The error of a status, having learned from it what the endpoint won't do."""
+        manners = self.caller.manners
+        error, said, param = self.caller.line.refusal(self.caller.url, answer)
+        if answer.status in (400, 422):
+            if about_logprobs(said, param, self._body):
+                manners.logprobs, manners.logprobs_refused = False, True
+                return _WithoutLogprobs(str(error), status=answer.status)
+            if about_n(said, param) and manners.refused(self._n, said):
+                return TooMany(str(error), status=answer.status)
+        error.__dict__["retry_after"] = answer.retry_after
+        return error
+
+    def _failed(self, error: EndpointError, attempt: Attempt, turn: int, *, at: float, began: float) -> None:
+        caller = self.caller
+        impatient = attempt.impatient and isinstance(error, EndpointTimeout) and error.status is None
+        if impatient:  # the caller's own haste says nothing of the endpoint
+            caller.breaker.unknown(turn)
+        elif transport(error):
+            caller.breaker.failed(turn)
+        elif caller.breaker.worked(turn):
+            caller.pace.restart()
+        if pushed_back(error) and not impatient:
+            caller.pace.pushed_back(began)
+        paid: Paid = "maybe" if error.paid else "no"
+        self._hear(self._made(at, began, kind=error.kind, paid=paid, status=error.status))
+
+    def _made(self, at: float, began: float, *, kind: str, paid: Paid, status: int | None = None) -> Call:
+        seconds = self.caller.loop.time() - began
+        return Call(at=at, seconds=seconds, asked=self._n, got=0, kind=kind, paid=paid, status=status)
+
+    def _hear(self, call: Call) -> None:
+        self.calls.append(call)
+        self.caller.account.add(call)
+        if self.caller.heard is not None:
+            self.caller.heard(call)
+
+    def _wait(self, error: EndpointError, tries: int) -> float | None:
+        """Seconds until the next try; None where there is none."""
+        caller, retries = self.caller, self.caller.endpoint.retries
+        if not retried(error, after_timeout=retries.after_timeout):
+            return None
+        asked: float | None = vars(error).get("retry_after")
+        wait = backoff(tries, retries, caller.rng, asked=asked)
+        now = caller.loop.time()
+        if isinstance(error, RateLimited):
+            longest = retries.deadline if asked is not None and asked <= retries.deadline else retries.longest
+            caller.pace.pause(now + min(wait, longest))
+            if asked is not None and now + asked > self._until:
+                raise self._too_late(asked, error) from None
+        return wait if tries < retries.attempts and now + wait < self._until else None
+
+    def _too_late(self, asked: float, error: EndpointError | None = None) -> RateLimited:
+        left = max(0.0, self._until - self.caller.loop.time())
+        said = f"{error}; " if error is not None else f"{self.caller.url}: is rate-limited; "
+        return RateLimited(
+            f"{said}it asks to wait {asked:.3g} s, beyond the deadline of this call in {left:.3g} s",
+            status=429,
+        )
+
+    def _no_turn(self) -> EndpointError:
+        url = self.caller.url
+        if self.caller.pace.paused > self.caller.loop.time():
+            return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
+        return EndpointTimeout(
+            f"{url}: no turn came before the deadline of the call; give more time, or ask less"
+        )
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half surrogates and numbers beyond 64 bits are JSON all the same
+        return json.dumps(body).encode("ascii")

@@ -1,0 +1,116 @@
+"""The door to one OpenAI-compatible endpoint. Knows nothing of problems, pools or answers."""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from yarl import URL
+
+from adacompute.endpoint.attempt import Attempt, Line
+from adacompute.endpoint.calling import Caller
+from adacompute.endpoint.drawing import draw
+from adacompute.endpoint.gate import Gate
+from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.outcome import Answered, Failed, Reply
+from adacompute.endpoint.settings import Endpoint
+from adacompute.endpoint.totals import Totals
+from adacompute.errors import EndpointError, ReplyInvalid
+from adacompute.records import Call
+
+__all__ = ["Client"]
+
+_AGENT = "adacompute"
+
+
+class Client:
+    """Asks one endpoint, over one long-lived session: an async context manager.
+
+    `heard` is told of every attempt, also of failed and cancelled ones, in the event loop. `rng` jitters
+    the waits between attempts.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        rng: random.Random | None = None,
+        heard: Callable[[Call], None] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.manners = Manners()
+        self.account = Totals()
+        self.gate = Gate()  # shut or end it to hold back, or turn away, all that isn't sent yet
+        self._rng = rng or random.Random()  # noqa: S311 - it spreads waits, and guards nothing
+        self._heard = heard
+        self._caller: Caller | None = None
+
+    async def __aenter__(self) -> "Client":
+        line = Line(self.endpoint, agent=_AGENT)
+        self._caller = Caller(
+            self.endpoint,
+            line=line,
+            manners=self.manners,
+            account=self.account,
+            gate=self.gate,
+            rng=self._rng,
+            heard=self._heard,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._caller is not None:
+            await self._caller.line.close()
+            self._caller = None
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the pace lets run at the same time now."""
+        return self.endpoint.limits.concurrency if self._caller is None else self._caller.pace.concurrency
+
+    async def call(self, body: Mapping[str, Any], *, n: int = 1, deadline: float | None = None) -> Reply:
+        """One POST of the body as given, plus "n" (none where n is 1 and the body has none), with retries.
+
+        Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any of
+        them may have been paid for. Fewer responses than asked for may come. `deadline` is in seconds from
+        now, waiting for a turn included; the settings' own deadline counts from the first turn.
+        """
+        caller = self._open()
+        return await caller.call(body, n, _patience(caller, deadline))
+
+    def draw(
+        self, body: Mapping[str, Any], n: int, *, first: int = 0, deadline: float | None = None
+    ) -> AsyncGenerator[Answered | Failed, None]:
+        """`n` responses, numbered from `first`, by as few calls as the server's manners allow, in parallel.
+
+        Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed" is
+        that of index 0: a call whose responses begin at index i sends seed + i, so that no two are alike.
+        """
+        caller = self._open()
+        return draw(caller, body, n, first=first, patience=_patience(caller, deadline))
+
+    async def models(self) -> list[str]:
+        """The names of the models that it lists; unpaid, and not in the account."""
+        caller, url = self._open(), URL(self.endpoint.models)
+        attempt = Attempt(self.endpoint, float("inf"), caller.loop)
+        answer = await caller.line.get(url, attempt)
+        if answer.status != 200:
+            error = caller.line.refusal(url, answer)[0]
+            error.paid = False
+            raise error
+        data = answer.value.get("data") if isinstance(answer.value, dict) else None
+        names = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else None
+        if names is None or not all(isinstance(name, str) for name in names):
+            raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
+        return [str(name) for name in names]
+
+    def _open(self) -> Caller:
+        if self._caller is None:
+            raise EndpointError("the client is not open; use it as `async with Client(endpoint) as client:`")
+        return self._caller
+
+
+def _patience(caller: Caller, deadline: float | None) -> float:
+    return float("inf") if deadline is None else caller.loop.time() + deadline

@@ -1,0 +1,161 @@
+"""The body of a reply, checked and turned into responses. Knows nothing of sockets."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.outcome import Response
+from adacompute.endpoint.signals import entropy_of, logprob_of, tokens_of
+from adacompute.endpoint.usage import CHARACTERS_A_TOKEN, Choice, Counted, count, whole
+from adacompute.errors import ReplyInvalid
+from adacompute.records import Secret
+
+__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of"]
+
+_LONGEST = 200  # characters of a server's message that are passed on
+
+
+def one_line(text: str) -> str:
+    """A server's words, short and on one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def parsed(raw: bytes, key: Secret | None) -> object:
+    """The JSON of a body, the key masked in it; ValueError where it is no JSON."""
+    if key is not None:
+        secret = key.reveal().encode()
+        if secret in raw:
+            raw = raw.replace(secret, b"***")
+    try:
+        value = orjson.loads(raw)
+    except ValueError:
+        try:
+            value = json.loads(raw)  # NaN, huge numbers and half surrogates, which Python's servers do send
+        except RecursionError as exc:
+            raise ValueError("nested too deeply") from exc
+    if key is not None and (b"\\u00" in raw or b"\\/" in raw):  # plain letters may hide behind escapes
+        return _masked(value, key)
+    return value
+
+
+def _masked(value: object, key: Secret) -> object:
+    if isinstance(value, str):
+        return key.hidden(value)
+    if isinstance(value, list):
+        return [_masked(item, key) for item in value]
+    if isinstance(value, dict):
+        return {key.hidden(name): _masked(item, key) for name, item in value.items()}
+    return value
+
+
+def complaint(value: object) -> tuple[str, object]:
+    """What an error's body says, and the parameter that it names, in the shapes that servers use."""
+    param: object = None
+    while isinstance(value, dict):
+        param = value.get("param", param)
+        value = next((value[k] for k in ("error", "message", "detail", "msg") if value.get(k)), "")
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # FastAPI lists what is wrong
+        place = value[0].get("loc")
+        param = place[-1] if isinstance(place, list) and place else param
+        value = value[0].get("msg", "")
+    return value if isinstance(value, str) else str(value), param
+
+
+def choices_of(value: object) -> tuple[list[Choice], int]:
+    """The usable choices of a reply, and how many it has; ReplyInvalid where there is none."""
+    if not isinstance(value, dict):
+        raise _invalid("its reply is JSON, but no object")
+    choices = value.get("choices")
+    if not isinstance(choices, list):
+        said = f": {one_line(complaint(value)[0])}" if value.get("error") else ""
+        raise _invalid(f"its reply has no list of choices{said}")
+    usable = [choice for one in choices if (choice := _choice(one)) is not None]
+    if not usable:
+        raise _invalid(
+            "its reply has no choice with a message" if choices else "its reply has an empty list of choices"
+        )
+    return usable, len(choices)
+
+
+def _choice(value: object) -> Choice | None:
+    if not isinstance(value, dict):
+        return None
+    message = value.get("message")
+    if not isinstance(message, dict):
+        return None
+    text = _text(message)
+    if text is None or (not text and value.get("error")):
+        return None
+    reason = value.get("finish_reason")
+    logprobs = value.get("logprobs")
+    return Choice(
+        text=text,
+        finish_reason=reason if isinstance(reason, str) else None,
+        message=message,
+        logprobs=logprobs if isinstance(logprobs, dict) else None,
+        tokens=None if logprobs is None else tokens_of(logprobs),
+    )
+
+
+def _text(message: Mapping[str, Any]) -> str | None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        refusal = message.get("refusal")
+        return refusal if isinstance(refusal, str) else ""
+    if isinstance(content, list):  # parts, as some servers give them
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return None
+
+
+def responses_of(
+    choices: list[Choice], body: Mapping[str, Any], *, asked: int, cap: int | None, manners: Manners
+) -> tuple[tuple[Response, ...], Counted]:
+    """The first `asked` of the choices as responses, and the tokens of all of them."""
+    usage = body.get("usage")
+    said = whole(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+    counted = count(choices, said, cap=cap, manners=manners)
+    responses = tuple(
+        Response(
+            text=choice.text,
+            finish_reason=choice.finish_reason,
+            tokens=tokens,
+            estimated=estimated,
+            logprob=None if choice.tokens is None else logprob_of(choice.tokens),
+            entropy=None if choice.tokens is None else entropy_of(choice.tokens),
+            message=choice.message,
+            logprobs=choice.logprobs,
+        )
+        for choice, (tokens, estimated) in zip(choices[:asked], counted.each, strict=False)
+    )
+    return responses, counted
+
+
+def cap_of(body: Mapping[str, Any]) -> int | None:
+    """The request's limit on the tokens of one response."""
+    cap = whole(body.get("max_completion_tokens"))
+    return whole(body.get("max_tokens")) if cap is None else cap
+
+
+def characters_of(value: object) -> int:
+    """Characters in all texts of a request's messages, or of any value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(characters_of, value))
+    return sum(map(characters_of, value.values())) if isinstance(value, Mapping) else 0
+
+
+def prompt_tokens(body: Mapping[str, Any]) -> int:
+    """A guess of the tokens of a request's prompt, by length."""
+    return max(1, round(characters_of(body.get("messages")) / CHARACTERS_A_TOKEN))
+
+
+def _invalid(message: str) -> ReplyInvalid:
+    return ReplyInvalid(message, status=200, paid=True)

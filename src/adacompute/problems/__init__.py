@@ -1,0 +1,19 @@
+"""What is asked: problems from files, datasets and generators, and the prompts that ask them.
+
+Knows nothing of endpoints or samples.
+"""
+
+from adacompute.problems.presets import PRESETS, Preset
+from adacompute.problems.read import ProblemSet, read_problems
+from adacompute.problems.template import Template, Turn, template_names, template_path
+
+__all__ = [
+    "PRESETS",
+    "Preset",
+    "ProblemSet",
+    "Template",
+    "Turn",
+    "read_problems",
+    "template_names",
+    "template_path",
+]

@@ -1,0 +1,174 @@
+"""Datasets by their name at the hub, or in a local folder of the same shape, through `datasets`.
+
+Knows nothing of what rows mean. `datasets` takes seconds to import, and is imported only here.
+"""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from adacompute.errors import ProblemsInvalid
+from adacompute.pool.faults import one_line
+from adacompute.pool.flaw import shown
+from adacompute.problems.parquet import arrow_rows
+from adacompute.problems.presets import HUB_NAMES, preset_for
+from adacompute.problems.rows import Row
+
+__all__ = ["HubName", "hub_rows"]
+
+Datasets: TypeAlias = Any  # loaded when called
+
+_ROWS = 1024  # read at a time
+_SECONDS = 10.0  # to hear from the hub whether it is there at all
+_SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in its folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubName:
+    """`openai/gsm8k:main@test` in its parts."""
+
+    name: str
+    config: str | None
+    split: str | None
+
+    @classmethod
+    def of(cls, text: str, *, split: str | None) -> "HubName":
+        """The parts, with the usual config and split of datasets that we know."""
+        rest, at, said = text.rpartition("@")
+        if not at or "/" in said or Path(text).exists():  # a folder may have an @ in its name
+            rest, at, said = text, "", ""
+        if said and split is not None and said != split:
+            raise ProblemsInvalid(f"hf:{text} says split {said!r}, and the option {split!r}; give it once")
+        name, colon, config = (rest, "", "") if Path(rest).exists() else rest.partition(":")
+        if not name or (colon and not config) or (at and not said):
+            raise ProblemsInvalid(
+                f"hf:{text} can't be read; give hf:OWNER/NAME or hf:OWNER/NAME:CONFIG@SPLIT"
+            )
+        usual = None if Path(name).exists() else preset_for(name)
+        return cls(
+            name=name,
+            config=config or (usual[1] if usual else None),
+            split=said or split or (usual[2] if usual else None),
+        )
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a folder or file here."""
+        return Path(self.name).exists()
+
+
+def hub_rows(wanted: HubName) -> Iterator[Row]:
+    """The rows of one split."""
+    datasets = _loaded()
+    found = _local(datasets, wanted) if wanted.local else _remote(datasets, wanted)
+    table = _one_split(found, wanted).with_format("arrow")  # no decoding of images and sounds
+    number = 0
+    for batch in table.iter(batch_size=_ROWS):
+        for value in arrow_rows(batch):
+            number += 1
+            yield Row(f"row {number}", value)
+
+
+def _loaded() -> Datasets:
+    try:
+        import datasets  # type: ignore[import-untyped]
+    except ImportError as exc:
+        raise ProblemsInvalid(
+            f"hf: needs datasets ({one_line(exc)}); install it with adacompute[hf]"
+        ) from exc
+    return datasets
+
+
+def _local(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
+    folder = Path(wanted.name)
+    with (
+        _refused(f"hf:{wanted.name}", "check the folder, and give hf:FOLDER[:CONFIG][@SPLIT]"),
+        _quiet(datasets),
+    ):
+        if any((folder / name).is_file() for name in _SAVED):
+            return datasets.load_from_disk(str(folder))
+        return datasets.load_dataset(str(folder), wanted.config)
+
+
+def _remote(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
+    reached = _reached(wanted.name)
+    near = difflib.get_close_matches(wanted.name, HUB_NAMES, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}? " if near and near[0] != wanted.name else ""
+    remedy = hint + (
+        "check its name, config and split at the hub"
+        if reached
+        else "check the connection, or give a file, or hf:./FOLDER of a copy"
+    )
+    with _refused(f"hf:{wanted.name}", remedy), _quiet(datasets), _offline(datasets, on=not reached):
+        return datasets.load_dataset(wanted.name, wanted.config)
+
+
+def _reached(name: str) -> bool:
+    """Asks the hub once, briefly: without it `datasets` retries for half a minute before it says so."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().dataset_info(name, timeout=_SECONDS)
+    except HfHubHTTPError:
+        return True  # it answered: what it says is told when the dataset is asked for
+    except Exception as exc:  # noqa: BLE001 - each version has another HTTP library below it, with its own
+        return isinstance(exc, ValueError)  # a name that can't be one: told when the dataset is asked for
+    return True
+
+
+@contextmanager
+def _offline(datasets: Datasets, *, on: bool) -> Iterator[None]:
+    """What was downloaded before is used, and nothing asked for."""
+    from huggingface_hub import constants
+
+    places = [(datasets.config, "HF_HUB_OFFLINE"), (constants, "HF_HUB_OFFLINE")]
+    before = [getattr(module, name) for module, name in places]
+    try:
+        for module, name in places if on else ():
+            setattr(module, name, True)
+        yield
+    finally:
+        for (module, name), value in zip(places, before, strict=True):
+            setattr(module, name, value)
+
+
+@contextmanager
+def _quiet(datasets: Datasets) -> Iterator[None]:
+    """Without its own progress bars."""
+    shown_before = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not shown_before:
+            datasets.enable_progress_bars()
+
+
+@contextmanager
+def _refused(place: str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:  # the library and those below it raise dozens of kinds
+        raise ProblemsInvalid(f"{place}: can't be loaded ({_said(exc)}); {remedy}") from exc
+
+
+def _said(exc: Exception) -> str:
+    said = one_line(exc)
+    return said if len(said) <= 300 else f"{said[:297]}..."
+
+
+def _one_split(found: Any, wanted: HubName) -> Any:  # noqa: ANN401
+    if not hasattr(found, "keys"):  # a single Dataset, saved without splits
+        if wanted.split not in (None, str(found.split)) or wanted.config:
+            raise ProblemsInvalid(f"hf:{wanted.name}: was saved as one table; leave config and split out")
+        return found
+    names = list(found.keys())
+    split = wanted.split or (names[0] if len(names) == 1 else "test" if "test" in names else None)
+    if split not in names:
+        asked = f"has no split {shown(split)}" if split else "has several splits"
+        raise ProblemsInvalid(f"hf:{wanted.name}: {asked}; give one with @: {', '.join(map(str, names))}")
+    return found[split]

@@ -1,0 +1,103 @@
+"""`adacompute local` as a user runs it: what it prints, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from adacompute.endpoint.local import LocalModel
+
+PROGRAM = str(Path(sys.executable).parent / "adacompute")
+
+
+@contextmanager
+def running(*words: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [PROGRAM, "local", "--port", "0", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_being_stopped_is_its_normal_end_and_leaves_no_process(local_model: LocalModel, number: int):
+    with running("--json", "--slots", "1") as process:
+        ready = json.loads(first_line(process))
+        assert set(ready) == {"url", "model", "pid"}
+        assert ready["model"] == local_model.name
+        with urllib.request.urlopen(f"{ready['url']}/models", timeout=10) as reply:
+            assert json.load(reply)["data"][0]["id"] == ready["model"]
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "", "stopped\n")
+    assert gone(ready["pid"])
+
+
+def test_it_prints_where_it_is_and_a_command_that_works(local_model: LocalModel):
+    with running("--slots", "1") as process:
+        assert process.stdout is not None
+        text = first_line(process) + first_line(process) + first_line(process)
+        process.terminate()
+        _out, err = process.communicate(timeout=20)
+    url = text.splitlines()[0].removeprefix(f"{local_model.name} at ")
+    assert urlsplit(url).hostname == "127.0.0.1"
+    assert urlsplit(url).path == "/v1"
+    assert f"  curl {url}/chat/completions " in text
+    assert err.splitlines() == ["Ctrl-C stops it", "stopped"]
+
+
+def test_a_server_that_dies_under_it_is_a_failure_in_one_line(local_model: LocalModel):
+    with running("--json", "--slots", "1") as process:
+        child = json.loads(first_line(process))["pid"]
+        os.kill(child, signal.SIGKILL)
+        _out, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert err.startswith(f"adacompute: the model's process {child} ended (signal 9)")
+    assert err.count("\n") == 1
+
+
+def test_a_second_server_on_a_taken_port_is_a_failure_in_one_line(
+    local_model: LocalModel, adacompute: Callable[..., "subprocess.CompletedProcess[str]"]
+):
+    port = urlsplit(local_model.url).port
+    done = adacompute("local", "--port", str(port), code=1)
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"adacompute: port {port} on 127.0.0.1 is taken; give another, or 0 for any that is free\n"
+    )
+
+
+def test_a_file_that_is_not_there_is_a_failure_in_one_line(
+    local_model: LocalModel, adacompute: Callable[..., "subprocess.CompletedProcess[str]"]
+):
+    done = adacompute("local", "--gguf", "nowhere.gguf", "--port", "0", code=1)
+    assert "model file 'nowhere.gguf' can't be read (No such file or directory)" in done.stderr
+    assert done.stderr.count("\n") == 1
