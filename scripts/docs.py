@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LIVE = re.compile(r"^(a real model on this machine, live)\n(?:.+\n)+", re.MULTILINE)  # to the next empty line
 PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -50,6 +51,11 @@ def renewed(text: str) -> str:
         return PART.sub(lambda m: m.group(1) + made(m["command"], folder=Path(folder)) + m.group(4), text)
 
 
+def steady(text: str) -> str:
+    """A page without what differs from run to run: what a real model said, live."""
+    return LIVE.sub(r"\1\n(what it said)\n", text)
+
+
 def parts(text: str) -> Iterator[str]:
     """The commands that make parts of a page."""
     return (match["command"] for match in PART.finditer(text))
@@ -58,6 +64,6 @@ def parts(text: str) -> Iterator[str]:
 if __name__ == "__main__":
     for page in pages():
         before = page.read_text("utf-8")
-        if (after := renewed(before)) != before:
+        if steady(after := renewed(before)) != steady(before):
             page.write_text(after, "utf-8")
             sys.stderr.write(f"renewed {page.relative_to(ROOT)}\n")

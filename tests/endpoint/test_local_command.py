@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import pytest
 
 from adacompute.endpoint.local import LocalModel
 
@@ -47,30 +46,34 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_being_stopped_is_its_normal_end_and_leaves_no_process(local_model: LocalModel, number: int):
+def test_ctrl_c_is_its_normal_end_and_leaves_no_process(local_model: LocalModel):
     with running("--json", "--slots", "1") as process:
         ready = json.loads(first_line(process))
         assert set(ready) == {"url", "model", "pid"}
         assert ready["model"] == local_model.name
         with urllib.request.urlopen(f"{ready['url']}/models", timeout=10) as reply:
             assert json.load(reply)["data"][0]["id"] == ready["model"]
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "", "stopped\n")
     assert gone(ready["pid"])
 
 
-def test_it_prints_where_it_is_and_a_command_that_works(local_model: LocalModel):
+def test_it_prints_where_it_is_and_how_to_ask_and_sigterm_is_its_normal_end(local_model: LocalModel):
     with running("--slots", "1") as process:
-        assert process.stdout is not None
-        text = first_line(process) + first_line(process) + first_line(process)
+        where, _blank, how = (first_line(process) for _ in range(3))
+        words = shlex.split(how)
+        assert words[0] == "curl"
+        body = json.loads(words[words.index("-d") + 1]) | {"max_tokens": 2}
+        request = urllib.request.Request(
+            words[1], json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            assert json.load(reply)["choices"][0]["message"]["content"]
         process.terminate()
         _out, err = process.communicate(timeout=20)
-    url = text.splitlines()[0].removeprefix(f"{local_model.name} at ")
-    assert urlsplit(url).hostname == "127.0.0.1"
-    assert urlsplit(url).path == "/v1"
-    assert f"  curl {url}/chat/completions " in text
+    assert where.strip() == f"{local_model.name} at {words[1].removesuffix('/chat/completions')}"
+    assert process.returncode == 0
     assert err.splitlines() == ["Ctrl-C stops it", "stopped"]
 
 

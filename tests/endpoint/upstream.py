@@ -7,7 +7,7 @@ It uses nothing of adacompute, and keeps its own count of what it was asked and 
         ...
     assert up.count.requests == 3 and up.requests[0].body["n"] == 3
 
-As a process, for tests that kill and for benchmarks; the first line it prints is its URL, GET /count its count:
+As a process, for tests that kill and for benchmarks; it prints its URL first, GET /count gives its count:
 
     python tests/endpoint/upstream.py --port 0 --latency 0.05 --n ignore --error-rate 0.1
 """
@@ -17,112 +17,33 @@ import asyncio
 import collections
 import contextlib
 import json
-import math
-import random
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from behaviours import Behaviour, Drop, Garbage, Honest, Reply, Script, Stall, Status, completion, text_of
+
+__all__ = [
+    "Behaviour",
+    "Count",
+    "Drop",
+    "Garbage",
+    "Honest",
+    "Reply",
+    "Request",
+    "Script",
+    "Stall",
+    "Status",
+    "Upstream",
+    "text_of",
+]
 
 CHAT = "/v1/chat/completions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """A chat completion. What is None is honest: as many choices as asked for, usage of all of them."""
-
-    choices: int | None = None
-    texts: Sequence[str | None] | None = None
-    usage: dict[str, Any] | str | None = "total"  # "total", "one" (of the first choice only), or as given
-    tokens: int = 12  # of each choice
-    logprobs: bool = True  # given where asked for
-    end_token: bool = False  # logprobs list one more than usage counts, as llama.cpp's do
-    finish: str = "stop"
-    delay: float = 0.0  # seconds before the headers
-    body: Any = None  # all of it, instead
-    headers: dict[str, str] = field(default_factory=dict)
-    content_type: str = "application/json"
-    chunked: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """An error, in OpenAI's shape."""
-
-    code: int
-    message: str = "scripted"
-    param: str | None = None
-    retry_after: str | float | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    delay: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stall:
-    """Takes the request, then hangs: before the headers, in the middle of the body, or dribbling headers."""
-
-    before: str = "headers"  # "headers", "body" or "dribble": a header line every 20 ms, for ever
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drop:
-    """Takes the request, gives so many bytes of an honest reply, and breaks off."""
-
-    after: int = 0
-    reset: bool = False  # by RST, else by FIN
-
-
-@dataclass(frozen=True, kw_only=True)
-class Garbage:
-    """A status with a body of any bytes; or `whole`, bytes that are not even HTTP."""
-
-    raw: bytes = b'{"choices": [{"mess'
-    content_type: str = "application/json"
-    code: int = 200
-    whole: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-Behaviour = Reply | Status | Stall | Drop | Garbage
-Script = Behaviour | Sequence[Behaviour] | Callable[[int, dict[str, Any]], Behaviour]
-
-
-@dataclass(kw_only=True)
-class Honest:
-    """The usual server; its ways with `n`, logprobs and usage can be set."""
-
-    n: str = "honour"  # "honour", "ignore", "refuse" (above `most`), "short" (gives `most` at most)
-    most: int = 1
-    message: str = "Field 'n': Value must be between 1 <= value <= {most}, but got {n}"
-    logprobs: str = "give"  # "give", "ignore" or "refuse"
-    usage: Any = "total"
-    tokens: int = 12
-    latency: float = 0.0
-    error_rate: float = 0.0
-    error_status: int = 500
-    seed: int = 0
-
-    def __call__(self, number: int, body: dict[str, Any]) -> Behaviour:
-        if self.error_rate and random.Random(f"{self.seed}/{number}").random() < self.error_rate:
-            return Status(code=self.error_status, message="scripted failure", delay=self.latency)
-        n = body.get("n", 1)
-        if self.n == "refuse" and n > self.most:
-            return Status(code=400, message=self.message.format(most=self.most, n=n))
-        if self.logprobs == "refuse" and body.get("logprobs"):
-            return Status(code=400, message="logprobs are not supported by this model")
-        given = {"ignore": 1, "short": min(n, self.most)}.get(self.n, n)
-        return Reply(
-            choices=given,
-            usage=self.usage,
-            tokens=self.tokens,
-            logprobs=self.logprobs == "give",
-            delay=self.latency,
-        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +76,7 @@ class Count:
 
 
 class Upstream:
-    """Serves a script on loopback, from a thread of its own; a context manager. `keep`: requests remembered."""
+    """Serves a script on loopback, from a thread of its own: a context manager. Remembers `keep` requests."""
 
     def __init__(
         self,
@@ -290,8 +211,9 @@ class _Line(asyncio.Protocol):
 
     def other(self, path: str) -> None:
         if path == "/count":
-            told = asdict(self.up.count)
-            self.send(200, orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS))
+            count = self.up.count
+            told = vars(count) | {"statuses": {str(code): n for code, n in count.statuses.items()}}
+            self.send(200, orjson.dumps(told))
         elif path.endswith("/models"):
             self.send(200, orjson.dumps({"object": "list", "data": [{"id": m} for m in self.up.models]}))
         else:
@@ -305,7 +227,9 @@ class _Line(asyncio.Protocol):
         elif isinstance(how, Garbage):
             self.garbage(how)
         elif isinstance(how, Drop):
-            whole = head(200, "application/json", 10_000, {}) + completion(Reply(), number, body, self.up.seed)[0]
+            whole = (
+                head(200, "application/json", 10_000, {}) + completion(Reply(), number, body, self.up.seed)[0]
+            )
             self.transport.write(whole[: how.after])
             self.end(reset=how.reset)
         else:
@@ -314,7 +238,9 @@ class _Line(asyncio.Protocol):
     def give(self, how: Reply | Status, number: int, body: dict[str, Any]) -> None:
         self.wait = None
         if isinstance(how, Status):
-            told = {"error": {"message": how.message, "type": "scripted", "param": how.param, "code": how.code}}
+            told = {
+                "error": {"message": how.message, "type": "scripted", "param": how.param, "code": how.code}
+            }
             wait = {} if how.retry_after is None else {"Retry-After": str(how.retry_after)}
             self.send(how.code, orjson.dumps(told), headers=how.headers | wait)
             return
@@ -380,61 +306,6 @@ def head(code: int, kind: str, size: int, headers: dict[str, str]) -> bytes:
     lines = [f"HTTP/1.1 {code} Scripted", f"Content-Type: {kind}", f"Content-Length: {size}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-def text_of(seed: int, number: int, choice: int, tokens: int) -> str:
-    """The text of one choice: its own, and 4 characters a token, whatever else happens."""
-    drawn = random.Random(f"{seed}/{number}/{choice}")
-    text = f"Sample {number}.{choice}. The answer is {drawn.randrange(5)}."
-    words = ("so ", "the ", "then ", "apple ", "river ")
-    while len(text) < 4 * tokens:
-        text = drawn.choice(words) + text
-    return text
-
-
-def completion(how: Reply, number: int, body: dict[str, Any], seed: int) -> tuple[bytes, int, tuple[int, int]]:
-    """The bytes of a reply, how many choices it has, and the true tokens of prompt and choices."""
-    count = body.get("n") or 1
-    count = count if how.choices is None else how.choices
-    texts = how.texts or [text_of(seed, number, i, how.tokens) for i in range(count)]
-    prompt = max(1, len(json.dumps(body.get("messages", ""))) // 4)
-    true = prompt, how.tokens * len(texts)
-    if how.body is not None:
-        return orjson.dumps(how.body), 0, true
-    usage = how.usage
-    if isinstance(usage, str):
-        told = how.tokens * (1 if usage == "one" else len(texts))
-        usage = {"prompt_tokens": prompt, "completion_tokens": told, "total_tokens": prompt + told}
-    value: dict[str, Any] = {
-        "id": f"chatcmpl-{number}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": body.get("model", "scripted"),
-        "choices": [choice_of(how, i, text, body, f"{seed}/{number}/{i}") for i, text in enumerate(texts)],
-    }
-    if usage is not None:
-        value["usage"] = usage
-    return orjson.dumps(value), len(texts), true
-
-
-def choice_of(how: Reply, index: int, text: str | None, body: dict[str, Any], seed: str) -> dict[str, Any]:
-    choice: dict[str, Any] = {
-        "index": index,
-        "message": {"role": "assistant", "content": text},
-        "finish_reason": how.finish,
-    }
-    if body.get("logprobs") and how.logprobs:
-        drawn, tops = random.Random(seed), body.get("top_logprobs", 0)
-        tokens = how.tokens + how.end_token
-        choice["logprobs"] = {"content": [token_of(drawn, tops) for _ in range(tokens)]}
-    return choice
-
-
-def token_of(drawn: random.Random, tops: int) -> dict[str, Any]:
-    chance = drawn.uniform(0.5, 1.0)
-    rest = [(1.0 - chance) / 2**i for i in range(1, tops)]
-    alternatives = [{"token": "t", "logprob": math.log(p)} for p in [chance, *rest][:tops]]
-    return {"token": "t", "logprob": math.log(chance), "top_logprobs": alternatives}
 
 
 def main() -> None:

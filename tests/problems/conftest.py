@@ -1,14 +1,11 @@
 """What the tests of this room share: problems of our own, and a cache of `datasets` that isn't the user's."""
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 Write = Callable[..., Path]
 

@@ -1,18 +1,21 @@
 """What can't be used is refused in one line that names the file, the place, the value and the remedy."""
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Write
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from adacompute.errors import AdacomputeError, ProblemsInvalid
 from adacompute.problems import read_problems
 from adacompute.problems.streams import LINE_LIMIT
+
+Write = Callable[..., Path]  # the fixture jsonl
 
 GOOD = b'{"id": "a", "question": "Why?"}\n'
 
@@ -152,3 +155,27 @@ def test_an_error_in_a_folder_names_the_part(tmp_path: Path):
     pq.write_table(pa.table({"query": ["b?"]}), tmp_path / "b.parquet")
     with pytest.raises(ProblemsInvalid, match=r"b\.parquet row 1: 'question'.* is missing.*'query'"):
         read_problems(tmp_path)
+
+
+@given(st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".parquet"]), st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_problems_or_refused_in_one_line(tmp_path: Path, suffix: str, data: st.DataObject):
+    path = tmp_path / f"p{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"question": ["a?", "b?"], "gold": ["1", None], "x": [[1], [2, 3]]}), path)
+        whole = bytearray(path.read_bytes())
+        for at, byte in data.draw(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)))):
+            whole[at] = byte
+    else:
+        parts = st.sampled_from(
+            [b"{", b"}", b"[", b"]", b'"', b",", b":", b"\n", b"question", b"\t", b"1", b"null"]
+        )
+        whole = bytearray(b"".join(data.draw(st.lists(parts | st.binary(max_size=4), max_size=30))))
+    path.write_bytes(whole)
+    message = f"{path}"
+    try:
+        read_problems(path)
+    except ProblemsInvalid as exc:
+        message = str(exc)
+    assert "\n" not in message
+    assert str(path) in message

@@ -15,12 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from adacompute.pool import open_pool
 from adacompute.problems import read_problems
 from adacompute.records import Problem
+
+Write = Callable[..., Path]  # the fixture jsonl
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "question": "What is 6 · 7?", "gold": "42", "subject": "sums", "level": 3, "note": "é, “x”"},
@@ -187,6 +189,23 @@ def test_standard_input_is_json_lines(name: str):
     assert (done.stdout.decode().strip(), done.stderr) == (repr(WANT), b"")
 
 
+def test_standard_input_may_be_a_plain_file(tmp_path: Path):
+    (tmp_path / "rows").write_text(lines(ROWS), "utf-8")
+    script = "from adacompute.problems import read_problems; print(read_problems('/dev/stdin').problems)"
+    with (tmp_path / "rows").open("rb") as rows:
+        done = subprocess.run([sys.executable, "-c", script], stdin=rows, capture_output=True)
+    assert (done.stdout.decode().strip(), done.stderr) == (repr(WANT), b"")
+
+
+@pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet], ids=lambda way: way.__name__)
+def test_what_is_read_can_be_stored_and_is_known_when_read_again(tmp_path: Path, written: Callable[..., str]):
+    source = written(tmp_path, ROWS)
+    with open_pool(tmp_path / "p.sqlite", create=True) as pool:
+        assert pool.add_problems(read_problems(source)) == 3
+        assert pool.add_problems(read_problems(source)) == 0
+        assert tuple(pool.problems()) == WANT
+
+
 def test_ids_that_are_missing_are_made_of_the_question_and_stay_when_rows_move(jsonl: Write):
     rows = [{"question": f"What is {i} + 1?"} for i in range(5)]
     ids = {problem.question: problem.id for problem in read_problems(jsonl(rows))}
@@ -227,6 +246,8 @@ def test_numbers_as_ids_become_text(jsonl: Write, given: object, want: str):
         ({"question": "Why?", "level": "Level 4"}, "level", 4),
         ({"question": "Why?", "level": "Level ?"}, "level", "Level ?"),
         ({"question": "Why?", "level": "4"}, "level", "4"),
+        ({"question": "Why?", "answer": ""}, "gold", None),  # as an empty cell of CSV
+        ({"question": "Why?", "subject": ""}, "subject", None),
         ({"question": "Why?", "x": None, "y": {"z": None}}, "extra", {"y": {"z": None}}),
         ({"question": "Why?", "model": "m", "samples": [], "parameters": {}}, "extra", {}),
     ],
@@ -274,7 +295,8 @@ def test_the_libraries_of_other_sources_are_not_loaded_for_a_file(jsonl: Write):
     script = (
         "import sys; from adacompute.problems import read_problems, Template\n"
         f"read_problems({str(path)!r}); Template.named('boxed')\n"
-        "print(sorted({'datasets', 'huggingface_hub', 'reasoning_gym', 'pyarrow', 'pandas'} & set(sys.modules)))"
+        "heavy = {'datasets', 'huggingface_hub', 'reasoning_gym', 'pyarrow', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from adacompute.cli import collect, demo, evaluate, fit, local, pools, solve
+from adacompute.cli import answer, collect, demo, evaluate, fit, local, pools, solve
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -45,6 +45,7 @@ def root(
 
 app.command("demo")(demo.demo)
 app.command("collect")(collect.collect)
+app.command("answer")(answer.answer)
 app.command("import")(pools.import_)
 app.command("export")(pools.export)
 app.command("pool")(pools.pool)

@@ -1,14 +1,30 @@
 """`adacompute collect`: resumable sampling. Knows the words of the command, not how samples are drawn."""
 
-import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
 
+from adacompute.cli.asking import (
+    SIGNALS,
+    Another,
+    DryRun,
+    Logprobs,
+    MaxCost,
+    MaxTokens,
+    More,
+    Seed,
+    Temperature,
+    TopLogprobs,
+    TopP,
+    reading_of,
+    sampling_of,
+    template_of,
+)
 from adacompute.cli.collected import say_what_is_left, show_collected, show_estimate
-from adacompute.cli.options import Extract, Json, Percent, settings, tasks_of
+from adacompute.cli.options import Extract, Json, Percent, settings
 from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
 from adacompute.cli.show import as_json, path_text
 from adacompute.cli.upstream import (
@@ -28,37 +44,17 @@ from adacompute.cli.upstream import (
     model_of,
 )
 from adacompute.cli.watch import watched
-from adacompute.collect import Asking, Collected, Estimate, Prices, check_source, estimate, left_of
+from adacompute.collect import Asking, Collected, Estimate, Left, Prices, check_source, estimate, left_of
 from adacompute.collect import collect as collected
-from adacompute.config import CollectConfig
 from adacompute.errors import PoolNotFound
 from adacompute.pool import Pool, open_pool
-from adacompute.problems import ProblemSet, Template
 
-__all__ = ["collect", "exit_code", "sampling_of"]
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+__all__ = ["collect", "estimated"]
 
 Into = Annotated[
     Path, typer.Option("--pool", metavar="POOL", help="The pool to add to; made if it isn't there.")
 ]
 Samples = Annotated[int | None, typer.Option(min=1, help="Of each problem, in all. [default: 48]")]
-Temperature = Annotated[float | None, typer.Option(min=0, help="[default: 0.7]")]
-TopP = Annotated[float | None, typer.Option(min=0, max=1, help="[default: the endpoint's]")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Of one response. [default: 1024]")]
-Seed = Annotated[
-    int | None, typer.Option(help="Sent with the first sample of a problem; then one more each.")
-]
-More = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", metavar="NAME=JSON", help="Any other, sent as it is; may be repeated."),
-]
-TopLogprobs = Annotated[
-    int,
-    typer.Option(
-        min=0, max=20, help="Alternatives a token: from 2 up they tell the entropy, and cost bytes."
-    ),
-]
 
 
 def collect(
@@ -79,9 +75,7 @@ def collect(
     max_tokens: MaxTokens = None,
     seed: Seed = None,
     parameter: More = None,
-    logprobs: Annotated[
-        bool, typer.Option(help="Ask for log-probabilities: votes are weighed by them.")
-    ] = True,
+    logprobs: Logprobs = True,
     top_logprobs: TopLogprobs = 0,
     key_env: KeyEnv = None,
     key_file: KeyFile = None,
@@ -95,14 +89,9 @@ def collect(
     ] = 0,
     input_price: InputPrice = None,
     output_price: OutputPrice = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(metavar="MONEY", help="Stop before all calls into this pool could cost more."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")] = False,
-    another: Annotated[
-        bool, typer.Option("--another", help="Add this model or these parameters to a pool that has others.")
-    ] = False,
+    max_cost: MaxCost = None,
+    dry_run: DryRun = False,
+    another: Another = False,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -128,7 +117,7 @@ def collect(
         output_price=output_price,
     )
     found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
-    frame = _template(template, found)
+    frame = template_of(template, found)
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
     endpoint = endpoint_of(upstream)
     asking = Asking(
@@ -141,12 +130,12 @@ def collect(
     wanted = config.collect.samples if samples is None else samples
     prices = Prices(input=upstream.input_price, output=upstream.output_price)
     if dry_run:
-        show_estimate(_estimated(found, into, asking, wanted, prices, another=another), prices, json=json)
+        left = partial(
+            left_of, found.problems, samples=wanted, model=asking.model, parameters=asking.parameters
+        )
+        show_estimate(estimated(into, asking, prices, left, another=another), prices, json=json)
         return
-    how = extract or frame.extract or found.extract
-    asked, default = tasks_of(config.answers, extract, percent)
-    if asked is None and how is not None and not _set(config.answers.extract):
-        _, default = tasks_of(config.answers, how, percent)
+    asked, default = reading_of(config.answers, extract, percent, template=frame, found=found)
     with (
         open_pool(into, create=True, task=asked, default_task=default) as pool,
         watched(path_text(into), priced=bool(prices)) as told,
@@ -162,79 +151,33 @@ def collect(
             retry_rounds=retry_failed,
             another=another,
             progress=told,
-            signals=_SIGNALS,
+            signals=SIGNALS,
         )
     if json:
         as_json({"pool": path_text(into), "model": asking.model, **done.to_dict()})
     else:
         show_collected(done, into, asking, prices)
     say_what_is_left(done)
-    if code := exit_code(done):
+    if code := _exit_code(done):
         raise typer.Exit(code)
 
 
-def exit_code(done: Collected) -> int:
+def _exit_code(done: Collected) -> int:
     """0 where all that was planned is stored; 128 and its number after a signal; else 1."""
     if done.complete:
         return 0
     return 1 if done.signal is None else 128 + done.signal
 
 
-def sampling_of(
-    settings: CollectConfig,
-    temperature: float | None,
-    top_p: float | None,
-    max_tokens: int | None,
-    seed: int | None,
-    more: list[str] | None,
-) -> dict[str, Any]:
-    """The parameters that are sent: of the options, else of the settings."""
-    found: dict[str, Any] = {
-        "temperature": settings.temperature if temperature is None else temperature,
-        "max_tokens": settings.max_tokens if max_tokens is None else max_tokens,
-    }
-    for name, value in (("top_p", top_p), ("seed", seed)):
-        if value is not None:
-            found[name] = value
-    for each in more or ():
-        name, equals, text = each.partition("=")
-        try:
-            if not equals or not name:
-                raise ValueError("no '='")
-            found[name] = orjson.loads(text)
-        except ValueError as exc:
-            why = f"{each!r} is no NAME=JSON ({exc}); e.g. min_p=0.05, or stop='[\"END\"]'"
-            raise typer.BadParameter(why, param_hint="--parameter") from exc
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _template(name: str | None, found: ProblemSet) -> Template:
-    if name is None:
-        return found.template or Template.named("boxed")
-    return Template.read(Path(name)) if Path(name).suffix or Path(name).exists() else Template.named(name)
-
-
-def _set(extract: str) -> bool:
-    """Whether the settings say how answers are read; then a template's own way doesn't."""
-    return extract != "auto"
-
-
-def _estimated(
-    found: ProblemSet, into: Path, asking: Asking, samples: int, prices: Prices, *, another: bool
+def estimated(
+    into: Path, asking: Asking, prices: Prices, left: Callable[[Pool | None], Left], *, another: bool
 ) -> Estimate:
+    """What is left, given the pool where there is one, will take."""
     try:
-        pool: Pool | None = open_pool(into)
+        pool = open_pool(into)
     except PoolNotFound:
-        pool = None
-    mean = None
-    try:
-        if pool is not None:
-            check_source(pool, asking.model, asking.parameters, another=another)
-            mean = pool.totals(pool.source_key(asking.model, asking.parameters)).tokens
-        left = left_of(
-            found.problems, pool, samples=samples, model=asking.model, parameters=asking.parameters
-        )
-    finally:
-        if pool is not None:
-            pool.close()
-    return estimate(left, asking, prices=prices, mean_tokens=mean)
+        return estimate(left(None), asking, prices=prices)
+    with pool:
+        check_source(pool, asking.model, asking.parameters, another=another)
+        mean = pool.totals(pool.source_key(asking.model, asking.parameters)).tokens
+        return estimate(left(pool), asking, prices=prices, mean_tokens=mean)

@@ -1,13 +1,28 @@
 """A collection as a person wants to see it: before, after, and what is left. Knows nothing of how it went."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from adacompute.cli.show import as_json, counted, fact, line, message, path_text
 from adacompute.cli.watch import errors_text, money
 from adacompute.collect import Asking, Collected, Estimate, Prices
+from adacompute.records import Account
 
-__all__ = ["say_what_is_left", "show_collected", "show_estimate"]
+__all__ = [
+    "REASONS",
+    "say_what_failed",
+    "say_what_is_left",
+    "show_account",
+    "show_collected",
+    "show_estimate",
+]
 
+REASONS = {
+    None: "they failed",
+    "signal": "it was stopped",
+    "max-cost": "--max-cost was reached",
+    "endpoint": "the endpoint can't be used",
+}
 _NAMED = 5  # failed problems that are listed
 
 
@@ -19,8 +34,11 @@ def show_estimate(found: Estimate, prices: Prices, *, json: bool) -> None:
     line(f"to draw: {samples} of {problems}; nothing was sent")
     if found.stored:
         fact("stored", f"{counted(found.stored, 'sample')} already")
-    calls = f"{found.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
-    fact("calls", f"{calls}, {found.calls_most:,} where it gives one")
+    calls = f"{found.calls_most:,}"
+    if found.calls_least < found.calls_most:
+        least = f"{found.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
+        calls = f"{least}, {calls} where it gives one"
+    fact("calls", calls)
     fact("prompts", f"{found.prompt_tokens_least:,} to {found.prompt_tokens_most:,} tokens, by their length")
     most = (
         "no limit"
@@ -41,19 +59,7 @@ def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) 
         f"{path_text(into)}: {done.stored:,} of {counted(done.planned, 'planned sample')}, {done.added:,} new"
     )
     fact("model", asking.model)
-    account = done.account
-    calls = counted(account.calls, "call")
-    if account.maybe:
-        calls += f", {account.maybe:,} of which gave nothing and may have been charged"
-    fact("calls", calls)
-    estimated = f" ({counted(account.estimated, 'call')} estimated)" if account.estimated else ""
-    fact(
-        "tokens",
-        f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
-    )
-    if prices:
-        more = f", at most {money(done.at_most)}" if done.at_most > done.cost else ""
-        fact("cost", f"{money(done.cost)}{more}")
+    show_account(done.account, prices, cost=done.cost, at_most=done.at_most)
     if done.per_call == 1:
         fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
     if done.logprobs is False and asking.logprobs:
@@ -64,22 +70,38 @@ def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) 
         line(f"Go on with: adacompute pool {path_text(into)}")
 
 
+def show_account(account: Account, prices: Prices, *, cost: float, at_most: float) -> None:
+    """What calls came to: how many, their tokens, their money."""
+    calls = counted(account.calls, "call")
+    if account.maybe:
+        calls += f", {account.maybe:,} of which gave nothing and may have been charged"
+    fact("calls", calls)
+    estimated = f" ({counted(account.estimated, 'call')} estimated)" if account.estimated else ""
+    fact(
+        "tokens",
+        f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
+    )
+    if prices:
+        more = f", at most {money(at_most)}" if at_most > cost else ""
+        fact("cost", f"{money(cost)}{more}")
+
+
+def say_what_failed(failures: Mapping[str, str], noun: str) -> None:
+    """On stderr: some of those that lack samples, and why."""
+    if failures:
+        verb = "lacks" if len(failures) == 1 else "lack"
+        message(f"{counted(len(failures), noun)} {verb} samples:")
+        for id_, why in list(failures.items())[:_NAMED]:
+            message(f"  {id_}: {why}")
+        if len(failures) > _NAMED:
+            message(f"  and {len(failures) - _NAMED:,} more")
+
+
 def say_what_is_left(done: Collected) -> None:
     """On stderr: why it isn't complete, which problems failed, and how to go on."""
-    if done.failures:
-        message(f"{counted(len(done.failures), 'problem')} lack samples:")
-        for id_, why in list(done.failures.items())[:_NAMED]:
-            message(f"  {id_}: {why}")
-        if len(done.failures) > _NAMED:
-            message(f"  and {len(done.failures) - _NAMED:,} more")
+    say_what_failed(done.failures, "problem")
     if done.complete:
         return
     left = counted(done.planned - done.stored, "sample")
-    reasons = {
-        None: "they failed",
-        "signal": "it was stopped",
-        "max-cost": "--max-cost was reached",
-        "endpoint": "the endpoint can't be used",
-    }
     why = f" ({done.why})" if done.why else ""
-    message(f"{left} not drawn: {reasons[done.stopped]}{why}; the same command goes on from here")
+    message(f"{left} not drawn: {REASONS[done.stopped]}{why}; the same command goes on from here")

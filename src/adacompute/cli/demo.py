@@ -9,6 +9,7 @@ import typer
 
 from adacompute.cli.compared import show_tables, what_was_done
 from adacompute.cli.evaluate import progress
+from adacompute.cli.live import live, show_live
 from adacompute.cli.options import Json, settings
 from adacompute.cli.outcome import compared_object
 from adacompute.cli.plan import show_curve
@@ -60,8 +61,9 @@ def demo(context: typer.Context, json: Json = False) -> None:
     """Show what samples buy on the bundled recordings, spent by policies and by an oracle."""
     budgets = settings(context).score.budgets
     found = {name: _measured(name, budgets) for name in bundled_names()}
+    said = live()
     if json:
-        as_json({name: _object(shown) for name, shown in found.items()})
+        as_json({**{name: _object(shown) for name, shown in found.items()}, "live": said})
         return
     recordings = counted(len(found), "recording")
     paragraph(f"{recordings} inside the package: small models, asked each question many times.")
@@ -75,11 +77,15 @@ def demo(context: typer.Context, json: Json = False) -> None:
     line()
     paragraph(f"{_WHO} {_UNIFORM} {_ends_words(list(found.values()))} {_MORE}")
     line()
+    show_live(said)
+    line()
     paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
     line("  adacompute evaluate words              every policy, at more budgets, with the oracle")
     line("  adacompute fit words -o policy         learn a policy and save it")
     line("  adacompute solve words --budget 2      who gets how many samples, at what price")
-    line("  adacompute import FILE --pool pool.sqlite && adacompute evaluate pool.sqlite")
+    line("  adacompute local                       serve that model; then, in another terminal:")
+    line("  adacompute collect facts --limit 20 --samples 8 --pool mine.sqlite --template answer-line \\")
+    line("      --max-tokens 24 --endpoint http://127.0.0.1:8081/v1       or your own endpoint and file")
 
 
 def _measured(name: str, budgets: tuple[int, ...]) -> _Shown:

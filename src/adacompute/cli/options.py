@@ -19,6 +19,7 @@ __all__ = [
     "Extract",
     "Json",
     "Percent",
+    "PercentWay",
     "PoolPath",
     "opened",
     "settings",

@@ -1,20 +1,17 @@
 """problems - stored -> endpoint -> pool. Knows nothing of files of problems, nor of terminals."""
 
 import asyncio
-import contextlib
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from adacompute.collect.asking import Asking
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Left, left_of
 from adacompute.collect.outcome import Collected, Progress
 from adacompute.collect.purse import Prices, Purse, spent_so_far
+from adacompute.collect.session import drawing
 from adacompute.collect.source import check_source
-from adacompute.collect.writer import Writer
 from adacompute.endpoint import Client, Endpoint
 from adacompute.errors import CollectError
 from adacompute.pool import Pool
@@ -47,6 +44,8 @@ def collect(
         raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
     prices = prices or Prices()
     check_source(pool, asking.model, asking.parameters, another=another)
+    for problem in problems:  # what a template can't fill in is said before anything is paid for
+        asking.template.messages(problem)
     pool.add_problems(problems)
     spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
@@ -78,22 +77,16 @@ class _Run:
     async def all(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
         start = time.monotonic()
         before = self._left()
-        async with Client(self._endpoint) as client:
-            writer = Writer(self._pool, model=self._asking.model, parameters=self._asking.parameters)
-            lanes = Lanes(
-                client, writer, self._asking, self._purse, told=lambda: self._tell(before, lanes, client)
-            )
-            try:
-                with _until(signals, lambda n: lanes.stop("signal", number=n), asyncio.current_task()):
-                    await self._rounds(lanes, before, rounds)
-            except asyncio.CancelledError:  # the second signal: what is in flight is given up
-                if lanes.stopped != "signal":  # it was somebody else's wish
-                    raise
-                _heeded(asyncio.current_task())
-                lanes.why = "at once: calls in flight were given up, and may have been paid for"
-            finally:
-                await writer.close()
-            return self._outcome(lanes, client, time.monotonic() - start)
+        async with drawing(
+            self._pool,
+            endpoint=self._endpoint,
+            asking=self._asking,
+            purse=self._purse,
+            told=lambda lanes, client: self._tell(before, lanes, client),
+            signals=signals,
+        ) as (lanes, client):
+            await self._rounds(lanes, before, rounds)
+        return self._outcome(lanes, client, time.monotonic() - start)
 
     async def _rounds(self, lanes: Lanes, left: Left, rounds: int) -> None:
         for number in range(rounds + 1):
@@ -150,38 +143,3 @@ class _Run:
             per_call=client.manners.most,
             logprobs=client.manners.logprobs,
         )
-
-
-@contextlib.contextmanager
-def _until(
-    signals: Sequence[signal.Signals], first: Callable[[int], None], task: "asyncio.Task[Any] | None"
-) -> Iterator[None]:
-    """The first signal calls `first`, the second cancels `task`; afterwards they do what they did before."""
-    if not signals or threading.current_thread() is not threading.main_thread() or task is None:
-        yield
-        return
-    loop, seen = asyncio.get_running_loop(), 0
-
-    def heard(number: int) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == 1:
-            first(number)
-        else:
-            task.cancel()
-
-    before = {number: signal.getsignal(number) for number in signals}
-    for number in signals:
-        loop.add_signal_handler(number, heard, number)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-def _heeded(task: "asyncio.Task[Any] | None") -> None:
-    """What was cancelled goes on from here: it has to store and to account."""
-    while task is not None and task.cancelling():
-        task.uncancel()

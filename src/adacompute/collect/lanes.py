@@ -18,14 +18,16 @@ from adacompute.records import Call, Failure
 __all__ = ["Lanes"]
 
 _HOPELESS = (401, 402, 403, 404)  # the key, the money, the model: it is the same for every problem
+_BEHIND = 2  # times the calls at the same time that may have come without being stored
 _IN_A_ROW = 8  # failed runs with no sample between them, at least: then it is the endpoint, not the problem
 
 
 class Lanes:
     """Draws runs, stores each call's samples before they count, and stops in good order.
 
-    In flight or not yet on the disk are at most twice as many calls as may run at the same time: that, and
-    nothing else, is what `kill -9` can take. Stopping sends nothing more, and keeps what is in flight.
+    As many calls as may run at the same time are in flight, and at most twice as many more have come and
+    are not yet on the disk: that, and nothing else, is what `kill -9` can take. Stopping sends nothing more,
+    and keeps what is in flight.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Lanes:
         self._told = told
         self._width = client.endpoint.limits.concurrency
         self._failed_in_a_row = 0
+        self._unstored = 0  # calls whose samples have come and are not on the disk yet
         self.added = 0
         self.tokens = 0
         self.calls = 0
@@ -55,10 +58,21 @@ class Lanes:
             self.stopped, self.why, self.signal = how, why, number
         self._client.gate.end()
 
+    def heard(self, call: Call) -> None:
+        """Takes note of every attempt as it ends, before it is tried again or followed by another."""
+        if call.got:
+            self._unstored += 1
+            if (
+                self._unstored >= self._width
+            ):  # the disk is slower than the endpoint: what can be lost is bounded
+                self._client.gate.shut()
+        if not self._purse.tried(call):
+            self._spent_up()
+
     async def draw(self, runs: Iterator[Run]) -> None:
         """All runs, in their order, as many at the same time as the endpoint may be asked."""
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(self._width):
+            for _ in range(2 * self._width):  # while one half waits for the disk, the other asks
                 lanes.create_task(self._lane(runs))
         if self.broken is not None:
             raise self.broken
@@ -76,9 +90,7 @@ class Lanes:
         while left and self.stopped is None and self.broken is None:
             count, reserved = await self._purse.take(left, size)
             if not count:
-                self.stop(
-                    "max-cost", f"the next sample could cost more than is left of {self._purse.limit:g}"
-                )
+                self._spent_up()
                 return
             try:
                 async with aclosing(self._client.draw(body, count, first=first)) as outcomes:
@@ -87,6 +99,9 @@ class Lanes:
             finally:
                 self._purse.settle(reserved)
             first, left = first + count, left - count
+
+    def _spent_up(self) -> None:
+        self.stop("max-cost", f"the next call could cost more than is left of {self._purse.limit:g}")
 
     async def _keep(self, run: Run, outcome: Answered | Failed, size: float) -> None:
         calls = self._purse.count(outcome.calls, size)
@@ -98,18 +113,15 @@ class Lanes:
         )
         if drawn is None:
             return
-        future = self._writer.add(drawn)
-        if self._writer.waiting > self._width:
-            self._client.gate.shut()  # the disk is slower than the endpoint: what could be lost is bounded
         try:
-            await future
+            await self._writer.add(drawn)
         except AdacomputeError as exc:
             self.broken = self.broken or exc
             self._client.gate.end()
             return
-        finally:
-            if self._writer.waiting <= self._width // 2:
-                self._client.gate.open()
+        self._unstored -= sum(call.got > 0 for call in calls)
+        if self._unstored < _BEHIND * self._width:
+            self._client.gate.open()
         if isinstance(outcome, Answered):
             self.added += len(outcome.responses)
             self.tokens += sum(r.tokens or 0 for r in outcome.responses)

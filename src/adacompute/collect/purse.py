@@ -39,8 +39,8 @@ class Purse:
     """What calls have cost, and may yet cost, within `limit`.
 
     A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may have.
-    Calls that gave nothing and may be charged count in full, so the limit holds if they are; only what
-    attempts under way are tried again for can come on top.
+    Attempts that gave nothing and may be charged count in full, and one more try has to fit beside them: so
+    the limit holds even if they are.
     """
 
     def __init__(
@@ -65,15 +65,18 @@ class Purse:
         self._reserved = 0.0
         self._most = most_tokens or 0
         self._ratio = 1.0  # tokens of prompts as counted, to as estimated: the largest seen
+        self._owed = 0.0  # attempts that may be charged, of calls still under way
+        self._longest = 0.0  # prompt asked for
         self._settled = asyncio.Event()
 
     async def take(self, wanted: int, prompt: float) -> tuple[int, float]:
         """How many samples of a prompt may be asked for now, and what is reserved; 0: no more, ever."""
         if self.limit is None:
             return wanted, 0.0
+        self._longest = max(self._longest, prompt)
         while True:
             each = self.prices.of(prompt * self._ratio, self._most)
-            room = self.limit - self.spent - self._reserved
+            room = self.limit - self.spent - self._reserved - self._owed
             count = min(wanted, int(room / each * (1 + 1e-12))) if each > 0 else wanted
             if count > 0:
                 self._reserved += count * each
@@ -90,10 +93,22 @@ class Purse:
             self._reserved = 0.0
         self._settled.set()
 
+    def tried(self, call: Call) -> bool:
+        """Takes note of an attempt as it ends; False where what it may have cost leaves no room for more."""
+        if self.limit is None or call.paid != "maybe":
+            return True
+        self._owed += self._worst(call)
+        return self.spent + self._reserved + self._owed <= self.limit
+
+    def _worst(self, call: Call) -> float:
+        return call.asked * self.prices.of(self._longest * self._ratio, self._most)
+
     def count(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
         """The calls as they are accounted for: what may have been paid, with the most that it can cost."""
         told = tuple(self._told(call, prompt) for call in calls)
         for call in told:
+            if call.paid == "maybe":
+                self._owed = max(0.0, self._owed - self._worst(call))
             if call.paid != "no":
                 self.spent += self.prices.of(call.prompt_tokens or 0, call.completion_tokens or 0)
         return told

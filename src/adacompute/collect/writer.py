@@ -7,6 +7,7 @@ gathers, and a future tells each caller when its samples can no longer be lost.
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from adacompute.records import Failure
 
 __all__ = ["Writer"]
 
+_GATHER = 0.01  # seconds that a batch waits for more: a flush costs as much as many samples
 _BATCH = 256  # calls a transaction, at most: memory, and how long one holds the interpreter
 
 _Item = tuple[Drawn, "asyncio.Future[None]"]
@@ -31,14 +33,12 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self.waiting = 0  # calls whose samples are not on the disk yet
         self._thread = threading.Thread(target=self._write, name="adacompute-writer", daemon=True)
         self._thread.start()
 
     def add(self, drawn: Drawn) -> "asyncio.Future[None]":
         """A future that ends when it is stored, or with the reason why it can't be."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self.waiting += 1
         self._queue.put((drawn, future))
         return future
 
@@ -53,6 +53,8 @@ class Writer:
         while not ending:
             batch = [item] if (item := self._queue.get()) is not None else []
             ending = item is None
+            if batch and self._queue.empty():
+                time.sleep(_GATHER)
             while len(batch) < _BATCH and not ending:
                 try:
                     item = self._queue.get_nowait()
@@ -93,7 +95,6 @@ class Writer:
         self._pool.add_drawn(drawn, model=self._model, parameters=self._parameters)
 
     def _tell(self, futures: "list[asyncio.Future[None]]", error: BaseException | None) -> None:
-        self.waiting -= len(futures)
         for future in futures:
             if future.cancelled():
                 continue

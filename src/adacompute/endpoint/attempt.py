@@ -5,12 +5,13 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import TracebackType
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from adacompute.endpoint.faults import failure_of, retry_after
+from adacompute.endpoint.faults import Untrusted, failure_of, retry_after
 from adacompute.endpoint.reply import complaint, one_line, parsed
 from adacompute.endpoint.settings import Endpoint
 from adacompute.errors import (
@@ -24,6 +25,7 @@ from adacompute.errors import (
 __all__ = ["Answer", "Attempt", "Line"]
 
 _LARGEST = 64 * 2**20  # bytes of a reply
+_IDLE = 4.0  # seconds; many servers hang up after 5, and a request that meets that may have been paid
 _COMPLAINT = 64 * 2**10  # bytes that are read of a reply that is no success
 
 
@@ -37,32 +39,67 @@ class Answer:
 
 
 class Attempt:
-    """How far one request has come; readable also where it was cancelled."""
+    """How far one request has come, and the time it has for that; readable also where it was cancelled.
 
-    __slots__ = ("_first_byte", "_loop", "ends", "headers", "impatient", "sent", "timer")
+    An async context manager that raises TimeoutError. It is `asyncio.timeout`, but for its one timer, which
+    looks when it rings whether there is time left by now: setting another for each step costs more.
+    """
+
+    __slots__ = (
+        "_cancelling",
+        "_ends",
+        "_first_byte",
+        "_loop",
+        "_task",
+        "_timer",
+        "expired",
+        "headers",
+        "impatient",
+        "sent",
+    )
 
     def __init__(self, endpoint: Endpoint, until: float, loop: asyncio.AbstractEventLoop) -> None:
         own = loop.time() + endpoint.timeouts.total
         self._loop = loop
+        self._ends = min(own, until)
         self._first_byte = endpoint.timeouts.first_byte
-        self.ends = min(own, until)
         self.impatient = until < own  # what would end it is the caller's deadline, not its own timeout
-        self.sent = False  # True: from here on the endpoint may have worked
+        self.sent: float | None = None  # since when the endpoint may have been at work
         self.headers = False
-        self.timer = asyncio.timeout_at(self.ends)
+        self.expired = False
 
     def sending(self) -> None:
         """The connection stands and the request goes out: the time to the first byte begins."""
-        self.sent = True
-        soonest = self._loop.time() + self._first_byte
-        if soonest < self.ends and not self.timer.expired():
-            self.impatient = False
-            self.timer.reschedule(soonest)
+        self.sent = self._loop.time()
 
     def answering(self) -> None:
         """The headers are here."""
         self.headers = True
-        self.timer.reschedule(self.ends)
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._cancelling = 0 if self._task is None else self._task.cancelling()
+        self._timer = self._loop.call_at(min(self._ends, self._loop.time() + self._first_byte), self._ring)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self.expired and self._task is not None:
+            mine = self._task.uncancel() <= self._cancelling  # else somebody else has cancelled it, too
+            if mine and kind is asyncio.CancelledError:
+                raise TimeoutError from error
+
+    def _ring(self) -> None:
+        waiting = self.sent is not None and not self.headers
+        first = (self.sent or 0.0) + self._first_byte
+        due = min(self._ends, first) if waiting else self._ends
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._ring)
+        elif self._task is not None:
+            self.expired = True
+            self.impatient = self.impatient and due == self._ends
+            self._task.cancel()
 
 
 class _Body(aiohttp.payload.Payload):
@@ -97,10 +134,9 @@ class Line:
         if endpoint.key is not None:
             headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
         self._endpoint = endpoint
-        self._loop = asyncio.get_running_loop()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(  # the pace limits connections; here none waits
-                limit=0, keepalive_timeout=30, timeout_ceil_threshold=math.inf
+                limit=0, keepalive_timeout=_IDLE, timeout_ceil_threshold=math.inf
             ),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=endpoint.timeouts.connect, ceil_threshold=math.inf
@@ -113,27 +149,36 @@ class Line:
         """Closes the connections."""
         await self._session.close()
 
-    async def post(self, url: URL, data: bytes, attempt: Attempt) -> Answer:
-        """Sends JSON; whatever status comes is an Answer, all else one of our errors."""
-        return await self._exchange("POST", url, _Body(data, attempt), attempt)
+    async def exchange(self, url: URL, attempt: Attempt, data: bytes | None = None) -> Answer:
+        """Posts JSON, or asks for what costs nothing; any status is an Answer, all else one of our errors.
 
-    async def get(self, url: URL, attempt: Attempt) -> Answer:
-        """Asks for what costs nothing."""
-        return await self._exchange("GET", url, None, attempt)
-
-    async def _exchange(self, method: str, url: URL, data: _Body | None, attempt: Attempt) -> Answer:
+        An error has no cause and no frames below this one: they hold the headers that were sent, with the
+        key in them. What a foreign error said is in its message.
+        """
+        body = None if data is None else _Body(data, attempt)
         try:
-            async with (
-                attempt.timer,
-                self._session.request(method, url, data=data, allow_redirects=False) as response,
-            ):
-                attempt.answering()
-                raw = await _read(response)
+            async with attempt:
+                return await self._answered(url, attempt, body)
+        except EndpointError as exc:
+            error = exc
         except (aiohttp.ClientError, OSError) as exc:  # a TimeoutError is an OSError
             error = self._error(exc, url, attempt)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
+    async def _answered(self, url: URL, attempt: Attempt, body: _Body | None) -> Answer:
+        if body is None:
+            attempt.sending()
+            response = await self._session.get(url, allow_redirects=False)
         else:
-            return self._answer(response, raw)
-        raise error  # out here it has no context: foreign errors hold the headers that were sent
+            response = await self._session.post(url, data=body, allow_redirects=False)
+        attempt.answering()
+        try:
+            raw = await _read(response)
+        except BaseException:
+            response.close()
+            raise
+        return self._answer(response, raw)
 
     def _answer(self, response: aiohttp.ClientResponse, raw: bytes) -> Answer:
         status, key = response.status, self._endpoint.key
@@ -142,12 +187,12 @@ class Line:
         except ValueError as exc:
             if status == 200:
                 kind = one_line(self._hidden(response.headers.get("Content-Type", "no content type")))
-                raise ReplyInvalid(
+                raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
                     f"{response.url}: answered 200 with {len(raw)} bytes of {kind} that are no JSON "
                     f"({one_line(self._hidden(str(exc)))}); is this an OpenAI-compatible endpoint?",
                     status=200,
                     paid=True,
-                ) from None
+                )
             value = self._hidden(raw.decode("utf-8", "replace"))
         if status == 200:
             return Answer(status, value)
@@ -167,29 +212,23 @@ class Line:
     def _error(self, exc: Exception, url: URL, attempt: Attempt) -> EndpointError:
         """The one place where foreign errors become ours."""
         why = one_line(self._hidden(str(exc) or type(exc).__name__))
-        error: EndpointError
-        if isinstance(
-            exc, aiohttp.ClientResponseError
-        ):  # not HTTP; its repr holds the headers that were sent
+        if isinstance(exc, aiohttp.ClientResponseError):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
-        if isinstance(exc, TimeoutError):
-            error = self._timeout(url, attempt)
-        elif not attempt.sent:
-            error = EndpointUnreachable(
+        if attempt.expired or isinstance(exc, aiohttp.ServerTimeoutError):
+            return self._timeout(url, attempt)
+        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+            return Untrusted(f"{url}: its certificate can't be trusted ({why}); check the address")
+        if attempt.sent is None or isinstance(exc, aiohttp.ClientConnectorError):
+            return EndpointUnreachable(
                 f"{url}: can't be reached ({why}); is it running, and the address right?"
             )
-        else:
-            error = ConnectionLost(
-                f"{url}: broke off after the request was sent ({why}); try again", paid=True
-            )
-        error.__cause__ = exc.with_traceback(None)  # its frames hold the headers, too
-        return error
+        return ConnectionLost(f"{url}: broke off after the request was sent ({why}); try again", paid=True)
 
     def _timeout(self, url: URL, attempt: Attempt) -> EndpointTimeout:
         timeouts = self._endpoint.timeouts
-        if attempt.impatient and self._loop.time() >= attempt.ends:
+        if attempt.expired and attempt.impatient:
             what = "gave no answer until the deadline of the call; give more time"
-        elif not attempt.sent:
+        elif attempt.sent is None or not attempt.expired:
             what = f"took more than {timeouts.connect:.3g} s to connect; is it reachable from here?"
         elif not attempt.headers:
             what = (
@@ -197,7 +236,7 @@ class Line:
             )
         else:
             what = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
-        return EndpointTimeout(f"{url}: {what}", paid=attempt.sent)
+        return EndpointTimeout(f"{url}: {what}", paid=attempt.expired and attempt.sent is not None)
 
     def _hidden(self, text: str) -> str:
         return text if self._endpoint.key is None else self._endpoint.key.hidden(text)
@@ -218,7 +257,11 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             if not success:
                 break
-            raise aiohttp.ClientPayloadError(f"more than {_LARGEST} bytes")
+            raise ReplyInvalid(
+                f"{response.url}: answered with more than {_LARGEST // 2**20} MiB; ask for less at once",
+                status=response.status,
+                paid=True,
+            )
     return b"".join(parts)
 
 

@@ -28,13 +28,16 @@ class Breaker:
         """Do all calls pass?"""
         return self._due is None
 
-    async def ready(self, until: float) -> None:
-        """Waits while it is open, as long as the rest ends before `until`; else raises EndpointResting."""
+    async def ready(self, until: float, *, probes: int) -> None:
+        """Waits while it is open. Raises EndpointResting where that is beyond `until`, or so many probes
+        have failed meanwhile: then it has had as many attempts as a call is given.
+        """
+        last = self.turn + probes
         while self._due is not None:
             now = self._loop.time()
             if not self._probing and now >= self._due:
                 return
-            if self._due > until or now >= until:
+            if self._due > until or now >= until or self.turn >= last:
                 raise EndpointResting(
                     f"the endpoint failed {self._failures} times in a row and is left alone for "
                     f"{max(0.0, self._due - now):.3g} s more; try again then, or see what is wrong with it"

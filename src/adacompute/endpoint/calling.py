@@ -60,7 +60,7 @@ class Caller:
         self.rng = rng
         self.heard = heard
         self.url = URL(endpoint.chat)
-        self.pace = Pace(endpoint.limits, loop=self.loop)
+        self.pace = Pace(endpoint.limits, loop=self.loop, gate=gate)
         self.breaker = Breaker(endpoint.rest, loop=self.loop)
 
     async def call(self, body: Mapping[str, Any], n: int, patience: float) -> Reply:
@@ -77,6 +77,8 @@ class Caller:
 class _Asking:
     """The state of one call."""
 
+    __slots__ = ("_body", "_cap", "_data", "_n", "_patience", "_until", "_weight", "caller", "calls")
+
     def __init__(self, caller: Caller, body: Mapping[str, Any], n: int, patience: float) -> None:
         self.caller = caller
         self.calls: list[Call] = []
@@ -86,6 +88,7 @@ class _Asking:
         self._body = dict(body)
         if n > 1 or "n" in body:
             self._body["n"] = n
+        self._cap = cap_of(body)
         self._data = b""
         self._weight = 0.0
 
@@ -93,7 +96,7 @@ class _Asking:
         tries, caller = 0, self.caller
         while True:
             self._prepare()
-            await self._turn(first=tries == 0)
+            await self._turn(tries)
             tries += 1
             try:
                 return await self._try()
@@ -115,25 +118,31 @@ class _Asking:
         if not self._data:
             self._data = _encoded(self._body)
             if caller.pace.weighs:
-                cap = cap_of(self._body)
-                self._weight = prompt_tokens(self._body) + self._n * (_UNCAPPED if cap is None else cap)
+                each = _UNCAPPED if self._cap is None else self._cap
+                self._weight = float(prompt_tokens(self._body) + self._n * each)
 
-    async def _turn(self, *, first: bool) -> None:
+    async def _turn(self, tries: int) -> None:
         """Waits for the gate, the breaker and the pace. The settings' deadline runs from the first turn on:
         a queue of our own is no fault of the endpoint. The caller's own deadline runs all the time.
         """
         caller = self.caller
-        if not (caller.gate.passable and caller.pace.entered(self._weight) and self._sendable()):
+        if not (caller.gate.passable and caller.breaker.closed and caller.pace.entered(self._weight)):
             async with caller.gate.abiding():
-                await self._queue(self._patience if first else self._until)
-        if first:
-            self._until = min(self._patience, caller.loop.time() + caller.endpoint.retries.deadline)
+                await self._queue(tries)
+        now = caller.loop.time()
+        if tries == 0:
+            self._until = min(self._patience, now + caller.endpoint.retries.deadline)
+        if now >= self._until:
+            caller.breaker.unknown(caller.breaker.turn)
+            caller.pace.unused(self._weight)
+            raise self._no_turn()
 
-    async def _queue(self, latest: float) -> None:
-        caller, pace = self.caller, self.caller.pace
+    async def _queue(self, tries: int) -> None:
+        caller, pace, retries = self.caller, self.caller.pace, self.caller.endpoint.retries
+        latest = self._until if tries else self._patience
         while True:
-            await caller.gate.passed()
-            await caller.breaker.ready(self._until)
+            until = self._until if tries else min(self._patience, caller.loop.time() + retries.deadline)
+            await caller.breaker.ready(until, probes=retries.attempts - tries)
             if pace.paused > latest:
                 raise self._too_late(pace.paused - caller.loop.time())
             try:
@@ -147,7 +156,7 @@ class _Asking:
         """With a turn taken: is nothing else in the way? If there is, the turn is given back."""
         if self.caller.gate.passable and self.caller.breaker.passes():
             return True
-        self.caller.pace.leave(self._weight, used=0.0)
+        self.caller.pace.unused(self._weight)
         return False
 
     async def _try(self) -> Reply:
@@ -157,7 +166,7 @@ class _Asking:
         attempt = Attempt(caller.endpoint, self._until, caller.loop)
         caller.account.in_flight += 1
         try:
-            answer = await caller.line.post(caller.url, self._data, attempt)
+            answer = await caller.line.exchange(caller.url, attempt, self._data)
             if answer.status != 200:
                 raise self._refusal(answer)
             reply = self._reply(answer, at, began)
@@ -167,7 +176,9 @@ class _Asking:
             raise
         except BaseException:
             caller.breaker.unknown(turn)
-            self._hear(self._made(at, began, kind="cancelled", paid="maybe" if attempt.sent else "no"))
+            self._hear(
+                self._made(at, began, kind="cancelled", paid="maybe" if attempt.sent is not None else "no")
+            )
             raise
         else:
             call = reply.calls[-1]
@@ -186,10 +197,8 @@ class _Asking:
         body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
         manners.gave(self._n, came)
         if self._body.get("logprobs"):
-            manners.logprobs = any(choice.tokens is not None for choice in choices)
-        responses, counted = responses_of(
-            choices, body, asked=self._n, cap=cap_of(self._body), manners=manners
-        )
+            manners.told(logprobs=any(choice.tokens is not None for choice in choices))
+        responses, counted = responses_of(choices, body, asked=self._n, cap=self._cap, manners=manners)
         usage = body.get("usage")
         prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
         self._hear(
@@ -221,15 +230,16 @@ class _Asking:
 
     def _failed(self, error: EndpointError, attempt: Attempt, turn: int, *, at: float, began: float) -> None:
         caller = self.caller
-        impatient = attempt.impatient and isinstance(error, EndpointTimeout) and error.status is None
-        if impatient:  # the caller's own haste says nothing of the endpoint
+        hasty = self._patience <= self._until and attempt.expired and attempt.impatient
+        news = hasty or not pushed_back(error) or caller.pace.pushed_back(began)
+        if hasty or (error.status == 503 and not news):
+            # a deadline that the caller set says nothing of the endpoint; nor does "no room" once more in the
+            # round trip in which the pace was told so
             caller.breaker.unknown(turn)
         elif transport(error):
             caller.breaker.failed(turn)
         elif caller.breaker.worked(turn):
             caller.pace.restart()
-        if pushed_back(error) and not impatient:
-            caller.pace.pushed_back(began)
         paid: Paid = "maybe" if error.paid else "no"
         self._hear(self._made(at, began, kind=error.kind, paid=paid, status=error.status))
 

@@ -21,6 +21,7 @@ from adacompute.records import Call
 __all__ = ["Client"]
 
 _AGENT = "adacompute"
+_LISTING = 30.0  # seconds that a list of models may take
 
 
 class Client:
@@ -94,12 +95,14 @@ class Client:
     async def models(self) -> list[str]:
         """The names of the models that it lists; unpaid, and not in the account."""
         caller, url = self._open(), URL(self.endpoint.models)
-        attempt = Attempt(self.endpoint, float("inf"), caller.loop)
-        answer = await caller.line.get(url, attempt)
-        if answer.status != 200:
-            error = caller.line.refusal(url, answer)[0]
+        attempt = Attempt(self.endpoint, caller.loop.time() + _LISTING, caller.loop)
+        try:
+            answer = await caller.line.exchange(url, attempt)
+            if answer.status != 200:
+                raise caller.line.refusal(url, answer)[0]
+        except EndpointError as error:
             error.paid = False
-            raise error
+            raise
         data = answer.value.get("data") if isinstance(answer.value, dict) else None
         names = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else None
         if names is None or not all(isinstance(name, str) for name in names):

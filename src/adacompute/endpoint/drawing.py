@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adacompute.endpoint.calling import Caller, TooMany
@@ -33,10 +33,11 @@ async def draw(
     index i sends seed + i, for calls with one and the same seed would give one sample over and over.
     """
     spans = [_Span(first, n, n)] if n > 0 else []
+    held: list[_Span] = []  # until it is known whether a smaller call passes
     running: dict[asyncio.Task[Reply], _Span] = {}
     ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
     try:
-        while spans or running:
+        while spans or held or running:
             parts = [part for span in spans for part in _split(span, caller.manners.portion(span.count))]
             if len(parts) == 1 and not running:  # no task for a lone call
                 part, outcome = parts[0], await _lone(caller, body, parts[0], patience)
@@ -47,13 +48,19 @@ async def draw(
                     task.add_done_callback(ended.put_nowait)
                 task = await ended.get()
                 part, outcome = running.pop(task), _result(task)
+            if isinstance(outcome, TooMany):
+                calls = part.calls + tuple(vars(outcome).get("calls", ()))
+                smaller, *rest = _split(replace(part, calls=calls), caller.manners.portion(part.count))
+                spans, held = [smaller], held + rest
+                continue
             event, spans = _event(part, outcome)
-            if event is not None:
-                yield event
+            spans, held = spans + held, []
+            yield event
     finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if running:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _lone(
@@ -72,12 +79,10 @@ def _result(task: "asyncio.Task[Reply]") -> Reply | EndpointError:
         return error
 
 
-def _event(part: _Span, outcome: Reply | EndpointError) -> tuple[Answered | Failed | None, list[_Span]]:
+def _event(part: _Span, outcome: Reply | EndpointError) -> tuple[Answered | Failed, list[_Span]]:
     """What to tell of a call that ended, and what is still to ask for."""
     if isinstance(outcome, EndpointError):
         calls = part.calls + tuple(vars(outcome).get("calls", ()))
-        if isinstance(outcome, TooMany):
-            return None, [_Span(part.first, part.count, part.most, calls)]
         return Failed(error=outcome, calls=calls, first=part.first, count=part.count), []
     came = len(outcome.responses)
     answered = Answered(responses=outcome.responses, calls=part.calls + outcome.calls, first=part.first)

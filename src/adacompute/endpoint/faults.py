@@ -16,7 +16,11 @@ from adacompute.errors import (
     ReplyInvalid,
 )
 
-__all__ = ["backoff", "failure_of", "pushed_back", "retried", "retry_after", "transport"]
+__all__ = ["Untrusted", "backoff", "failure_of", "pushed_back", "retried", "retry_after", "transport"]
+
+
+class Untrusted(EndpointUnreachable):
+    """Its certificate is wrong, and will be in a second, too."""
 
 
 def failure_of(status: int, message: str) -> EndpointError:
@@ -36,13 +40,17 @@ def retried(error: EndpointError, *, after_timeout: bool) -> bool:
     """Would asking again help? After a timeout of what was sent only where that is asked for."""
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
-    if isinstance(error, EndpointUnreachable):
-        return not _certificate(error.__cause__)
-    return isinstance(error, RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid)
+    if isinstance(error, Untrusted):
+        return False
+    return isinstance(
+        error, EndpointUnreachable | RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid
+    )
 
 
 def transport(error: EndpointError) -> bool:
     """Is it the endpoint or the way to it that fails (what a breaker counts), not our request?"""
+    if error.status is not None and error.status < 500:  # a 408, too, is an answer
+        return False
     return isinstance(error, EndpointTimeout | EndpointUnreachable | ConnectionLost | EndpointFailed)
 
 
@@ -89,8 +97,3 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0.0 <= value < float("inf") else None
-
-
-def _certificate(cause: BaseException | None) -> bool:
-    """A certificate that is wrong now is wrong in a second, too."""
-    return cause is not None and "ertificate" in type(cause).__name__

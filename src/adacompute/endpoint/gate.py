@@ -1,7 +1,7 @@
 """A gate before every attempt: open, shut for a while, or ended for good. Doesn't know who waits, or why."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,8 +14,8 @@ class Gate:
     """What is in flight is never touched; what has not been sent waits, or is turned away."""
 
     def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self._open.set()
+        self._shut = False
+        self._opened: Callable[[], None] | None = None
         self._abiding: set[asyncio.Task[Any]] = set()
         self._turned: set[asyncio.Task[Any]] = set()
         self.ended = False
@@ -23,32 +23,30 @@ class Gate:
     @property
     def passable(self) -> bool:
         """May an attempt be sent now?"""
-        return not self.ended and self._open.is_set()
+        return not (self.ended or self._shut)
 
     def shut(self) -> None:
         """From now on attempts wait."""
-        if not self.ended:
-            self._open.clear()
+        self._shut = True
 
     def open(self) -> None:
         """From now on attempts pass, and those that waited too."""
-        self._open.set()
+        if self._shut:
+            self._shut = False
+            if self._opened is not None:
+                self._opened()
+
+    def tell(self, opened: Callable[[], None]) -> None:
+        """Whoever keeps the queue is told when it opens: the queue stays where it is meanwhile."""
+        self._opened = opened
 
     def end(self) -> None:
         """From now on nothing more is sent: SendingStopped for all that comes or waits."""
         self.ended = True
-        self._open.set()
         for task in self._abiding:
             self._turned.add(task)
             task.cancel()
         self._abiding.clear()
-
-    async def passed(self) -> None:
-        """Returns when an attempt may be sent."""
-        if not self._open.is_set():
-            await self._open.wait()
-        if self.ended:
-            raise _stopped()
 
     @asynccontextmanager
     async def abiding(self) -> AsyncIterator[None]:
@@ -58,17 +56,17 @@ class Gate:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("waiting needs a task")
+        before = task.cancelling()
         self._abiding.add(task)
         try:
             yield
         except asyncio.CancelledError:
-            if task in self._turned and task.uncancel() <= 0:  # nobody else wants it cancelled
+            if task in self._turned and task.uncancel() <= before:  # nobody else wants it cancelled
                 raise _stopped() from None
             raise
         finally:
             self._abiding.discard(task)
-            if task in self._turned:
-                self._turned.discard(task)
+            self._turned.discard(task)
 
 
 def _stopped() -> SendingStopped:

@@ -31,6 +31,9 @@ _STARTING = 120.0  # seconds until it serves: a large file has to come from the 
 _GRACE = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
 _PAUSE = 0.05  # seconds between two looks at its health
 _MOST_SLOTS = 256  # llama.cpp's own limit
+# Nothing of ours: keys are none of its business. Its threads wait for each other asleep, not spinning: where
+# something else wants the cores too, spinning made it several times slower.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 class LocalModel:
@@ -91,7 +94,7 @@ def _running() -> "Iterator[tuple[subprocess.Popen[bytes], Said]]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        env={},  # keys are none of its business; what it needs is in the order
+        env=_ENVIRONMENT,
         start_new_session=True,  # Ctrl-C is the user's talk with us, not with it
     )
     assert process.stdin is not None

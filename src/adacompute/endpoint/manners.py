@@ -7,8 +7,9 @@ from typing import Any
 __all__ = ["Manners", "about_logprobs", "about_n", "named_limit"]
 
 _N = re.compile(
-    r"(?<![\w.\\])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|\.\w)(?!')|\bn_parallel\b|number of (?:choices|completions)|"
-    r"completion choice|multiple (?:choices|completions|candidates)|num_return_sequences|\bbest_of\b"
+    r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
+    r"number of (?:choices|completions)|completion choice|multiple (?:choices|completions|candidates)|"
+    r"num_return_sequences|\bbest_of\b"
 )
 _LIMITS = (
     re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d+)"),  # llama.cpp: between 1 <= value <= 8
@@ -35,6 +36,7 @@ class Manners:
     def __init__(self) -> None:
         self.logprobs: bool | None = None  # are they given where asked for?
         self.logprobs_refused = False  # True: asking for them is an error, so they are no longer asked for
+        self.surplus = 0  # choices that came beyond those asked for: paid and counted, not used
         self.usage_per_choice: bool | None = None  # True: usage counts one choice only where n > 1
         self.characters = 0  # of responses whose tokens are known, to know characters a token
         self.tokens = 0
@@ -56,6 +58,7 @@ class Manners:
 
     def gave(self, asked: int, came: int) -> None:
         """A reply came with so many choices, usable or not."""
+        self.surplus += max(0, came - asked)
         if asked < 2:
             return
         if came >= asked:
@@ -67,6 +70,11 @@ class Manners:
             if came > self._given or self._short >= _SHORT:
                 self._seen = came
         self._given = max(self._given, came)
+
+    def told(self, *, logprobs: bool) -> None:
+        """A reply to a request for logprobs had some, or none."""
+        if not self.logprobs_refused and (logprobs or self.logprobs is None):
+            self.logprobs = logprobs
 
     def refused(self, asked: int, message: str) -> bool:
         """It refused that many. True: fewer may pass. Where even 1 is refused it was never about `n`."""

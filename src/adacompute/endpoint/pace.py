@@ -5,6 +5,7 @@ import contextlib
 from collections import deque
 from dataclasses import dataclass
 
+from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.settings import Limits
 
 __all__ = ["Bucket", "Pace"]
@@ -47,8 +48,10 @@ class Pace:
     endpoint pushes back it halves it, once a round trip, and goes up by one a round from there.
     """
 
-    def __init__(self, limits: Limits, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, limits: Limits, *, loop: asyncio.AbstractEventLoop, gate: Gate | None = None) -> None:
         self._loop = loop
+        self._gate = gate or Gate()
+        self._gate.tell(self._pump)
         now = loop.time()
         self._most = limits.concurrency
         self._adaptive = limits.adaptive
@@ -98,7 +101,7 @@ class Pace:
                 await waiter.turn
         except BaseException:
             if waiter.turn.done() and not waiter.turn.cancelled():
-                self.leave(weight, used=0.0)  # its turn came while it was being called off
+                self.unused(weight)  # its turn came while it was being called off
             else:
                 with contextlib.suppress(ValueError):  # taken out by the pump already
                     self._waiting.remove(waiter)
@@ -113,6 +116,12 @@ class Pace:
         if self._waiting:
             self._pump()
 
+    def unused(self, weight: float = 0.0) -> None:
+        """Gives a turn back that nothing was sent in."""
+        if self._requests is not None:
+            self._requests.take(-1.0)
+        self.leave(weight, used=0.0)
+
     def pause(self, until: float) -> None:
         """Lets nobody in before: one caller was told to wait, and that holds for all."""
         self._paused = max(self._paused, until)
@@ -123,11 +132,16 @@ class Pace:
             step = 1.0 if self._limit < self._rising else 1.0 / self._limit
             self._limit = min(float(self._most), self._limit + step)
 
-    def pushed_back(self, began: float) -> None:
-        """A call that began then was too much; those that began before the last halving say nothing new."""
-        if self._adaptive and began >= self._reduced:
+    def pushed_back(self, began: float) -> bool:
+        """A call that began then was too much. False: that is nothing new, for it began before the last
+        halving; where it doesn't adapt, all is new.
+        """
+        if began < self._reduced:
+            return False
+        if self._adaptive:
             self._reduced = self._loop.time()
             self._rising = self._limit = max(1.0, self._limit / 2)
+        return True
 
     def restart(self) -> None:
         """One at a time, then doubling: after a rest, so that those who waited don't come all at once."""
@@ -137,7 +151,7 @@ class Pace:
 
     def _delay(self, weight: float) -> float:
         """Seconds until one of that weight may enter; infinite where another has to leave first."""
-        if self.in_flight >= self.concurrency:
+        if self.in_flight >= self.concurrency or not self._gate.passable:
             return float("inf")
         now = self._loop.time()
         wait = max(0.0, self._paused - now)

@@ -26,10 +26,9 @@ def one_line(text: str) -> str:
 
 def parsed(raw: bytes, key: Secret | None) -> object:
     """The JSON of a body, the key masked in it; ValueError where it is no JSON."""
-    if key is not None:
-        secret = key.reveal().encode()
-        if secret in raw:
-            raw = raw.replace(secret, b"***")
+    secret = b"" if key is None else key.reveal().encode()
+    if secret and secret in raw:
+        raw = raw.replace(secret, b"***")
     try:
         value = orjson.loads(raw)
     except ValueError:
@@ -37,9 +36,17 @@ def parsed(raw: bytes, key: Secret | None) -> object:
             value = json.loads(raw)  # NaN, huge numbers and half surrogates, which Python's servers do send
         except RecursionError as exc:
             raise ValueError("nested too deeply") from exc
-    if key is not None and (b"\\u00" in raw or b"\\/" in raw):  # plain letters may hide behind escapes
+    if key is None or not (secret and _escapes(raw, secret)):
+        return value
+    try:
         return _masked(value, key)
-    return value
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+
+
+def _escapes(raw: bytes, secret: bytes) -> bool:
+    """May plain letters hide behind JSON's escapes?"""
+    return b"\\u00" in raw or b"\\/" in raw or b'"' in secret or b"\\" in secret
 
 
 def _masked(value: object, key: Secret) -> object:

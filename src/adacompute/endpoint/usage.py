@@ -38,7 +38,8 @@ class Choice:
         """Its tokens, where they can be counted: by its logprobs, or cut off at the cap."""
         if self.tokens is not None:
             return len(self.tokens)
-        return cap if self.finish_reason == "length" else None
+        cut = self.finish_reason == "length" and self.length >= (cap or 0)  # else by something sooner
+        return cap if cut else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,9 @@ def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, manne
     if len(exact) == len(choices):
         return _checked(exact, said, manners)
     if _one_only(choices, sum(exact), said, manners):
-        manners.usage_per_choice = True
         learned = _learned(manners)
+        if learned is not None or said < sum(exact):  # else it may be one odd text, and no habit
+            manners.usage_per_choice = True
         characters = sum(choice.length for choice in choices)
         return _guessed(choices, counts, learned or characters / (said * len(choices)))
     return _split(choices, counts, said)

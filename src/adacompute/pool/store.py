@@ -12,7 +12,7 @@ from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordN
 from adacompute.pool.calls import insert_calls
 from adacompute.pool.faults import mapped, sound, translated
 from adacompute.pool.flaw import Flaw
-from adacompute.pool.grade import Placer, settle_among
+from adacompute.pool.grade import Placer, StoredRow, settle_among
 from adacompute.pool.lock import WriterLock
 from adacompute.pool.plain import plain_failure, plain_parameters, plain_problem, plain_sample
 from adacompute.pool.readable import Readable
@@ -135,26 +135,34 @@ class Pool(Readable):
         """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk."""
         with self._transaction("samples") as connection:
             source = source_of(connection, model, plain_parameters(parameters))
+            rows: list[StoredRow] = []
+            calls: list[Call] = []
             for each in drawn:
                 try:
-                    self._insert_drawn(connection, each, source)
+                    rows += self._settled(connection, each, source)
                 except Flaw as exc:
                     raise Flaw(f"problem {each.problem_id!r}: {exc}") from exc
+                calls += each.calls
+            insert_samples(connection, rows)
+            insert_calls(connection, calls, source=source.key, model=source.model, mark=source.mark)
 
-    def _insert_drawn(self, connection: sqlite3.Connection, drawn: Drawn, source: Source) -> None:
+    def _settled(self, connection: sqlite3.Connection, drawn: Drawn, source: Source) -> list[StoredRow]:
+        """The rows of its samples; its failures are inserted."""
         problem, gold = self._find(connection, drawn.problem_id)
         record, prefix, _ = record_of(connection, problem, drawn.problem_id, source)
-        rows = [plain_sample(index, sample) for index, sample in drawn.samples]
-        classes = self._classes_of(connection, record)
-        insert_samples(
-            connection,
-            settle_among(rows, gold=gold, record=record, prefix=prefix, classes=classes, task=self.task),
-        )
         if drawn.failures:
             failures = [read_failure(0, plain_failure(failure)) for failure in drawn.failures]
             insert_failures(connection, failures, record=record, prefix=prefix)
-        if drawn.calls:
-            insert_calls(connection, drawn.calls, source=source.key, model=source.model, mark=source.mark)
+        if not drawn.samples:
+            return []
+        return settle_among(
+            [plain_sample(index, sample) for index, sample in drawn.samples],
+            gold=gold,
+            record=record,
+            prefix=prefix,
+            classes=self._classes_of(connection, record),
+            task=self.task,
+        )
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:

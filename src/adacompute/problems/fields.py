@@ -75,11 +75,13 @@ def read_gold(fields: Fields, preset: Preset | None) -> str | None:
     """The gold answer, read out of a solution where the preset says how."""
     value, column = fields.take("gold"), fields.column("gold")
     if preset is not None and preset.gold is not None:
+        if value is None:
+            raise Flaw(f"'{column}' is missing; give {preset.gold_is}, or leave the preset {preset.name} out")
         found = preset.gold(value) if type(value) is str else None
         if found is None:
             wrong(column, value, f"{preset.gold_is}, or leave the preset {preset.name} out")
         return found
-    if value is None:
+    if value is None or value == "":
         return None
     if type(value) not in (str, int, float):
         wrong(column, value, "the answer as a string or a number, or say which column holds it (gold=NAME)")
@@ -94,7 +96,7 @@ def read_subject(fields: Fields, *, named: bool) -> str | None:
             wrong(column, value, "a string")
         return None  # only perhaps meant as a subject: it stays in the rest
     fields.take("subject")
-    return None if value is None else str(value)
+    return None if value is None or value == "" else str(value)
 
 
 def read_level(fields: Fields, *, named: bool, typed: bool) -> int | float | str | None:
@@ -109,7 +111,7 @@ def read_level(fields: Fields, *, named: bool, typed: bool) -> int | float | str
         return int(found[1])
     if type(value) is str and not typed:  # CSV has no numbers: 3 there is what 3 is in JSON
         return int(value) if _WHOLE.fullmatch(value) else float(value) if _REAL.fullmatch(value) else value
-    return value  # type: ignore[no-any-return]
+    return None if value == "" else value
 
 
 def listed(names: Iterable[str]) -> str:

@@ -94,29 +94,39 @@ def _local(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
 
 
 def _remote(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
-    reached = _reached(wanted.name)
     near = difflib.get_close_matches(wanted.name, HUB_NAMES, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}? " if near and near[0] != wanted.name else ""
-    remedy = hint + (
-        "check its name, config and split at the hub"
+    reached = _reached(wanted.name, hint)
+    remedy = (
+        "check its config and split at the hub"
         if reached
-        else "check the connection, or give a file, or hf:./FOLDER of a copy"
+        else f"{hint}check the connection, or give a file, or hf:./FOLDER of a copy"
     )
     with _refused(f"hf:{wanted.name}", remedy), _quiet(datasets), _offline(datasets, on=not reached):
         return datasets.load_dataset(wanted.name, wanted.config)
 
 
-def _reached(name: str) -> bool:
-    """Asks the hub once, briefly: without it `datasets` retries for half a minute before it says so."""
+def _reached(name: str, hint: str) -> bool:
+    """Whether the hub is there, asked briefly: `datasets` itself retries for half a minute to find out.
+
+    What the hub says it doesn't have is refused here; what was downloaded before is there without it.
+    """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
         HfApi().dataset_info(name, timeout=_SECONDS)
-    except HfHubHTTPError:
-        return True  # it answered: what it says is told when the dataset is asked for
-    except Exception as exc:  # noqa: BLE001 - each version has another HTTP library below it, with its own
-        return isinstance(exc, ValueError)  # a name that can't be one: told when the dataset is asked for
+    except GatedRepoError as exc:
+        raise ProblemsInvalid(
+            f"hf:{name}: the hub asks for its terms to be accepted first; do so there, then `hf auth login`"
+        ) from exc
+    except (RepositoryNotFoundError, HFValidationError) as exc:
+        raise ProblemsInvalid(
+            f"hf:{name}: the hub has no such dataset, or it is private; {hint}check the name, "
+            "or `hf auth login`"
+        ) from exc
+    except Exception:  # noqa: BLE001 - each version has another HTTP library below it, with its own errors
+        return False
     return True
 
 

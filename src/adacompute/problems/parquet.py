@@ -62,4 +62,5 @@ def arrow_rows(batch: Arrow) -> list[dict[str, Any]]:
 def _pooled(value: dict[str, Any]) -> dict[str, Any]:
     """A row of a pool file as its line; `samples` marks it as one."""
     extra = value.pop("extra", None)
-    return value | (json.loads(extra) if extra else {}) | {"samples": None}
+    given = {name: part for name, part in value.items() if part is not None}
+    return given | (json.loads(extra) if extra else {}) | {"samples": []}

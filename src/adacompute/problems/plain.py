@@ -13,7 +13,7 @@ from adacompute.pool.flaw import Flaw, shown
 
 __all__ = ["plain"]
 
-_TEXTS = (decimal.Decimal, uuid.UUID, datetime.timedelta)
+_TEXTS = decimal.Decimal | uuid.UUID | datetime.timedelta
 
 
 def plain(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
@@ -28,7 +28,7 @@ def plain(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - wha
         return value.isoformat()
     if isinstance(value, Enum):
         return plain(value.value, where, depth)
-    if isinstance(value, _TEXTS):
+    if isinstance(value, str | _TEXTS):
         return str(value)
     if callable(whole := getattr(value, "tolist", None)):  # numpy's scalars and arrays
         return plain(whole(), where, depth + 1)

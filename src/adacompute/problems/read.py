@@ -152,7 +152,7 @@ def _of_file(text: str) -> tuple[Iterator[Row], bool]:
     path = Path(text)
     if text != STDIN and not path.exists():
         raise ProblemsInvalid(f"{text}: there is no such file; check the path, or give {KINDS}")
-    if text == STDIN or path.is_fifo() or path.is_char_device():
+    if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a plain file
         return jsonl_rows(text), True
     if path.is_dir():
         return folder_rows(path), True

@@ -9,6 +9,7 @@ from adacompute.errors import ProblemsInvalid
 from adacompute.pool.content import Json, canonical
 from adacompute.pool.flaw import Flaw, kind_of, shown
 from adacompute.pool.plain import plain_problem
+from adacompute.pool.read import problem_of
 from adacompute.pool.shape import read_problem
 from adacompute.problems.choices import LETTERS, shuffled
 from adacompute.problems.fields import (
@@ -58,14 +59,19 @@ def problems_of(source: Rows, shape: Shape, *, limit: int | None = None) -> list
     for place, value in source.rows:
         try:
             names |= _object(value).keys()
-            problem = _problem(Fields(_plain(value), where), shape, typed=source.typed, taken=places)
+            problem = (
+                problem_of(read_problem(value, exact=True))
+                if shape.preset is None and not shape.columns and _is_recorded(value)
+                else _problem(Fields(_plain(value), where), shape, typed=source.typed, taken=places)
+            )
+            _check_storable(problem)
         except Flaw as exc:
             raise ProblemsInvalid(f"{source.place}: {place}: {exc}") from exc
         before = places.get(problem.id)
         if before is None:
             places[problem.id] = (place, problem)
             found.append(problem)
-        elif "samples" not in value or before[1] != problem:  # a pool file has a line for each model asked
+        elif not _is_recorded(value) or before[1] != problem:  # a pool file has a line for each model asked
             raise ProblemsInvalid(
                 f"{source.place}: {place}: the id {shown(problem.id)} is that of {before[0]} already; "
                 "give each problem its own, or none at all"
@@ -92,6 +98,11 @@ def _object(value: Json) -> dict[str, Any]:
     return value
 
 
+def _is_recorded(row: Mapping[str, Any]) -> bool:
+    """Whether it is a pool file's line, which a pool reads by rules of its own (nulls are kept)."""
+    return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
+
+
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as JSON data; a null is an absent value."""
     recorded = ("samples", "failures")  # many, and none of our business
@@ -115,7 +126,7 @@ def _problem(fields: Fields, shape: Shape, *, typed: bool, taken: Container[str]
     extra = fields.rest() if preset is None or preset.keeps_rest else {}
     if choices is not None:
         extra["choices"] = choices.texts
-    return _storable(Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra))
+    return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
 
 
 def _made_id(question: str, choices: Choices | None, taken: Container[str]) -> str:
@@ -139,8 +150,8 @@ def _shuffled(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
     return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
 
 
-def _storable(problem: Problem) -> Problem:
-    """The problem, where a pool can hold it."""
+def _check_storable(problem: Problem) -> None:
+    """A Flaw where no pool could hold the problem."""
     row = read_problem(plain_problem(problem), exact=True)
     for text in row:
         if type(text) is str:
@@ -151,4 +162,3 @@ def _storable(problem: Problem) -> Problem:
                     f"{shown(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
                     "write the text anew as UTF-8"
                 ) from exc
-    return problem

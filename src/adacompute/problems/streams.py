@@ -46,6 +46,8 @@ def unpacked(path: str | Path) -> Iterator[IO[bytes]]:
     """A file, a pipe or `-` (standard input) from its beginning; gzip is seen by its first bytes."""
     with os_errors(path):
         if str(path) == STDIN:
+            if sys.stdin is None:
+                raise ProblemsInvalid("-: there is no standard input here; give a file")
             yield _unzipped(sys.stdin.buffer)  # not ours to close
             return
         with Path(path).open("rb", buffering=_BUFFER) as raw:

@@ -16,9 +16,9 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,6 @@ _SETTING = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
 # {{name}} is {name} itself; {name} is filled in; every other brace stays, as in \boxed{} and {1, 2}
 _HOLE = re.compile(r"\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
 _LONGEST = 1 << 20  # bytes of a template file
-_KEPT_OPEN = ExitStack()  # a package inside a zip file is unpacked once, for as long as the process lives
 
 
 class Turn(NamedTuple):
@@ -62,8 +61,8 @@ class Template:
     extract: str | None = None  # for answers.Task; None: the template doesn't say
 
     def __post_init__(self) -> None:
-        _check_turns(self.turns, self.name)
-        _check_extract(self.extract, self.name)
+        _check_turns(self.turns, f"template {self.name!r}")
+        _check_extract(self.extract, f"template {self.name!r}")
 
     @classmethod
     def named(cls, name: str) -> "Template":
@@ -135,7 +134,7 @@ class Template:
 
 def template_names() -> tuple[str, ...]:
     """The templates inside the package."""
-    found = (file.name for file in files("adacompute.problems").joinpath("templates").iterdir())
+    found = (file.name for file in _folder().iterdir())
     return tuple(sorted(name.removesuffix(".txt") for name in found if name.endswith(".txt")))
 
 
@@ -148,8 +147,12 @@ def template_path(name: str) -> Path:
         raise ProblemsInvalid(
             f"there is no template {shown(name)}; {hint}give a file, or one of {', '.join(names)}"
         )
-    file = files("adacompute.problems").joinpath("templates", f"{name}.txt")
-    return _KEPT_OPEN.enter_context(as_file(file))
+    with as_file(_folder() / f"{name}.txt") as path:
+        return path
+
+
+def _folder() -> Traversable:
+    return files("adacompute.problems") / "templates"
 
 
 def _parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ...]]:

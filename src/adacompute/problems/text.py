@@ -32,7 +32,7 @@ def json_rows(path: str | Path) -> Iterator[Row]:
             if line.strip():
                 yield Row(f"line {number}", _parsed(line.strip(), f"{path}: line {number}"))
         return
-    for number, item in enumerate(_parsed(data, str(path)), start=1):
+    for number, item in enumerate(_parsed(data, f"{path}:"), start=1):
         yield Row(f"item {number}", item)
 
 

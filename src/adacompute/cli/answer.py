@@ -1,0 +1,185 @@
+"""`adacompute answer`: a batch answered by votes. Knows the words of the command, not who gets samples."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adacompute.batch import answer as answered
+from adacompute.batch import check_output, left_within, samples_of, write_answers
+from adacompute.cli.answered import say_how_to_go_on, show_answers
+from adacompute.cli.asking import (
+    SIGNALS,
+    Another,
+    DryRun,
+    Logprobs,
+    MaxCost,
+    MaxTokens,
+    More,
+    Seed,
+    Temperature,
+    TopLogprobs,
+    TopP,
+    reading_of,
+    sampling_of,
+    template_of,
+)
+from adacompute.cli.collect import estimated
+from adacompute.cli.collected import show_estimate
+from adacompute.cli.options import Extract, Json, Percent, settings
+from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
+from adacompute.cli.show import as_json, path_text
+from adacompute.cli.upstream import (
+    Concurrency,
+    InputPrice,
+    KeyEnv,
+    KeyFile,
+    OutputPrice,
+    RequestRate,
+    RetryTimeouts,
+    Timeout,
+    TokenRate,
+    UpstreamModel,
+    Url,
+    chosen,
+    endpoint_of,
+    model_of,
+)
+from adacompute.cli.watch import watched
+from adacompute.collect import Asking, Prices
+from adacompute.policies.base import Policy
+from adacompute.policies.registry import load_policy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import open_pool
+
+__all__ = ["answer"]
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
+]
+Which = Annotated[
+    str,
+    typer.Option("--policy", metavar="DIR", help="A folder of `adacompute fit`; stopping is in the package."),
+]
+Budget = Annotated[float, typer.Option(metavar="B", help="Samples a request, on average over the batch.")]
+State = Annotated[
+    Path | None,
+    typer.Option("--pool", metavar="POOL", help="Where samples are kept. [default: FILE as .pool.sqlite]"),
+]
+
+
+def answer(
+    context: typer.Context,
+    source: Problems,
+    output: Output,
+    which: Which = "stopping",
+    budget: Budget = 2.0,
+    url: Url = None,
+    model: UpstreamModel = None,
+    state: State = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    preset: Preset = None,
+    template: TemplateName = None,
+    columns: Columns = None,
+    split: Split = None,
+    limit: Limit = None,
+    problem_seed: ProblemSeed = 0,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_tokens: MaxTokens = None,
+    seed: Seed = None,
+    parameter: More = None,
+    logprobs: Logprobs = True,
+    top_logprobs: TopLogprobs = 0,
+    key_env: KeyEnv = None,
+    key_file: KeyFile = None,
+    concurrency: Concurrency = None,
+    requests_per_minute: RequestRate = None,
+    tokens_per_minute: TokenRate = None,
+    timeout: Timeout = None,
+    retry_timeouts: RetryTimeouts = False,
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
+    max_cost: MaxCost = None,
+    dry_run: DryRun = False,
+    another: Another = False,
+    extract: Extract = None,
+    percent: Percent = None,
+    json: Json = False,
+) -> None:
+    """Answer a batch by votes, with B samples a request on average, spent where the policy says they pay.
+
+    Stop it in any way, and the same command goes on: nothing that is stored is asked for again, and the
+    budget stays what it is. The file is written whole, at the end.
+    """
+    config = settings(context)
+    upstream = chosen(
+        config.endpoint,
+        url=url,
+        model=model,
+        key_env=key_env,
+        key_file=key_file,
+        concurrency=concurrency,
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        timeout=timeout,
+        retry_timeouts=retry_timeouts,
+        input_price=input_price,
+        output_price=output_price,
+    )
+    check_output(output, overwrite=overwrite)
+    policy = _policy(which)
+    found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
+    samples_of(budget, len(found))
+    frame = template_of(template, found)
+    sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
+    endpoint = endpoint_of(upstream)
+    asking = Asking(
+        model=upstream.model if dry_run and upstream.model else model_of(upstream, endpoint),
+        template=frame,
+        sampling=sampling,
+        logprobs=logprobs,
+        top_logprobs=top_logprobs,
+    )
+    into = output.with_suffix(".pool.sqlite") if state is None else state
+    prices = Prices(input=upstream.input_price, output=upstream.output_price)
+    if dry_run:
+        left = partial(
+            left_within, found.problems, budget=budget, model=asking.model, parameters=asking.parameters
+        )
+        show_estimate(estimated(into, asking, prices, left, another=another), prices, json=json)
+        return
+    asked, default = reading_of(config.answers, extract, percent, template=frame, found=found)
+    with open_pool(into, create=True, task=asked, default_task=default) as pool:
+        with watched(path_text(output), priced=bool(prices)) as told:
+            done = answered(
+                found.problems,
+                pool,
+                policy=policy,
+                budget=budget,
+                endpoint=endpoint,
+                asking=asking,
+                prices=prices,
+                max_cost=max_cost,
+                another=another,
+                progress=told,
+                signals=SIGNALS,
+            )
+        if not done.broken_off:
+            write_answers(output, found.problems, done.each, pool, asking=asking)
+    file = None if done.broken_off else path_text(output)
+    if json:
+        as_json({"file": file, "pool": path_text(into), "model": asking.model, **done.to_dict()})
+    elif file is not None:
+        show_answers(done, file, asking, prices)
+    say_how_to_go_on(done)
+    if done.signal is not None:
+        raise typer.Exit(128 + done.signal)
+    if done.stopped or done.failures:
+        raise typer.Exit(1)
+
+
+def _policy(name: str) -> Policy:
+    """The policy in a folder; where there is no folder of that name, the one in the package."""
+    return StoppingPolicy() if name == StoppingPolicy.kind and not Path(name).exists() else load_policy(name)

@@ -1,0 +1,103 @@
+"""What tests of the client share: a request, an endpoint in a hurry, and running a draw to its end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from adacompute.endpoint import Answered, Client, Endpoint, Failed, Limits, Response, Rest, Retries, Timeouts
+from adacompute.errors import EndpointError
+from adacompute.records import Call, Secret
+from upstream import Script, Upstream
+
+BODY = {
+    "model": "scripted",
+    "messages": [{"role": "user", "content": "What is 6 times 7?"}],
+    "temperature": 0.7,
+    "max_tokens": 64,
+}
+KEY = "sk-canary-7f3a9c"
+CALM = Rest(failures=1000)  # a breaker that stays out of tests of other things
+
+
+def endpoint(
+    url: str,
+    *,
+    timeouts: Timeouts | None = None,
+    retries: Retries | None = None,
+    limits: Limits | None = None,
+    rest: Rest = CALM,
+    key: str | None = None,
+) -> Endpoint:
+    return Endpoint(
+        url=url,
+        key=None if key is None else Secret(key),
+        timeouts=timeouts or Timeouts(connect=2.0, first_byte=5.0, total=10.0),
+        retries=retries or Retries(first=0.01, longest=0.05, deadline=20.0),
+        limits=limits or Limits(),
+        rest=rest,
+    )
+
+
+@dataclass
+class Drawn:
+    """What came of a draw, in order of index."""
+
+    client: Client
+    events: list[Answered | Failed]
+    heard: list[Call]
+    up: Upstream
+    seconds: float
+
+    responses: dict[int, Response] = field(default_factory=dict)
+    failed: list[Failed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            if isinstance(event, Failed):
+                self.failed.append(event)
+                continue
+            for i, response in enumerate(event.responses):
+                assert event.first + i not in self.responses, "an index came twice"
+                self.responses[event.first + i] = response
+
+    @property
+    def error(self) -> EndpointError:
+        (failed,) = self.failed
+        return failed.error
+
+
+def drawn(
+    script: Script | None, n: int, body: dict[str, Any] | None = None, *, first: int = 0, **settings: Any
+) -> Drawn:
+    """Draws n responses from an upstream of that script."""
+    deadline = settings.pop("deadline", None)
+
+    async def run(client: Client, _: Upstream) -> list[Answered | Failed]:
+        return [
+            e async for e in client.draw(BODY if body is None else body, n, first=first, deadline=deadline)
+        ]
+
+    return asked(script, run, **settings)
+
+
+def asked(script: Script | None, how: Callable[[Client, Upstream], Awaitable[Any]], **settings: Any) -> Drawn:
+    """Runs `how` with a client of an upstream of that script; what is always true is checked here."""
+    heard: list[Call] = []
+
+    async def run() -> Drawn:
+        async with Client(endpoint(up.url, **settings), heard=heard.append) as client:
+            began = asyncio.get_running_loop().time()
+            events = await how(client, up) or []
+            seconds = asyncio.get_running_loop().time() - began
+            assert client.account.in_flight == 0
+            return Drawn(client, events, heard, up, seconds)
+
+    with Upstream(script) as up:
+        done = asyncio.run(run())
+    account = done.client.account
+    told = [call for event in done.events for call in event.calls]
+    assert account.calls == len(heard) == sum(account.kinds.values())
+    if done.events:
+        assert sorted(told, key=lambda c: c.at) == sorted(heard, key=lambda c: c.at), "a call is told once"
+    return done

@@ -1,0 +1,212 @@
+"""The breaker: opens on transport errors and 5xx only, recovers by one probe at a time (c07)."""
+
+import asyncio
+import time
+
+import pytest
+from asked import BODY, asked, endpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adacompute.endpoint import Client, Rest, Retries, Timeouts
+from adacompute.endpoint.breaker import Breaker
+from adacompute.errors import EndpointError, EndpointResting
+from upstream import Drop, Garbage, Reply, Stall, Status, Upstream
+
+ONCE = Retries(attempts=1, first=0.02, deadline=0.5)
+QUICK = Rest(failures=3, seconds=0.3, longest=1.0)
+SHORT = Timeouts(connect=0.1, first_byte=0.1, total=0.1)
+
+
+async def outcomes(client, count: int) -> list[str]:
+    found = []
+    for _ in range(count):
+        try:
+            await client.call(BODY)
+            found.append("ok")
+        except EndpointError as error:
+            found.append(error.kind)
+    return found
+
+
+@pytest.mark.parametrize(
+    "fault", [Status(code=500), Status(code=503), Drop(), Drop(after=150, reset=True), Stall()]
+)
+def test_c07_it_opens_after_so_many_transport_errors_or_5xx_in_a_row(fault):
+    async def run(client, up):
+        *failed, resting = await outcomes(client, 4)
+        assert "resting" not in failed
+        assert resting == "resting"
+        with pytest.raises(EndpointResting, match="left alone") as caught:
+            await client.call(BODY, deadline=0.05)
+        assert not caught.value.paid
+
+    rest = Rest(failures=3, seconds=30.0)
+    done = asked(fault, run, rest=rest, retries=ONCE, timeouts=SHORT)
+    assert done.up.count.requests == 3
+
+
+@pytest.mark.parametrize("fault", [Status(code=code) for code in (400, 401, 404, 408, 429)] + [Garbage()])
+def test_c07_it_never_opens_on_4xx_429_or_garbage(fault):
+    async def run(client, up):
+        assert "resting" not in await outcomes(client, 12)
+
+    assert asked(fault, run, rest=QUICK, retries=ONCE).up.count.requests == 12
+
+
+def test_c07_it_never_opens_on_cancels_nor_on_deadlines_that_callers_set():
+    calm = [False]
+
+    async def run(client, up):
+        for _ in range(6):
+            task = asyncio.create_task(client.call(BODY))
+            await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        for _ in range(6):
+            with pytest.raises(EndpointError) as caught:
+                await client.call(BODY, deadline=0.02)
+            assert caught.value.kind == "timeout"
+        calm[0] = True
+        assert await outcomes(client, 1) == ["ok"]
+
+    asked(lambda number, body: Reply() if calm[0] else Stall(), run, rest=QUICK, retries=ONCE)
+
+
+def test_c07_successes_between_failures_keep_it_closed():
+    def script(number, body):
+        return Reply() if number % 3 == 0 else Status(code=500)
+
+    async def run(client, up):
+        assert "resting" not in await outcomes(client, 30)
+
+    asked(script, run, rest=QUICK, retries=ONCE)
+
+
+def test_c07_while_it_is_open_one_probe_goes_and_on_its_success_the_others_follow_gently():
+    broken = [True]
+
+    def script(number, body):
+        return Status(code=500) if broken[0] else Reply(delay=0.05)
+
+    async def run(client, up):
+        assert set(await outcomes(client, 3)) == {"server-error"}
+        broken[0] = False
+        began = time.monotonic()
+        replies = await asyncio.gather(*(client.call(BODY, deadline=10.0) for _ in range(30)))
+        assert len(replies) == 30
+        times = sorted(request.at for request in up.requests)[3:]
+        assert times[0] - began >= 0.25  # the rest was kept
+        assert times[1] - times[0] >= 0.045  # the probe was alone
+        soon = [at for at in times if at - times[0] < 0.095]
+        assert len(soon) <= 3  # then two at once, then four: no herd
+
+    asked(script, run, rest=QUICK, retries=ONCE)
+
+
+def test_c07_a_probe_that_fails_doubles_the_rest():
+    async def run(client, up):
+        await outcomes(client, 3)
+        with pytest.raises(EndpointError):
+            await client.call(BODY, deadline=0.4)
+        with pytest.raises(EndpointResting):
+            await client.call(BODY, deadline=0.4)
+        with pytest.raises(EndpointError):
+            await client.call(BODY, deadline=2.0)
+        first, second = (request.at for request in list(up.requests)[3:])
+        assert second - first >= 0.58
+
+    asked(Status(code=500), run, rest=QUICK, retries=Retries(attempts=1, deadline=2.0))
+
+
+def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_call_has_attempts():
+    async def run(client, up):
+        rest = await asyncio.gather(*(client.call(BODY) for _ in range(8)), return_exceptions=True)
+        assert all(isinstance(error, EndpointError) for error in rest)
+
+    retries = Retries(attempts=3, first=0.01, longest=0.02, deadline=60.0)
+    done = asked(Status(code=500), run, rest=Rest(failures=3, seconds=0.05, longest=0.2), retries=retries)
+    assert done.seconds < 3.0
+    assert done.up.count.requests <= 20
+
+
+def test_c07_a_probe_that_is_cancelled_leaves_the_probe_to_another():
+    def script(number, body):
+        return Status(code=500) if number <= 3 else Stall() if number == 4 else Reply()
+
+    async def run(client, up):
+        await outcomes(client, 3)
+        probe = asyncio.create_task(client.call(BODY))
+        while up.count.requests < 4:
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(client.call(BODY))
+        await asyncio.sleep(0.05)
+        assert up.count.requests == 4
+        probe.cancel()
+        assert (await waiting).responses
+
+    asked(script, run, rest=QUICK, retries=Retries(attempts=1, deadline=5.0))
+
+
+def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
+    with Upstream() as gone:
+        port = gone.port
+
+    async def run() -> None:
+        upstream = endpoint(gone.url, rest=QUICK, retries=Retries(attempts=40, first=0.02, longest=0.05))
+        async with Client(upstream) as client:
+            asking = [asyncio.create_task(client.call(BODY)) for _ in range(10)]
+            await asyncio.sleep(0.2)
+            with Upstream(port=port) as back:
+                await asyncio.gather(*asking)
+                assert back.count.completions == 10
+            assert client.account.kinds["unreachable"] >= 3
+            assert client.account.maybe == 0
+
+    asyncio.run(run())
+
+
+@given(st.lists(st.sampled_from(["worked", "failed", "unknown", "wait"]), max_size=60), st.integers(1, 5))
+def test_it_is_open_exactly_after_so_many_failures_in_a_row_and_lets_one_probe_through(events, failures):
+    class Clock:
+        now = 0.0
+
+        def time(self) -> float:
+            return self.now
+
+    clock = Clock()
+    breaker = Breaker(Rest(failures=failures, seconds=1.0, longest=8.0), loop=clock)  # type: ignore[arg-type]
+    row = 0
+    for event in events:
+        if event == "wait":
+            clock.now += 10.0  # longer than the longest rest
+            continue
+        closed = breaker.closed
+        assert closed == (row < failures)
+        if not breaker.passes():
+            assert not closed
+            continue
+        if not closed:
+            assert not breaker.passes()  # the probe is alone
+        turn = breaker.turn
+        if event == "worked":
+            breaker.worked(turn)
+            row = 0
+        elif event == "failed":
+            breaker.failed(turn)
+            row = row + 1
+        else:
+            breaker.unknown(turn)
+
+
+def test_reports_of_calls_from_before_an_opening_change_nothing():
+    async def run() -> None:
+        breaker = Breaker(Rest(failures=1), loop=asyncio.get_running_loop())
+        turn = breaker.turn
+        assert breaker.failed(turn)
+        assert not breaker.worked(turn)
+        assert not breaker.failed(turn)
+        assert not breaker.closed
+
+    asyncio.run(run())

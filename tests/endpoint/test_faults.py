@@ -1,0 +1,341 @@
+"""Faults of an upstream: each ends in a reply or in its typed error, in time, and counted (c01 to c05)."""
+
+import asyncio
+import random
+import socket
+import statistics
+import time
+from email.utils import formatdate
+
+import pytest
+from asked import BODY, asked, drawn, endpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adacompute.endpoint import Answered, Client, Limits, Retries
+from adacompute.endpoint.faults import backoff, retry_after
+from adacompute.errors import (
+    ConnectionLost,
+    EndpointError,
+    EndpointFailed,
+    EndpointRefused,
+    EndpointUnreachable,
+    RateLimited,
+    ReplyInvalid,
+)
+from upstream import Drop, Garbage, Reply, Status
+
+
+def kinds(done) -> list[tuple[str, str]]:
+    return [(call.kind, call.paid) for call in done.heard]
+
+
+def test_c01_a_429_is_asked_again_no_sooner_than_its_retry_after_in_seconds():
+    done = drawn([Status(code=429, retry_after=0.4), Reply()], 1)
+    first, second = done.up.requests
+    assert second.at - first.at >= 0.4
+    assert kinds(done) == [("rate-limit", "no"), ("ok", "yes")]
+    assert done.responses
+
+
+def test_c01_a_retry_after_by_date_is_honoured():
+    when = time.time() + 2.0
+    done = drawn([Status(code=429, retry_after=formatdate(when, usegmt=True)), Reply()], 1)
+    first, second = done.up.requests
+    assert second.at - first.at >= 0.9  # the date has whole seconds
+    assert done.responses
+
+
+def test_c01_a_retry_after_beyond_the_deadline_gives_up_at_once_and_says_so():
+    done = drawn(Status(code=429, retry_after=3600), 1, retries=Retries(deadline=2.0))
+    assert isinstance(done.error, RateLimited)
+    assert "3.6e+03 s" in str(done.error)
+    assert "deadline" in str(done.error)
+    assert done.seconds < 1.0
+    assert done.up.count.requests == 1
+    assert (done.error.status, done.error.paid) == (429, False)
+
+
+def test_c01_attempts_are_bounded():
+    done = drawn(Status(code=429), 1, retries=Retries(attempts=4, first=0.01, longest=0.02))
+    assert done.up.count.requests == 4
+    assert isinstance(done.error, RateLimited)
+    assert done.failed[0].calls == tuple(done.heard)
+
+
+def test_c01_the_deadline_of_a_call_bounds_all_its_attempts():
+    done = drawn(Status(code=429), 1, retries=Retries(attempts=1000, first=0.05, longest=0.1, deadline=0.5))
+    assert 3 <= done.up.count.requests < 15
+    assert done.seconds <= 0.55
+    assert isinstance(done.error, RateLimited)
+
+
+def test_c01_many_callers_do_not_hammer_an_endpoint_that_asks_to_wait():
+    async def run(client, up):
+        await asyncio.gather(*(client.call(BODY) for _ in range(32)))
+
+    began = time.monotonic()
+
+    def script(number, body):
+        left = began + 0.6 - time.monotonic()
+        return Status(code=429, retry_after=round(max(0.05, left), 3)) if left > 0 else Reply()
+
+    done = asked(script, run, limits=Limits(concurrency=8))
+    assert done.up.count.completions == 32
+    assert done.up.count.statuses[429] <= 16  # 8 that were under way, and a few that came a moment too soon
+
+
+@given(
+    attempt=st.integers(1, 200),
+    first=st.floats(0.001, 10),
+    longest=st.floats(0.001, 100),
+    asked=st.none() | st.floats(0, 1e6),
+    seed=st.integers(),
+)
+def test_c01_backoff_is_bounded_and_never_sooner_than_asked(attempt, first, longest, asked, seed):
+    wait = backoff(attempt, Retries(first=first, longest=longest), random.Random(seed), asked=asked)
+    if asked is None:
+        assert min(first, longest) / 2 <= wait <= longest
+    else:
+        assert asked <= wait <= asked * 1.1 + 1e-9
+        assert wait <= asked + 1.0 + 1e-9
+
+
+def test_c01_backoff_is_jittered_and_doubles():
+    rng, retries = random.Random(1), Retries(first=1.0, longest=100.0)
+    waits = [[backoff(k, retries, rng) for _ in range(200)] for k in (1, 2, 3)]
+    assert all(len(set(some)) == 200 for some in waits)
+    first, second, third = map(statistics.mean, waits)
+    assert second / first == pytest.approx(2, rel=0.1)
+    assert third / second == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": " 0 "}, 0.0),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:20 GMT"}, 10.0),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"Retry-After-Ms": "1500", "Retry-After": "9"}, 1.5),
+        ({}, None),
+        ({"Retry-After": ""}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-5"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "Thu, 99 Foo 1970 00:00:01 GMT"}, None),
+    ],
+)
+def test_c01_retry_after_is_read_or_left(headers, seconds):
+    assert retry_after(headers, now=10.0) == seconds
+
+
+@given(st.text(max_size=60))
+def test_c01_no_retry_after_can_break_the_client(text):
+    value = retry_after({"Retry-After": text}, now=10.0)
+    assert value is None or 0.0 <= value < float("inf")
+
+
+@pytest.mark.parametrize("code", [408, 500, 502, 503, 504, 529])
+def test_c02_failures_of_the_server_are_retried_and_counted_as_perhaps_paid(code):
+    done = drawn([Status(code=code), Status(code=code), Reply()], 1)
+    kind = "timeout" if code == 408 else "server-error"
+    assert kinds(done) == [(kind, "maybe"), (kind, "maybe"), ("ok", "yes")]
+    assert [call.status for call in done.heard] == [code, code, 200]
+    assert (done.client.account.paid, done.client.account.maybe) == (1, 2)
+    assert done.up.count.requests == 3
+
+
+def test_c02_a_server_that_keeps_failing_is_its_error_with_every_attempt():
+    done = drawn(Status(code=502, message="bad\ngateway"), 3, retries=Retries(attempts=3, first=0.01))
+    error = done.error
+    assert isinstance(error, EndpointFailed)
+    assert (error.status, error.paid) == (502, True)
+    assert "bad gateway" in str(error)
+    assert vars(error)["calls"] == done.failed[0].calls == tuple(done.heard)
+    assert len(done.heard) == done.up.count.requests == 3
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 400, 401, 403, 404, 409, 413, 422])
+def test_a_refusal_is_not_asked_again_and_not_paid(code):
+    done = drawn(Status(code=code, message="no", headers={"Location": "http://127.0.0.1:9/v1"}), 1)
+    assert isinstance(done.error, EndpointRefused)
+    assert (done.error.status, done.error.paid) == (code, False)
+    assert done.up.count.requests == 1
+    if code < 400:
+        assert "http://127.0.0.1:9/v1" in str(done.error)
+        assert "redirect" in str(done.error)
+
+
+@pytest.mark.parametrize(
+    "drop", [Drop(), Drop(reset=True), Drop(after=20), Drop(after=150), Drop(after=150, reset=True)]
+)
+def test_c03_connections_that_break_off_are_retried_and_counted_as_perhaps_paid(drop):
+    done = drawn([drop, Reply()], 1)
+    assert kinds(done) == [("reset", "maybe"), ("ok", "yes")]
+    assert done.up.count.requests == 2
+
+
+def test_c03_a_connection_that_always_breaks_off_is_its_error():
+    done = drawn(Drop(after=150), 1, retries=Retries(attempts=2, first=0.01))
+    assert isinstance(done.error, ConnectionLost)
+    assert done.error.paid
+    assert len(done.heard) == 2
+
+
+UNUSABLE = [
+    Garbage(),
+    Garbage(raw=b""),
+    Garbage(raw=b"<html><body>Welcome</body></html>", content_type="text/html"),
+    Garbage(raw=b"data: {}\n\ndata: [DONE]\n\n", content_type="text/event-stream"),
+    Garbage(raw=b"[" * 100_000),
+    Garbage(raw=b"\xff\xfe\x00"),
+    Garbage(raw=b"[]"),
+    Garbage(raw=b"null"),
+    Garbage(raw=b'"choices"'),
+    Garbage(raw=b"{}", code=204),
+    Garbage(raw=b"not gzip", headers={"Content-Encoding": "gzip"}),
+    Garbage(whole=b"SSH-2.0-OpenSSH_9.2\r\n"),
+    Garbage(whole=b"HTTP/1.1 200 OK\r\nContent-Length: -7\r\n\r\n"),
+    Reply(body={}),
+    Reply(body={"choices": None}),
+    Reply(body={"choices": []}),
+    Reply(body={"choices": {}}),
+    Reply(body={"choices": [None, 3, "x", []]}),
+    Reply(body={"choices": [{}]}),
+    Reply(body={"choices": [{"message": None}]}),
+    Reply(body={"choices": [{"message": {"content": 5}}]}),
+    Reply(body={"error": {"message": "overloaded"}}),
+]
+
+
+@pytest.mark.parametrize("behaviour", UNUSABLE, ids=range(len(UNUSABLE)))
+def test_c05_a_200_that_is_no_completion_is_retried_then_a_typed_error(behaviour):
+    done = drawn([behaviour, Reply()], 1)
+    assert [call.paid for call in done.heard] == ["maybe", "yes"]
+    again = drawn(behaviour, 1, retries=Retries(attempts=2, first=0.01))
+    assert isinstance(again.error, ReplyInvalid | ConnectionLost)
+    assert again.error.paid
+    assert "\n" not in str(again.error)
+    assert len(again.heard) == 2
+
+
+def test_c05_what_a_reply_of_the_wrong_type_says_is_told():
+    done = drawn(UNUSABLE[2], 1, retries=Retries(attempts=1))
+    assert "text/html" in str(done.error)
+    done = drawn(UNUSABLE[-1], 1, retries=Retries(attempts=1))
+    assert "overloaded" in str(done.error)
+
+
+def test_c05_a_completion_is_taken_whatever_its_content_type():
+    done = drawn([Reply(content_type="text/plain"), Reply(chunked=True)], 1)
+    assert len(done.responses) == 1
+    assert drawn(Reply(chunked=True), 2).responses.keys() == {0, 1}
+
+
+def test_c05_some_choices_that_cannot_be_used_are_asked_for_again():
+    good = {"message": {"content": "42"}, "finish_reason": "stop"}
+
+    def script(number, body):
+        if number > 1:
+            return Reply()
+        return Reply(body={"choices": [good, {"message": 3}, None, good], "usage": {"completion_tokens": 9}})
+
+    done = drawn(script, 4)
+    assert sorted(done.responses) == [0, 1, 2, 3]
+    assert [r.body.get("n", 1) for r in done.up.requests] == [4, 2]
+    assert done.client.manners.most is None  # what couldn't be used was given
+
+
+def test_an_endpoint_that_is_not_there_is_unreachable_and_unpaid():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
+        heard = []
+
+        async def run() -> None:
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+            async with Client(
+                endpoint(url, retries=Retries(attempts=3, first=0.01)), heard=heard.append
+            ) as client:
+                with pytest.raises(EndpointUnreachable) as caught:
+                    await client.call(BODY)
+                assert not caught.value.paid
+                with pytest.raises(EndpointUnreachable):
+                    await client.models()
+
+        asyncio.run(run())
+    assert [(call.kind, call.paid) for call in heard] == [("unreachable", "no")] * 3
+
+
+def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
+    rng = random.Random(4)
+    faults = [
+        Status(code=500),
+        Status(code=429),
+        Drop(),
+        Drop(after=150),
+        Garbage(),
+        Reply(),
+        Reply(),
+        Reply(),
+    ]
+    plan = [rng.choice(faults) for _ in range(400)]
+
+    async def run(client, up):
+        async def one(i):
+            return [e async for e in client.draw(BODY, 1 + i % 3)]
+
+        rounds = await asyncio.gather(*(one(i) for i in range(60)))
+        return [event for events in rounds for event in events]
+
+    async def flat(client, up):
+        events = await run(client, up)
+        assert client.account.calls == up.count.requests
+        assert client.account.responses == sum(len(e.responses) for e in events if isinstance(e, Answered))
+        assert client.account.paid == up.count.completions
+        assert client.account.completion_tokens == up.count.completion_tokens
+
+    asked(
+        lambda number, body: plan[number % 400],
+        flat,
+        retries=Retries(attempts=20, first=0.001, longest=0.002),
+    )
+
+
+def test_a_large_reply_is_refused_while_it_is_read():
+    whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b" " * (65 * 2**20)
+    done = drawn(Garbage(whole=whole), 1, retries=Retries(attempts=1))
+    assert isinstance(done.error, ReplyInvalid)
+    assert "64 MiB" in str(done.error)
+
+
+def test_long_words_of_a_server_are_told_short_and_on_one_line():
+    done = drawn(Status(code=400, message="first\nsecond " + "x" * 5000), 1)
+    assert "first second xxx" in str(done.error)
+    assert len(str(done.error)) < 350
+    assert "\n" not in str(done.error)
+
+
+def test_a_request_reaches_the_server_unchanged():
+    body = {
+        **BODY,
+        "messages": [{"role": "system", "content": "½ 🎲 \ud800"}, {"role": "user", "content": ""}],
+        "top_p": 0.123456789,
+        "stop": ["\n\n"],
+        "seed": 2**70,
+        "logit_bias": {"50256": -100},
+        "extra": {"nested": [1, None, True, {"a": []}]},
+    }
+    done = drawn(None, 1, body)
+    (request,) = done.up.requests
+    assert request.body == body
+    assert request.headers["content-type"] == "application/json"
+    assert "authorization" not in request.headers
+    assert drawn(None, 3, body).up.requests[0].body == body | {"n": 3}
+    assert drawn(None, 1, {**BODY, "n": 5}).up.requests[0].body == BODY | {"n": 1}
+
+
+def test_a_client_that_is_not_open_says_so():
+    with pytest.raises(EndpointError, match="async with"):
+        Client(endpoint("http://127.0.0.1:9/v1")).draw(BODY, 1)

@@ -1,0 +1,44 @@
+"""The client against llama.cpp's own server: `n` up to its slots, and usage that counts one choice."""
+
+import asyncio
+
+from asked import endpoint
+
+from adacompute.endpoint import Answered, Client
+from adacompute.endpoint.local import LocalModel
+
+SLOTS = 8  # of the fixture's server
+BODY = {
+    "messages": [{"role": "user", "content": "Name a colour."}],
+    "temperature": 1.0,
+    "max_tokens": 6,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "seed": 1,
+}
+
+
+def test_c05_the_real_server_is_understood(local_model: LocalModel):
+    """It refuses n above its slots, naming them; it counts one choice; it lists the end token."""
+
+    async def run() -> None:
+        async with Client(endpoint(local_model.url)) as client:
+            assert len(await client.models()) == 1
+            events = [event async for event in client.draw(BODY, SLOTS + 2)]
+            assert all(isinstance(event, Answered) for event in events)
+            responses = [response for event in events for response in event.responses]
+            assert len(responses) == SLOTS + 2
+            assert client.manners.most == SLOTS
+            assert client.manners.logprobs is True
+            assert client.manners.usage_per_choice is True
+            assert client.account.kinds == {"refused": 1, "ok": 2}
+            for response in responses:
+                assert response.tokens is not None
+                assert 1 <= response.tokens <= 7
+                assert response.logprob is not None
+                assert response.entropy is not None
+            counted = sum(response.tokens or 0 for response in responses)
+            assert abs(client.account.completion_tokens - counted) <= len(responses)
+            assert len({response.text for response in responses}) > 1
+
+    asyncio.run(run())

@@ -1,0 +1,136 @@
+"""A key is sent to its endpoint, and is found nowhere else: no error, record, log or response."""
+
+import asyncio
+import json
+import logging
+import pickle
+import traceback
+
+import pytest
+from asked import BODY, KEY, asked, drawn, endpoint
+
+from adacompute.endpoint import Answered, Client, Retries, Timeouts
+from adacompute.errors import EndpointError
+from upstream import Drop, Garbage, Reply, Stall, Status
+
+ESCAPED = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
+ECHOES = [
+    Status(code=401, message=f"Incorrect API key provided: {KEY}"),
+    Status(code=400, message=f"{'x' * 190}{KEY}"),  # cut where messages are cut
+    Status(code=500, message=KEY),
+    Status(code=429, message=KEY, retry_after=KEY),
+    Status(code=302, message="moved", headers={"Location": f"http://127.0.0.1:9/{KEY}"}),
+    Garbage(raw=KEY.encode()),
+    Garbage(raw=f'{{"error": "{ESCAPED}"}}'.encode(), code=403),
+    Garbage(raw=f'{{"error": "{ESCAPED}"}}'.encode()),
+    Garbage(raw=b"x", content_type=f"text/{KEY}"),
+    Garbage(whole=f"{KEY} is your key\r\n\r\n".encode()),
+    Garbage(whole=f"HTTP/1.1 200 {KEY}\r\nContent-Length: {KEY}\r\n\r\n".encode()),
+    Drop(after=100),
+    Stall(),
+]
+
+
+def everything(error: BaseException) -> str:
+    """All that a careless reader could print of an error, its causes and contexts, locals included."""
+    told = []
+    seen: list[BaseException] = []
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is None or one in seen:
+            continue
+        seen.append(one)
+        queue += [one.__cause__, one.__context__]
+        told += [str(one), repr(one), repr(one.args), repr(vars(one))]
+        summary = traceback.TracebackException.from_exception(one, capture_locals=True)
+        told += list(summary.format())
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize("echo", ECHOES, ids=range(len(ECHOES)))
+def test_c21_a_key_that_a_server_quotes_is_in_no_error_record_or_log(echo, caplog):
+    caplog.set_level(logging.DEBUG)
+    settings = {
+        "key": KEY,
+        "retries": Retries(attempts=2, first=0.01, deadline=3.0),
+        "timeouts": Timeouts(first_byte=0.2, total=0.3),
+    }
+
+    async def run(client, up):
+        asyncio.get_running_loop().set_debug(True)
+        events = [event async for event in client.draw(BODY, 2)]
+        told = [repr(client), repr(client.endpoint), repr(events), repr(client.account), repr(vars(client))]
+        with pytest.raises(EndpointError) as caught:
+            await client.call(BODY)
+        told.append(everything(caught.value))
+        assert KEY not in "\n".join(told)
+        assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in up.requests)
+        found.extend(events)
+
+    found: list[object] = []
+    done = asked(echo, run, **settings)
+    assert not isinstance(found[0], Answered)
+    assert KEY not in repr(done.heard)
+    assert KEY not in caplog.text
+
+
+def test_c21_no_piece_of_a_key_is_left_where_a_message_is_cut():
+    done = drawn(Status(code=400, message="x" * 190 + KEY), 1, key=KEY)
+    assert KEY[:8] not in str(done.error)
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_c21_a_key_that_a_model_says_is_in_no_response(escaped, caplog):
+    caplog.set_level(logging.DEBUG)
+    said = ESCAPED if escaped else KEY
+    choice = '{"message": {"content": "my key is %s", "note": ["%s", {"%s": 1}]}, "finish_reason": "%s"}'
+    raw = '{"choices": [' + choice % (said, said, said, said) + f'], "id": "{said}"}}'
+
+    async def run(client, up):
+        reply = await client.call(BODY)
+        assert reply.responses[0].text == "my key is ***"
+        assert KEY not in json.dumps(reply.body)
+        assert KEY not in repr(reply)
+        assert KEY not in repr(reply.responses[0].sample())
+
+    asked(Garbage(raw=raw.encode()), run, key=KEY)
+    assert KEY not in caplog.text
+
+
+def test_c21_a_key_with_signs_that_json_escapes_is_masked_too():
+    key = 'sk"\\x/1'
+
+    async def run(client, up):
+        reply = await client.call(BODY)
+        assert reply.responses[0].text == "*** it is"
+        assert up.requests[0].headers["authorization"] == f"Bearer {key}"
+
+    asked(Reply(texts=[f"{key} it is"]), run, key=key)
+
+
+def test_c21_an_unreachable_endpoint_names_no_key():
+    async def run() -> None:
+        upstream = endpoint("http://127.0.0.1:9/v1", key=KEY, retries=Retries(attempts=1))
+        async with Client(upstream) as client:
+            with pytest.raises(EndpointError) as caught:
+                await client.call(BODY)
+            with pytest.raises(EndpointError) as listed:
+                await client.models()
+        assert KEY not in everything(caught.value) + everything(listed.value)
+
+    asyncio.run(run())
+
+
+def test_c21_an_endpoint_with_a_key_is_not_written_anywhere():
+    with pytest.raises(TypeError, match="not written"):
+        pickle.dumps(endpoint("http://127.0.0.1:9/v1", key=KEY))
+
+
+def test_c20_redirects_are_not_followed_even_where_the_key_would_be_wanted():
+    def script(number, body):
+        return Status(code=307, headers={"Location": "/v1/elsewhere"})
+
+    done = drawn(script, 1, key=KEY)
+    assert done.up.count.requests == 1
+    assert done.error.status == 307

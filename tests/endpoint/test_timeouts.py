@@ -1,0 +1,159 @@
+"""Time: what hangs is ended, deadlines hold, cancelling is prompt, no blind retries (c03, c04)."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+from asked import BODY, asked, drawn, endpoint
+
+from adacompute.endpoint import Answered, Client, Limits, Retries, Timeouts
+from adacompute.errors import (
+    EndpointTimeout,
+)
+from upstream import Honest, Reply, Stall, Status
+
+SHORT = Timeouts(connect=0.4, first_byte=0.4, total=0.6)
+
+
+def kinds(done) -> list[tuple[str, str]]:
+    return [(call.kind, call.paid) for call in done.heard]
+
+
+@pytest.mark.parametrize("before", ["headers", "dribble", "body"])
+def test_c03_no_blind_retry_after_a_timeout_of_what_was_sent(before):
+    done = drawn(Stall(before=before), 1, timeouts=SHORT)
+    assert isinstance(done.error, EndpointTimeout)
+    assert done.error.paid
+    assert done.up.count.requests == 1
+    assert kinds(done) == [("timeout", "maybe")]
+
+
+def test_c03_after_a_timeout_it_is_asked_again_where_that_is_wanted():
+    retries = Retries(first=0.01, after_timeout=True)
+    done = drawn([Stall(), Stall(before="body"), Reply()], 1, timeouts=SHORT, retries=retries)
+    assert kinds(done) == [("timeout", "maybe"), ("timeout", "maybe"), ("ok", "yes")]
+
+
+@pytest.mark.parametrize("before", ["headers", "dribble", "body"])
+@pytest.mark.parametrize("bound", ["timeouts", "retries", "caller"])
+def test_c04_hanging_servers_are_ended_within_the_time_they_have(before, bound):
+    settings = {
+        "timeouts": {"timeouts": SHORT},
+        "retries": {"retries": Retries(deadline=0.5)},
+        "caller": {"deadline": 0.5},
+    }[bound]
+    done = drawn(Stall(before=before), 1, **settings)
+    allowed = 0.6 if bound == "timeouts" and before == "body" else 0.4 if bound == "timeouts" else 0.5
+    assert allowed * 0.99 <= done.seconds <= allowed * 1.1 + 0.05
+    assert isinstance(done.error, EndpointTimeout)
+    assert done.error.paid
+    assert done.up.count.requests == 1
+
+
+def test_c04_a_connection_that_does_not_come_about_is_ended_in_time_retried_and_unpaid():
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        with socket.create_connection(address), socket.socket() as second:  # the backlog is full
+            second.setblocking(False)
+            second.connect_ex(address)
+            heard = []
+
+            async def run() -> float:
+                retries = Retries(attempts=2, first=0.01, deadline=5.0)
+                upstream = endpoint(
+                    f"http://127.0.0.1:{address[1]}/v1", timeouts=Timeouts(connect=0.3), retries=retries
+                )
+                async with Client(upstream, heard=heard.append) as client:
+                    began = asyncio.get_running_loop().time()
+                    with pytest.raises(EndpointTimeout, match="to connect") as caught:
+                        await client.call(BODY)
+                    assert not caught.value.paid
+                    return asyncio.get_running_loop().time() - began
+
+            seconds = asyncio.run(run())
+    assert 0.6 <= seconds <= 0.8
+    assert [(call.kind, call.paid) for call in heard] == [("timeout", "no")] * 2
+
+
+def test_a_queue_of_our_own_is_no_reason_to_fail():
+    retries = Retries(deadline=0.3)
+    done = drawn(Honest(n="ignore", latency=0.1), 12, retries=retries, limits=Limits(concurrency=2))
+    assert len(done.responses) == 12
+    assert done.seconds > 0.5
+
+
+def test_a_deadline_of_the_caller_counts_the_queue_too():
+    done = drawn(Honest(n="ignore", latency=0.15), 12, deadline=0.5, limits=Limits(concurrency=2))
+    assert 4 <= len(done.responses) < 12
+    assert done.seconds <= 0.55 + 0.05
+    late = [failed for failed in done.failed if not failed.calls]
+    assert late
+    assert all(isinstance(failed.error, EndpointTimeout) and not failed.error.paid for failed in late)
+
+
+def test_a_deadline_in_the_past_sends_nothing():
+    done = drawn(None, 3, deadline=0.0)
+    assert isinstance(done.error, EndpointTimeout)
+    assert not done.error.paid
+    assert done.up.count.requests == 0
+
+
+def test_cancelling_a_draw_cancels_its_calls_at_once_and_counts_them():
+    async def run(client, up):
+        async def consume():
+            async for _ in client.draw(BODY, 8):
+                pass
+
+        client.manners.gave(8, 1)
+        task = asyncio.create_task(consume())
+        while up.count.in_flight < 8:
+            await asyncio.sleep(0.005)
+        began = asyncio.get_running_loop().time()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.get_running_loop().time() - began < 0.3
+        while up.count.in_flight:
+            await asyncio.sleep(0.005)
+        assert asyncio.get_running_loop().time() - began < 1.0
+
+    done = asked(Stall(), run)
+    assert kinds(done) == [("cancelled", "maybe")] * 8
+    assert done.up.count.aborted == 8
+    assert done.client.account.maybe == 8
+
+
+def test_closing_a_draw_cancels_what_is_still_under_way():
+    def script(number, body):
+        return Reply() if number == 1 else Stall()
+
+    async def run(client, up):
+        client.manners.gave(8, 1)
+        outcomes = client.draw(BODY, 8)
+        async for outcome in outcomes:
+            assert isinstance(outcome, Answered)
+            break
+        await outcomes.aclose()
+        assert client.account.in_flight == 0
+
+    done = asked(script, run)
+    assert done.client.account.kinds == {"ok": 1, "cancelled": 7}
+
+
+def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
+    async def run(client, up):
+        client.manners.gave(8, 1)
+        threading.Timer(0.2, loop().call_soon_threadsafe, [client.gate.end]).start()
+        return [event async for event in client.draw(BODY, 8)]
+
+    def loop():
+        return asyncio.get_running_loop()
+
+    script = Status(code=429, retry_after=15)
+    done = asked(script, run, limits=Limits(concurrency=2))
+    assert done.seconds < 2.0
+    assert {failed.error.kind for failed in done.failed} == {"stopped"}
+    assert done.up.count.requests <= 2
