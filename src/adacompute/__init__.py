@@ -1,10 +1,14 @@
 """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
 
 from adacompute.answers import Tally, Task, Vote, Weigh, extract_answer, same_answer, vote
+from adacompute.collect import Asking, Collected, Prices, collect
+from adacompute.endpoint import Endpoint, Limits
+from adacompute.endpoint.local import local_model
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate import Evaluation, evaluate
 from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
 from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
+from adacompute.problems import Template, read_problems
 from adacompute.records import AccuracyTable, Allocation, Failure, Frontier, Limit, Problem, Recorded, Sample
 from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score import Price, Summary, halves, score, summarise
@@ -16,16 +20,21 @@ __all__ = [
     "AccuracyTable",
     "AdacomputeError",
     "Allocation",
+    "Asking",
     "Ballots",
     "ClassifierPolicy",
+    "Collected",
     "CurvePolicy",
+    "Endpoint",
     "Evaluation",
     "Failure",
     "Frontier",
     "Limit",
+    "Limits",
     "Policy",
     "Pool",
     "Price",
+    "Prices",
     "Problem",
     "Recorded",
     "Replayed",
@@ -34,12 +43,14 @@ __all__ = [
     "Summary",
     "Tally",
     "Task",
+    "Template",
     "Vote",
     "Weigh",
     "__version__",
     "bundled",
     "bundled_names",
     "calibrate",
+    "collect",
     "evaluate",
     "export_file",
     "extract_answer",
@@ -47,7 +58,9 @@ __all__ = [
     "halves",
     "import_file",
     "load_policy",
+    "local_model",
     "open_pool",
+    "read_problems",
     "replay",
     "same_answer",
     "score",

@@ -1,6 +1,5 @@
 """What the tests of batches share: an upstream that gives recorded samples, and asking it."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from adacompute.batch import Answers, answer
 from adacompute.collect import Asking
 from adacompute.endpoint import Endpoint, Limits, Retries
 from adacompute.policies.base import Policy
-from adacompute.pool import Pool, bundled, open_pool
+from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Recorded, Sample
 
@@ -25,6 +24,11 @@ def facts(count: int | None = None) -> list[Recorded]:
     """The bundled recording: problems, each with its samples."""
     with bundled("facts") as pool:
         return list(pool)[:count]
+
+
+def said(sample: Sample) -> str:
+    """A response that is read as the recorded answer."""
+    return "I don't know what to say about this." if sample.answer is None else f"Answer: {sample.answer}"
 
 
 class Recording:
@@ -52,7 +56,7 @@ class Recording:
     def _choice(self, index: int, sample: Sample) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": index,
-            "message": {"role": "assistant", "content": sample.text},
+            "message": {"role": "assistant", "content": said(sample)},
             "finish_reason": "length" if sample.finished is False else "stop",
         }
         if self.logprobs and sample.tokens:
@@ -61,23 +65,18 @@ class Recording:
         return choice
 
 
-def made(count: int, answers: Sequence[Sequence[str | None]]) -> list[Recorded]:
-    """Requests with these answers, over and over; None gives none."""
+def made(answers: Sequence[Sequence[str | None]], *, longest: int = 32) -> list[Recorded]:
+    """Requests whose samples have these answers, over and over; None gives none."""
     return [
         Recorded(
-            problem=Problem(id=f"p{i}", question=f"Question number {i}?"),
+            problem=Problem(id=f"p{i}", question=f"Question number {i}?", extra={"source": i}),
             samples=tuple(
-                Sample(
-                    text="I can't tell." if word is None else f"The answer is {word}.",
-                    answer=word,
-                    tokens=10,
-                    logprob=-1.0 - (i * 7 + j * 3) % 5,
-                )
-                for j, word in enumerate(list(answers[i % len(answers)]) * 16)
+                Sample(answer=words[j % len(words)], tokens=10, logprob=-1.0 - (i * 7 + j * 3) % 5)
+                for j in range(longest)
             ),
             classes=(),
         )
-        for i in range(count)
+        for i, words in enumerate(answers)
     ]
 
 
@@ -120,11 +119,3 @@ def task() -> Task:
 
 def without_gold(problem: Problem) -> Problem:
     return Problem(id=problem.id, question=problem.question)
-
-
-def stored(path: Path) -> Pool:
-    return open_pool(path)
-
-
-def number_of(question: str) -> int:
-    return int(re.findall(r"\d+", question)[0])

@@ -34,13 +34,21 @@ def test_the_held_out_table_and_the_oracles_are_told_apart(shown: str):
         "an oracle that decides beforehand, plain votes",
         "oracle is chosen with the answers known",
         "mean of 5 random splits); the upper end chooses and judges on the same samples",
+        "a real model on this machine, live",
+        "30 samples in adacompute-demo/pool.sqlite",
     ):
         assert part in note, part
 
 
-def test_it_gives_what_solve_gives_under_the_same_names_and_what_evaluate_gives(adacompute):
+def test_it_gives_what_solve_and_evaluate_give_and_what_a_real_model_said(adacompute, tmp_path: Path):
     # 40 samples can't be halved out of 64: then there is one end, and why
-    body = json.loads(adacompute("demo", "--json", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout)["words"]
+    whole = json.loads(adacompute("demo", "--json", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout)
+    body, live = whole["words"], whole["live"]
+    assert (live["planned"], live["stored"], live["complete"], len(live["requests"])) == (30, 30, True, 6)
+    assert all(sum(one["votes"].values()) == 5 for one in live["requests"])
+    with ac.open_pool(tmp_path / live["pool"]) as pool:
+        assert pool.verify().ok
+        assert pool.counts().samples == 30
     (four,) = (one for one in body["frontier"] if one["budget"] == 4)
     solved = json.loads(adacompute("solve", "words", "--budget", "4", "--budgets", "3,40", "--json").stdout)
     assert {name: solved[name] for name in four} == four

@@ -200,11 +200,10 @@ def test_a_parent_that_ends_while_the_file_is_loaded_leaves_no_child(local_model
     os.mkfifo(fifo)
     order = {"file": str(fifo), "name": "x", "port": 0, "slots": 1, "context": 256, "threads": 1}
     order |= {"path": sys.path, "parent": os.getpid()}
-    child = subprocess.Popen([sys.executable, "-I", served._PROGRAM], stdin=subprocess.PIPE)
+    program = [sys.executable, "-I", str(served._PROGRAM), json.dumps(order)]
+    child = subprocess.Popen(program, stdin=subprocess.PIPE)
     try:
         assert child.stdin is not None
-        child.stdin.write(json.dumps(order).encode() + b"\n")
-        child.stdin.flush()
         until_loading(child.pid)
         child.stdin.close()
         child.wait(20)

@@ -54,8 +54,8 @@ class Dials:
         """The policy said so, whatever it said at a higher dial."""
         self.low[rows], self._high[rows] = -1.0, dial
 
-    def lowered(self, last: float, least: int) -> float | None:
-        """The highest dial, not above `last`, at which at least `least` requests go on; None: nobody does.
+    def highest(self, most: float, least: int) -> float | None:
+        """The highest dial, not above `most`, at which at least `least` requests go on; None: nobody does.
 
         Where fewer than that ever go on, it is the one at which those do.
         """
@@ -63,9 +63,9 @@ class Dials:
         least = min(least, ever)
         if not least:
             return None
-        if self.going(last).sum() >= least:
-            return last
-        low, high = 0.0, last  # enough go on at the one, too few at the other
+        if self.going(most).sum() >= least:
+            return most
+        low, high = 0.0, most  # enough go on at the one, too few at the other
         for _ in range(_STEPS):
             middle = math.sqrt(max(low, _LOWEST) * high)
             if high <= max(low, _LOWEST) * (1 + _FINE):

@@ -15,7 +15,7 @@ Chosen = tuple[Rows, Ints]  # requests, and how many samples each gets
 
 
 class Rounds:
-    """The rounds of one batch: the dial falls from one to the next, and never rises."""
+    """The rounds of one batch: in each, those go on that do so at the highest dial; so it falls."""
 
     def __init__(self, policy: Policy, votes: Votes, reading: Floats, *, limit: int) -> None:
         self._policy = policy
@@ -34,10 +34,10 @@ class Rounds:
 
     @property
     def price(self) -> float | None:
-        """The dial that the batch has come down to; before that, the highest at which anybody goes on."""
+        """The lowest dial that anybody went on at; before that, the highest at which anybody would."""
         if self.dial is None or self.dial < most_of(self._policy):
             return self.dial
-        return self._dials.lowered(self.dial, 1)
+        return self._dials.highest(self.dial, 1)
 
     @property
     def unsettled(self) -> int:
@@ -92,11 +92,11 @@ class Rounds:
         # As many as can go on to their end with what is left: then all of them stop at this dial. Near the
         # end that is less than can be asked at the same time, and a part of what is left has to do.
         least = max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _PART))
-        while (dial := self._dials.lowered(self.dial, least)) is not None:
-            self.dial = dial
+        while (dial := self._dials.highest(most_of(self._policy), least)) is not None:
             rows = np.flatnonzero(self._dials.going(dial))
             asked = self._dials.asked(rows, dial)
             if (asked > 0).any():
+                self.dial = min(self.dial, dial)
                 return rows, asked
             self._dials.stops(rows, dial)  # esc may stop below a dial at which it goes on
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64)

@@ -266,7 +266,8 @@ class _Asking:
             caller.pace.pause(now + min(wait, longest))
             if asked is not None and now + asked > self._until:
                 raise self._too_late(asked, error) from None
-        return wait if tries < retries.attempts and now + wait < self._until else None
+        useful = now + wait + min(wait, 1.0)  # one that is cut off by the deadline at once may still be paid
+        return wait if tries < retries.attempts and useful < self._until else None
 
     def _too_late(self, asked: float, error: EndpointError | None = None) -> RateLimited:
         left = max(0.0, self._until - self.caller.loop.time())

@@ -78,18 +78,18 @@ def local_model(
     order: dict[str, Any] = {"slots": slots, "context": context, "threads": threads, "port": port}
     order |= {"file": str(file), "name": model_name(file), "path": sys.path, "parent": os.getpid()}
     deadline = time.monotonic() + _STARTING
-    with _running() as (process, said):
-        address = _address(process, said, order, deadline)
+    with _running(order) as (process, said):
+        address = _address(process, said, file, deadline)
         model = LocalModel(url=f"{address}/v1", name=model_name(file), process=process, said=said)
         _until_healthy(model, address, deadline)
         yield model
 
 
 @contextlib.contextmanager
-def _running() -> "Iterator[tuple[subprocess.Popen[bytes], Said]]":
+def _running(order: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], Said]]":
     """The process, and what it says on stderr; at the end its input is closed, which ends it."""
     process = subprocess.Popen(  # noqa: S603 - our own program, no shell
-        [sys.executable, "-I", "-W", "ignore", str(_PROGRAM)],
+        [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(order)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -114,17 +114,14 @@ def _running() -> "Iterator[tuple[subprocess.Popen[bytes], Said]]":
         said.close()
 
 
-def _address(process: "subprocess.Popen[bytes]", said: Said, order: dict[str, Any], deadline: float) -> str:
+def _address(process: "subprocess.Popen[bytes]", said: Said, file: Path, deadline: float) -> str:
     """Where the process says that it serves, e.g. `http://127.0.0.1:41083`."""
-    assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # it died: what follows says so
-        process.stdin.write(json.dumps(order).encode("ascii") + b"\n")
     line = b""
     while not line.endswith(b"\n"):
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-            raise _late(order["file"])
+            raise _late(str(file))
         if not (piece := os.read(process.stdout.fileno(), 4096)):
             raise _died(process, said)
         line += piece
@@ -132,7 +129,7 @@ def _address(process: "subprocess.Popen[bytes]", said: Said, order: dict[str, An
     if "error" in reply:
         why = said.first() or reply["error"]
         raise LocalModelError(
-            f"llama.cpp can't serve {order['file']!r} ({why}); name another GGUF file, or other settings"
+            f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
         )
     return str(reply["address"])
 

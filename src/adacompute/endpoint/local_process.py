@@ -1,8 +1,8 @@
 """The program that serves a GGUF file by llama.cpp until its parent leaves. Imports nothing of this package.
 
 Run as a file by `local.py`, in a process of its own: llama.cpp has no way to be stopped, and a fault in it
-ends the process it is in. It reads one line of JSON that says what to serve, writes one that says where, and
-then waits for its input to end.
+ends the process it is in. Its argument is JSON that says what to serve; it writes one line that says where,
+and then waits for its input to end.
 """
 
 import contextlib
@@ -57,28 +57,24 @@ def _leave_with(parent: int) -> NoReturn:
 
 
 def _die_with_input() -> None:
-    """Has the kernel end this process by SIGIO when its input ends: while a file is loaded no thread runs."""
+    """Has the kernel end this process by SIGIO when its input ends: while a file is loaded no thread runs.
+
+    Nothing may ever be written to that input, for it would do the same.
+    """
     with contextlib.suppress(OSError):  # where the system can't, the thread does it once the file is loaded
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def _read_line() -> str:
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (piece := os.read(0, 4096)):
-            os._exit(0)
-        line += piece
-    return line.decode("ascii")
 
 
 def main() -> None:
     """Reads the order, serves, says where, and stays until the parent leaves."""
     replies = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not reach the pipe
-    order = json.loads(_read_line())
+    order = json.loads(sys.argv[1])
     sys.path[:] = order["path"]
     _die_with_input()
+    if select.select([0], [], [], 0)[0]:
+        os._exit(0)  # it had ended before
     watch = threading.Thread(target=_leave_with, args=(order["parent"],), daemon=True)
     watch.start()
     try:

@@ -67,6 +67,12 @@ class Rest:
     seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
     longest: float = 60.0
 
+    def __post_init__(self) -> None:
+        if self.failures < 1:
+            raise ConfigError(f"failures {self.failures} before a rest can't be used; give 1 or more")
+        for name in ("seconds", "longest"):
+            _positive(getattr(self, name), f"rest {name}", "seconds, e.g. 5")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:

@@ -1,0 +1,85 @@
+"""Live and in replay a policy decides alike: a batch stops where the policy stops at the price it came to."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batches import Recording, ask, facts
+from offline import batch_on, orders_of
+from upstream import Upstream
+
+from adacompute.answers import Tally
+from adacompute.batch.settle import first_samples, settled
+from adacompute.paths.paths import paths_of_orders
+from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, bundled, open_pool
+from adacompute.replay import run
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Ballots:
+    with bundled("facts") as pool:
+        return pool.ballots()
+
+
+@pytest.mark.parametrize(("policy", "budget"), [(StoppingPolicy(), 2.0), (AdaptiveConsistency(), 3.0)])
+def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
+    policy, budget, recorded: Ballots, tmp_path: Path
+):
+    """The whole stack against an upstream that gives the recorded samples in their order."""
+    samples = facts()
+    with Upstream(Recording(samples)) as up:
+        done = ask(samples, tmp_path / "p.sqlite", policy=policy, budget=budget, up=up, concurrency=16)
+        assert up.count.requests == done.account.calls
+    assert done.stopped is None
+    assert done.price is not None
+    assert done.spent == done.limit == int(budget * len(samples))
+    with open_pool(tmp_path / "p.sqlite") as pool:
+        ballots = pool.ballots()
+        ready = settled(policy, first_samples(ballots, set(ballots.ids)))
+        assert ready.weigh == done.weigh
+        going = 0
+        for one in pool:
+            tally = Tally(task=pool.task, weigh=ready.weigh)
+            for sample in one.samples:
+                # the price never rose: what was asked for at a higher one is asked for at the last one
+                assert ready.more(one.problem.question, tally, done.price) > 0
+                tally.add(sample)
+            going += ready.more(one.problem.question, tally, done.price) > 0
+        assert going == done.unsettled
+    # and so does replay, on the recording itself
+    order = np.broadcast_to(np.arange(policy.longest), (len(recorded), 1, policy.longest))
+    replayed = run(ready, paths_of_orders(recorded, order, weigh=ready.weigh), dial=done.price).drawn
+    assert recorded.ids == tuple(one.id for one in done.each)
+    spent = np.array([one.samples for one in done.each])
+    assert (spent <= replayed).all()
+    assert (spent < replayed).sum() == done.unsettled
+    if done.weigh is not None:  # plain votes leave many requests alike, of which some go on
+        assert done.unsettled < 0.05 * len(samples)
+
+
+@pytest.mark.parametrize("budget", [1.0, 1.7, 2.5, 6.0])
+def test_the_budget_is_spent_to_the_last_sample_and_hardly_a_request_is_left_open(budget, recorded: Ballots):
+    rng = np.random.default_rng(5)
+    some = recorded.only(rng.permutation(len(recorded))[:150])
+    rounds, paths, drawn = batch_on(
+        StoppingPolicy(), some, orders_of(some, 16, rng), budget=budget, width=1
+    )
+    assert drawn.sum() == int(budget * len(some))
+    assert drawn.min() >= 1
+    if budget > 1:
+        assert rounds.unsettled <= 12  # requests whose votes are alike go on together, or some of them do
+
+
+def test_one_price_for_all_is_the_price_that_calibration_finds(recorded: Ballots):
+    from adacompute.replay import calibrate
+
+    policy = StoppingPolicy()
+    price = calibrate(policy, recorded, budget=3.0)
+    rng = np.random.default_rng(0)
+    found = [
+        batch_on(StoppingPolicy(), recorded, orders_of(recorded, 16, rng), budget=3.0, width=8)[0].price
+        for _ in range(3)
+    ]
+    assert price == pytest.approx(np.mean(found), rel=0.15)
