@@ -41,6 +41,7 @@ Each message names the value, the place and the remedy, in one line.
 """
 
 import re
+import typing
 
 __all__ = [
     "AdacomputeError",
@@ -149,6 +150,8 @@ class EndpointError(AdacomputeError):
         super().__init__(message)
         self.status = status  # of HTTP, where one came
         self.paid = paid  # True: the endpoint may have worked, and charge for it
+        self.calls: tuple[typing.Any, ...] = ()  # the attempts that were made, `records.Call`s
+        self.retry_after: float | None = None  # seconds, where the endpoint says when to come again
 
 
 class EndpointRefused(EndpointError):

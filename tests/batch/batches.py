@@ -1,11 +1,10 @@
 """What the tests of batches share: an upstream that gives recorded samples, and asking it."""
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from upstream import Reply, Status, Upstream
 
 from adacompute.answers import Task
 from adacompute.batch import Answers, answer
@@ -15,6 +14,7 @@ from adacompute.policies.base import Policy
 from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Recorded, Sample
+from upstream import Reply, Status, Upstream
 
 MODEL = "scripted"
 ASKING = Asking(model=MODEL, template=Template.named("plain"), sampling={"max_tokens": 64})
@@ -112,6 +112,7 @@ def ask(
         )
 
 
+@functools.cache
 def task() -> Task:
     with bundled("facts") as pool:
         return pool.task

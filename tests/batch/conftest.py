@@ -1,7 +1,7 @@
-"""Makes `upstream`, the scripted server of the endpoint's tests, and this room's own `batches` importable."""
+"""Makes this room's helpers importable, and those of the endpoint's and the collector's tests."""
 
 import sys
 from pathlib import Path
 
-for folder in (Path(__file__).parent, Path(__file__).parent.parent / "endpoint"):
-    sys.path.insert(0, str(folder))
+TESTS = Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS / room) for room in ("batch", "endpoint", "collect")]

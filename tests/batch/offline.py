@@ -1,14 +1,23 @@
-"""A batch on recorded samples without an endpoint: the same rounds, votes from paths. For tests and tables."""
+"""A batch on recorded samples without an endpoint: the same rounds, votes from paths.
+
+`python tests/batch/offline.py facts 60` prints the table of docs/answer.md.
+"""
+
+import sys
+from dataclasses import replace
 
 import numpy as np
 
 from adacompute.batch.dials import most_of
 from adacompute.batch.rounds import Rounds
-from adacompute.batch.settle import first_samples, settled, unhurried
+from adacompute.batch.settle import settled, unhurried
 from adacompute.paths import Paths, Standing
 from adacompute.paths.paths import paths_of_orders
 from adacompute.policies.base import Policy
-from adacompute.pool import Ballots
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, bundled
+from adacompute.replay import calibrate, replay
+from adacompute.replay.bootstrap import interval, resampled
 from adacompute.replay.run import first_wave
 
 
@@ -33,14 +42,13 @@ class PathVotes:
 def batch_on(
     policy: Policy, ballots: Ballots, order: np.ndarray, *, budget: float, width: int
 ) -> tuple[Rounds, Paths, np.ndarray]:
-    """Runs a batch on each problem's samples in one order, (problems, longest): its rounds, paths and counts."""
-    ready = unhurried(policy)
+    """A batch on each problem's samples in one order, (problems, longest): its rounds, paths and counts."""
     rows = np.arange(len(ballots))
-    opened = ballots.only(rows)
-    first = first_samples(opened, set(ballots.ids))
-    for name in ("tokens", "logprob", "entropy", "classes", "correct"):  # the first sample of this order
-        object.__setattr__(first, name, getattr(ballots, name)[rows, order[:, 0]][:, None])
-    fitted = settled(ready, first)
+    names = ("tokens", "logprob", "entropy", "classes", "correct")
+    first = replace(
+        ballots, **{name: getattr(ballots, name)[rows, order[:, 0]][:, None] for name in names}
+    )  # of this order
+    fitted = settled(unhurried(policy), first)
     paths = paths_of_orders(ballots, order[:, None, :], weigh=fitted.weigh)
     votes = PathVotes(paths)
     reading = fitted.read(ballots.prompts)
@@ -57,3 +65,36 @@ def batch_on(
 def orders_of(ballots: Ballots, longest: int, rng: np.random.Generator) -> np.ndarray:
     """One random order of each problem's samples, (problems, longest)."""
     return np.array([rng.permutation(int(n))[:longest] for n in ballots.drawn])
+
+
+def table(name: str, orders: int, *, width: int = 32) -> None:
+    """What a batch spends and how often it is right, beside a calibrated price on the same recording."""
+    with bundled(name) as pool:
+        ballots = pool.ballots()
+    weights = resampled(len(ballots), np.random.default_rng(0))
+    for budget in (2, 3, 4):
+        policy = StoppingPolicy()
+        price = calibrate(policy, ballots, budget=budget)
+        other = replay(policy, ballots, price=price, orders=100)
+        rng = np.random.default_rng(1)
+        right, found = np.zeros(len(ballots)), []
+        for _ in range(orders):
+            rounds, paths, drawn = batch_on(
+                StoppingPolicy(), ballots, orders_of(ballots, 16, rng), budget=budget, width=width
+            )
+            right += paths.grade[drawn - 1, np.arange(len(drawn))] / orders
+            found.append((drawn.mean(), rounds.price, rounds.unsettled, rounds.number))
+        cost, mean, unsettled, number = np.mean(found, axis=0)
+        spread = np.std([each[1] for each in found])
+        low, high = interval(right - other.each_accuracy, weights)
+        print(
+            f"| {name} | {budget} | {price:.4f} | {other.cost:.3f} | {other.accuracy.mean:.3f} "
+            f"| {mean:.4f} ± {spread:.4f} | {cost:.3f} | {right.mean():.3f} "
+            f"| {100 * (right - other.each_accuracy).mean():+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
+            f"| {unsettled:.0f} | {number:.0f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    table(sys.argv[1], int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""The laws of a batch, against a real HTTP server: the budget holds, failures are data, the pool is the state."""
+"""The laws of a batch, against a real HTTP server: the budget holds, and the pool is all its state."""
 
 from pathlib import Path
 
@@ -7,18 +7,18 @@ import pytest
 from batches import ASKING, Recording, ask, facts, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from upstream import Honest, Upstream
 
 from adacompute.batch.dials import allotted
 from adacompute.collect import Asking
 from adacompute.errors import BudgetOutOfRange, CollectError, NotFitted, PolicyError, SourceChanged
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
 from adacompute.policies.base import Policy
-from adacompute.policies.classifier import ClassifierPolicy
+from adacompute.policies.heuristic import HeuristicPolicy
 from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
+from upstream import Status, Upstream
 
 POLICIES: tuple[Policy, ...] = (
     StoppingPolicy(),
@@ -33,7 +33,7 @@ POLICIES: tuple[Policy, ...] = (
 answers = st.lists(st.sampled_from(["4", "5", "6", None]), min_size=1, max_size=5)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.lists(answers, min_size=1, max_size=8),
     policy=st.sampled_from(POLICIES),
@@ -168,7 +168,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(tmp_path: Path):
         with pytest.raises(CollectError, match="twice"):
             ask(recorded + recorded[:1], path, policy=StoppingPolicy(), budget=2, up=up)
         with pytest.raises(NotFitted):
-            ask(recorded, path, policy=ClassifierPolicy(), budget=2, up=up)
+            ask(recorded, path, policy=HeuristicPolicy(3.0), budget=2, up=up)
         with pytest.raises(PolicyError):
             ask(recorded, path, policy="stopping", budget=2, up=up)  # type: ignore[arg-type]
         with pytest.raises(Exception, match="missing"):
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(tmp_path: Path):
 
 def test_an_endpoint_that_cannot_be_used_ends_it_and_the_same_call_goes_on(tmp_path: Path):
     recorded, path = facts(20), tmp_path / "p.sqlite"
-    with Upstream(Honest(error_rate=1.0)) as up:
+    with Upstream(Status(code=401, message="wrong key")) as up:
         done = ask(recorded, path, policy=StoppingPolicy(), budget=2, up=up, concurrency=2)
     assert done.stopped == "endpoint"
     assert done.broken_off

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from batches import Recording, ask, facts
 from offline import batch_on, orders_of
-from upstream import Upstream
 
 from adacompute.answers import Tally
 from adacompute.batch.settle import first_samples, settled
@@ -15,6 +14,7 @@ from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled, open_pool
 from adacompute.replay import run
+from upstream import Upstream
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +63,7 @@ def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
 def test_the_budget_is_spent_to_the_last_sample_and_hardly_a_request_is_left_open(budget, recorded: Ballots):
     rng = np.random.default_rng(5)
     some = recorded.only(rng.permutation(len(recorded))[:150])
-    rounds, paths, drawn = batch_on(
-        StoppingPolicy(), some, orders_of(some, 16, rng), budget=budget, width=1
-    )
+    rounds, _, drawn = batch_on(StoppingPolicy(), some, orders_of(some, 16, rng), budget=budget, width=1)
     assert drawn.sum() == int(budget * len(some))
     assert drawn.min() >= 1
     if budget > 1:

@@ -2,24 +2,21 @@
 
 import asyncio
 import random
-import socket
 import statistics
 import time
 from email.utils import formatdate
 
 import pytest
-from asked import BODY, asked, drawn, endpoint
+from asked import BODY, asked, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Answered, Client, Limits, Retries
+from adacompute.endpoint import Limits, Retries
 from adacompute.endpoint.faults import backoff, retry_after
 from adacompute.errors import (
     ConnectionLost,
-    EndpointError,
     EndpointFailed,
     EndpointRefused,
-    EndpointUnreachable,
     RateLimited,
     ReplyInvalid,
 )
@@ -246,96 +243,3 @@ def test_c05_some_choices_that_cannot_be_used_are_asked_for_again():
     assert sorted(done.responses) == [0, 1, 2, 3]
     assert [r.body.get("n", 1) for r in done.up.requests] == [4, 2]
     assert done.client.manners.most is None  # what couldn't be used was given
-
-
-def test_an_endpoint_that_is_not_there_is_unreachable_and_unpaid():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
-        heard = []
-
-        async def run() -> None:
-            url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-            async with Client(
-                endpoint(url, retries=Retries(attempts=3, first=0.01)), heard=heard.append
-            ) as client:
-                with pytest.raises(EndpointUnreachable) as caught:
-                    await client.call(BODY)
-                assert not caught.value.paid
-                with pytest.raises(EndpointUnreachable):
-                    await client.models()
-
-        asyncio.run(run())
-    assert [(call.kind, call.paid) for call in heard] == [("unreachable", "no")] * 3
-
-
-def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
-    rng = random.Random(4)
-    faults = [
-        Status(code=500),
-        Status(code=429),
-        Drop(),
-        Drop(after=150),
-        Garbage(),
-        Reply(),
-        Reply(),
-        Reply(),
-    ]
-    plan = [rng.choice(faults) for _ in range(400)]
-
-    async def run(client, up):
-        async def one(i):
-            return [e async for e in client.draw(BODY, 1 + i % 3)]
-
-        rounds = await asyncio.gather(*(one(i) for i in range(60)))
-        return [event for events in rounds for event in events]
-
-    async def flat(client, up):
-        events = await run(client, up)
-        assert client.account.calls == up.count.requests
-        assert client.account.responses == sum(len(e.responses) for e in events if isinstance(e, Answered))
-        assert client.account.paid == up.count.completions
-        assert client.account.completion_tokens == up.count.completion_tokens
-
-    asked(
-        lambda number, body: plan[number % 400],
-        flat,
-        retries=Retries(attempts=20, first=0.001, longest=0.002),
-    )
-
-
-def test_a_large_reply_is_refused_while_it_is_read():
-    whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b" " * (65 * 2**20)
-    done = drawn(Garbage(whole=whole), 1, retries=Retries(attempts=1))
-    assert isinstance(done.error, ReplyInvalid)
-    assert "64 MiB" in str(done.error)
-
-
-def test_long_words_of_a_server_are_told_short_and_on_one_line():
-    done = drawn(Status(code=400, message="first\nsecond " + "x" * 5000), 1)
-    assert "first second xxx" in str(done.error)
-    assert len(str(done.error)) < 350
-    assert "\n" not in str(done.error)
-
-
-def test_a_request_reaches_the_server_unchanged():
-    body = {
-        **BODY,
-        "messages": [{"role": "system", "content": "½ 🎲 \ud800"}, {"role": "user", "content": ""}],
-        "top_p": 0.123456789,
-        "stop": ["\n\n"],
-        "seed": 2**70,
-        "logit_bias": {"50256": -100},
-        "extra": {"nested": [1, None, True, {"a": []}]},
-    }
-    done = drawn(None, 1, body)
-    (request,) = done.up.requests
-    assert request.body == body
-    assert request.headers["content-type"] == "application/json"
-    assert "authorization" not in request.headers
-    assert drawn(None, 3, body).up.requests[0].body == body | {"n": 3}
-    assert drawn(None, 1, {**BODY, "n": 5}).up.requests[0].body == BODY | {"n": 1}
-
-
-def test_a_client_that_is_not_open_says_so():
-    with pytest.raises(EndpointError, match="async with"):
-        Client(endpoint("http://127.0.0.1:9/v1")).draw(BODY, 1)

@@ -135,6 +135,7 @@ def test_a_refusal_that_only_seems_to_be_about_n_ends_and_teaches_nothing():
     assert sum(failed.count for failed in done.failed) == 8
     assert done.client.manners.most is None
     assert done.client.account.paid == done.client.account.maybe == 0
+    assert sizes(done) == [8, 4, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Votes:
         self._pool = pool
         self._model = model
         self._parameters = parameters
+        self._begun = False  # whether the pool has anything of this source
         empty = Standing.empty(len(problems))
         self._at = {field.name: getattr(empty, field.name).copy() for field in fields(empty)}
         self.following = np.zeros(len(problems), dtype=np.int64)  # the index of each request's next sample
@@ -68,7 +69,8 @@ class Votes:
 
     def samples(self, row: int) -> list[Sample]:
         """A request's samples in their order, without their grades: whoever votes doesn't know them."""
-        if self._pool.source_key(self._model, self._parameters) is None:
+        self._begun = self._begun or self._pool.source_key(self._model, self._parameters) is not None
+        if not self._begun:
             return []
         found = self._pool.recorded(self._problems[row].id, self._model, parameters=self._parameters)
         return [replace(sample, correct=None) for sample in found.samples]

@@ -5,6 +5,7 @@ from adacompute.cli.collected import REASONS, say_what_failed, show_account
 from adacompute.cli.show import counted, fact, interval, line, message, percent, table
 from adacompute.cli.watch import errors_text
 from adacompute.collect import Asking, Prices
+from adacompute.policies.registry import POLICIES
 
 __all__ = ["say_how_to_go_on", "show_answers"]
 
@@ -15,7 +16,8 @@ def show_answers(done: Answers, file: str, asking: Asking, prices: Prices) -> No
     spent = f"{done.average:.2f} samples each on average, of a budget of {done.budget:g}"
     line(f"{file}: {done.answered:,} of {counted(done.requests, 'request')} answered, {spent}")
     fact("model", asking.model)
-    fact("policy", done.policy + ("" if done.price is None else f", down to a dial of {done.price:.3g}"))
+    down = "" if done.price is None else f", down to a {POLICIES[done.policy].dial} of {done.price:.3g}"
+    fact("policy", done.policy + down)
     fact("votes", "plain, each counts 1" if done.weigh is None else f"weighed by {done.weigh.signal}")
     if done.plain:
         fact("note", "nothing tells how sure the model was (no log-probabilities): votes are plain")

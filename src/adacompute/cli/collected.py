@@ -39,7 +39,10 @@ def show_estimate(found: Estimate, prices: Prices, *, json: bool) -> None:
         least = f"{found.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
         calls = f"{least}, {calls} where it gives one"
     fact("calls", calls)
-    fact("prompts", f"{found.prompt_tokens_least:,} to {found.prompt_tokens_most:,} tokens, by their length")
+    prompts = f"{found.prompt_tokens_most:,}"
+    if found.prompt_tokens_least < found.prompt_tokens_most:
+        prompts = f"{found.prompt_tokens_least:,} to {prompts}"
+    fact("prompts", f"{prompts} tokens, by their length")
     most = (
         "no limit"
         if found.completion_tokens_most is None

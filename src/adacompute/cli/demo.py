@@ -84,8 +84,8 @@ def demo(context: typer.Context, json: Json = False) -> None:
     line("  adacompute fit words -o policy         learn a policy and save it")
     line("  adacompute solve words --budget 2      who gets how many samples, at what price")
     line("  adacompute local                       serve that model; then, in another terminal:")
-    line("  adacompute collect facts --limit 20 --samples 8 --pool mine.sqlite --template answer-line \\")
-    line("      --max-tokens 24 --endpoint http://127.0.0.1:8081/v1       or your own endpoint and file")
+    line("  adacompute collect facts --limit 20 --samples 8 --max-tokens 24 --pool mine.sqlite \\")
+    line("      --endpoint http://127.0.0.1:8081/v1     (or your own endpoint, and a file of problems)")
 
 
 def _measured(name: str, budgets: tuple[int, ...]) -> _Shown:

@@ -69,7 +69,7 @@ class Caller:
         try:
             return await asking.run()
         except EndpointError as error:
-            vars(error)["calls"] = tuple(asking.calls)
+            error.calls = tuple(asking.calls)
             error.paid = any(call.paid != "no" for call in asking.calls)
             raise
 
@@ -207,6 +207,7 @@ class _Asking:
                 seconds=self.caller.loop.time() - began,
                 asked=self._n,
                 got=len(responses),
+                surplus=max(0, came - self._n),
                 status=200,
                 prompt_tokens=prompt_tokens(self._body) if prompt is None else prompt,
                 completion_tokens=counted.total,
@@ -225,7 +226,7 @@ class _Asking:
                 return _WithoutLogprobs(str(error), status=answer.status)
             if about_n(said, param) and manners.refused(self._n, said):
                 return TooMany(str(error), status=answer.status)
-        error.__dict__["retry_after"] = answer.retry_after
+        error.retry_after = answer.retry_after
         return error
 
     def _failed(self, error: EndpointError, attempt: Attempt, turn: int, *, at: float, began: float) -> None:
@@ -258,7 +259,7 @@ class _Asking:
         caller, retries = self.caller, self.caller.endpoint.retries
         if not retried(error, after_timeout=retries.after_timeout):
             return None
-        asked: float | None = vars(error).get("retry_after")
+        asked = error.retry_after
         wait = backoff(tries, retries, caller.rng, asked=asked)
         now = caller.loop.time()
         if isinstance(error, RateLimited):

@@ -7,7 +7,7 @@ from typing import Any
 
 from adacompute.endpoint.calling import Caller, TooMany
 from adacompute.endpoint.outcome import Answered, Failed, Reply
-from adacompute.errors import EndpointError
+from adacompute.errors import EndpointError, EndpointRefused
 from adacompute.records import Call
 
 __all__ = ["draw"]
@@ -49,13 +49,14 @@ async def draw(
                 task = await ended.get()
                 part, outcome = running.pop(task), _result(task)
             if isinstance(outcome, TooMany):
-                calls = part.calls + tuple(vars(outcome).get("calls", ()))
+                calls = part.calls + outcome.calls
                 smaller, *rest = _split(replace(part, calls=calls), caller.manners.portion(part.count))
                 spans, held = [smaller], held + rest
                 continue
-            event, spans = _event(part, outcome)
-            spans, held = spans + held, []
-            yield event
+            events, spans = _told(part, outcome, held)
+            held = []
+            for event in events:
+                yield event
     finally:
         if running:
             for task in running:
@@ -79,15 +80,25 @@ def _result(task: "asyncio.Task[Reply]") -> Reply | EndpointError:
         return error
 
 
-def _event(part: _Span, outcome: Reply | EndpointError) -> tuple[Answered | Failed, list[_Span]]:
+def _told(
+    part: _Span, outcome: Reply | EndpointError, held: list[_Span]
+) -> tuple[list[Answered | Failed], list[_Span]]:
     """What to tell of a call that ended, and what is still to ask for."""
     if isinstance(outcome, EndpointError):
-        calls = part.calls + tuple(vars(outcome).get("calls", ()))
-        return Failed(error=outcome, calls=calls, first=part.first, count=part.count), []
+        calls = part.calls + outcome.calls
+        failed: list[Answered | Failed] = [
+            Failed(error=outcome, calls=calls, first=part.first, count=part.count)
+        ]
+        if not isinstance(outcome, EndpointRefused):
+            return failed, held
+        # even a small call was refused: it is the request, and more of it would be refused likewise
+        failed += [Failed(error=outcome, calls=(), first=span.first, count=span.count) for span in held]
+        return failed, []
     came = len(outcome.responses)
     answered = Answered(responses=outcome.responses, calls=part.calls + outcome.calls, first=part.first)
     missing = part.count - came
-    return answered, [_Span(part.first + came, missing, came)] if missing else []
+    short = [_Span(part.first + came, missing, came)] if missing else []
+    return [answered], short + held
 
 
 def _split(span: _Span, portion: int) -> list[_Span]:

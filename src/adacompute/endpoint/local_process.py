@@ -83,9 +83,9 @@ def main() -> None:
     except Exception as exc:  # noqa: BLE001 - whatever it is, the parent is to say it in one line
         server, reply = None, {"error": f"{type(exc).__name__}: {exc}"}
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
-    if server is None:
-        os._exit(1)
-    watch.join()
+    if server is not None:
+        watch.join()
+    # else an ordinary end, at which llama.cpp's own thread still writes down why
 
 
 if __name__ == "__main__":
