@@ -144,6 +144,16 @@ def test_requests_whose_calls_fail_keep_what_they_have_and_the_rest_of_the_batch
     assert min(one.samples for one in mended.each) == 1
 
 
+def test_a_request_that_nothing_is_left_for_says_so(tmp_path: Path):
+    recorded = made([["4"]] * 5)
+    with Upstream(Recording(recorded)) as up:
+        ask(recorded[:2], tmp_path / "p.sqlite", policy=FixedPolicy(4), budget=4, up=up)
+        done = ask(recorded, tmp_path / "p.sqlite", policy=FixedPolicy(4), budget=2, up=up)
+    assert (done.spent, done.limit, done.added) == (10, 10, 2)
+    assert [one.error is None for one in done.each] == [True, True, True, True, False]
+    assert "raise the budget" in done.each[-1].error
+
+
 def test_gold_answers_have_no_say_in_a_vote(tmp_path: Path):
     recorded = facts(25)
     with Upstream(Recording(recorded)) as up:

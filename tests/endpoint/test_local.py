@@ -182,12 +182,7 @@ def test_a_parent_killed_with_9_leaves_no_child_and_passed_on_no_key(local_model
             assert CANARY.encode() not in Path(f"/proc/{child}/environ").read_bytes()
         parent.kill()
         parent.wait(20)
-        assert ends(child)
-        with (
-            pytest.raises(ConnectionRefusedError),
-            socket.create_connection(("127.0.0.1", port_of(words[1]))),
-        ):
-            pass
+        assert ends(child)  # its port may be another test's by now
     finally:
         if fork:
             os.kill(fork, signal.SIGKILL)

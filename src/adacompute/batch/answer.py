@@ -36,6 +36,7 @@ from adacompute.replay.run import first_wave
 __all__ = ["answer"]
 
 _SEED = 0  # of the interval
+_NOTHING_LEFT = "not asked: what was allowed is spent on samples of others; raise the budget or the cost"
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
 
 
@@ -206,5 +207,5 @@ class _Batch:
 
     def _answered(self, row: int) -> Answer:
         problem, samples = self._problems[row], self._votes.samples(row)
-        error = self._failures.get(problem.id)
+        error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
         return answer_of(problem, samples, self._votes.tally(samples), task=self._pool.task, error=error)
