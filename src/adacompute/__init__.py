@@ -1,6 +1,7 @@
 """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
 
 from adacompute.answers import Tally, Task, Vote, Weigh, extract_answer, same_answer, vote
+from adacompute.batch import Answers, answer, write_answers
 from adacompute.collect import Asking, Collected, Prices, collect
 from adacompute.endpoint import Endpoint, Limits
 from adacompute.endpoint.local import local_model
@@ -20,6 +21,7 @@ __all__ = [
     "AccuracyTable",
     "AdacomputeError",
     "Allocation",
+    "Answers",
     "Asking",
     "Ballots",
     "ClassifierPolicy",
@@ -47,6 +49,7 @@ __all__ = [
     "Vote",
     "Weigh",
     "__version__",
+    "answer",
     "bundled",
     "bundled_names",
     "calibrate",
@@ -67,4 +70,5 @@ __all__ = [
     "solve",
     "summarise",
     "vote",
+    "write_answers",
 ]

@@ -1,13 +1,15 @@
 """`adacompute answer`: a batch answered by votes. Knows the words of the command, not who gets samples."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from adacompute.answers import Task
+from adacompute.batch import Answers, check_output, left_within, samples_of, write_answers
 from adacompute.batch import answer as answered
-from adacompute.batch import check_output, left_within, samples_of, write_answers
 from adacompute.cli.answered import say_how_to_go_on, show_answers
 from adacompute.cli.asking import (
     SIGNALS,
@@ -52,6 +54,7 @@ from adacompute.policies.base import Policy
 from adacompute.policies.registry import load_policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
+from adacompute.records import Problem
 
 __all__ = ["answer"]
 
@@ -150,34 +153,37 @@ def answer(
         )
         show_estimate(estimated(into, asking, prices, left, another=another), prices, json=json)
         return
-    asked, default = reading_of(config.answers, extract, percent, template=frame, found=found)
-    with open_pool(into, create=True, task=asked, default_task=default) as pool:
-        with watched(path_text(output), priced=bool(prices)) as told:
-            done = answered(
-                found.problems,
-                pool,
-                policy=policy,
-                budget=budget,
-                endpoint=endpoint,
-                asking=asking,
-                prices=prices,
-                max_cost=max_cost,
-                another=another,
-                progress=told,
-                signals=SIGNALS,
-            )
-        if not done.broken_off:
-            write_answers(output, found.problems, done.each, pool, asking=asking)
+    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
+    how = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost, "another": another}
+    done = _written(output, into, found.problems, tasks, asking, prices, how)
     file = None if done.broken_off else path_text(output)
     if json:
         as_json({"file": file, "pool": path_text(into), "model": asking.model, **done.to_dict()})
     elif file is not None:
         show_answers(done, file, asking, prices)
     say_how_to_go_on(done)
-    if done.signal is not None:
-        raise typer.Exit(128 + done.signal)
     if done.stopped or done.failures:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if done.signal is None else 128 + done.signal)
+
+
+def _written(
+    output: Path,
+    into: Path,
+    problems: Sequence[Problem],
+    tasks: tuple[Task | None, Task],
+    asking: Asking,
+    prices: Prices,
+    how: Mapping[str, Any],
+) -> Answers:
+    """Answers problems by way of a pool; the file is written unless it was broken off."""
+    with open_pool(into, create=True, task=tasks[0], default_task=tasks[1]) as pool:
+        with watched(path_text(output), priced=bool(prices)) as told:
+            done = answered(
+                problems, pool, asking=asking, prices=prices, progress=told, signals=SIGNALS, **how
+            )
+        if not done.broken_off:
+            write_answers(output, problems, done.each, pool, asking=asking)
+    return done
 
 
 def _policy(name: str) -> Policy:
