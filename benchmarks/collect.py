@@ -30,7 +30,7 @@ CASES = (
     ("collect", 256, 48, False, 4000),
     ("collect", 64, 1, True, 500),
 )
-LONG = (1050, 4200)  # problems: 50,400 and 201,600 samples, for memory
+LONG = (48, 96, 192)  # samples of each of 1,050 problems, for memory
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def upstream(most: int, *, latency: float = LATENCY) -> Iterator[str]:
             process.wait(10)
 
 
-def ours(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
+def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: int = SAMPLES) -> int:
     """`collect`: graded, classed, hashed, durable when it counts."""
     from adacompute.collect import Asking, collect
     from adacompute.endpoint import Endpoint, Limits
@@ -64,12 +64,12 @@ def ours(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
     )
     endpoint = Endpoint(url=url, limits=Limits(concurrency=concurrency))
     with tempfile.TemporaryDirectory() as folder, open_pool(Path(folder) / "p.sqlite", create=True) as pool:
-        done = collect(asked, pool, endpoint=endpoint, asking=asking, samples=SAMPLES)
+        done = collect(asked, pool, endpoint=endpoint, asking=asking, samples=samples)
     assert done.complete
     return done.added
 
 
-def bare(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
+def bare(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: int = SAMPLES) -> int:
     """The least that aiohttp takes: send, receive, parse."""
     import aiohttp
 
@@ -80,7 +80,7 @@ def bare(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
         "max_tokens": 64,
         **({"logprobs": True} if logprobs else {}),
     }
-    left = iter(range(problems * SAMPLES))
+    left = iter(range(problems * samples))
 
     async def lane(session: aiohttp.ClientSession) -> int:
         came = 0
@@ -97,11 +97,11 @@ def bare(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
     return asyncio.run(main())
 
 
-def sdk(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
+def sdk(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: int = SAMPLES) -> int:
     """The official SDK, asynchronous."""
     import openai
 
-    left = iter(range(problems * SAMPLES))
+    left = iter(range(problems * samples))
 
     async def lane(client: openai.AsyncOpenAI) -> int:
         came = 0
@@ -126,11 +126,14 @@ def sdk(url: str, concurrency: int, *, logprobs: bool, problems: int) -> int:
 WAYS = {"collect": ours, "aiohttp": bare, "openai": sdk}
 
 
-def one(way: str, concurrency: int, most: int, logprobs: bool, problems: int) -> dict[str, Any]:
+def one(
+    way: str, concurrency: int, most: int, logprobs: bool, problems: int, samples: int = SAMPLES
+) -> dict[str, Any]:
     """One case, in a process of its own."""
     with upstream(most) as url:
         words = [sys.executable, "-m", "benchmarks.collect", way, url, str(concurrency), str(int(logprobs))]
-        done = subprocess.run([*words, str(problems)], check=True, capture_output=True, text=True)
+        words += [str(problems), str(samples)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     allowed = concurrency / LATENCY * most
     return {
@@ -150,13 +153,15 @@ def run() -> list[dict[str, Any]]:
 
 def memory() -> list[dict[str, Any]]:
     """Peak memory of short and long collections."""
-    return [one("collect", 64, 8, False, problems) for problems in LONG]
+    return [one("collect", 64, 8, False, 1050, samples) for samples in LONG]
 
 
-def main(way: str, url: str, concurrency: str, logprobs: str, problems: str) -> None:
-    """Prints what one way took, as JSON."""
+def main(way: str, url: str, concurrency: str, logprobs: str, problems: str, each: str) -> None:
+    """Prints what one way took, as JSON; a few first, so that nothing is imported while it is timed."""
+    how = {"logprobs": logprobs == "1", "samples": int(each)}
+    WAYS[way](url, int(concurrency), **how | {"problems": 1, "samples": 1})
     before, start = _processor(), time.perf_counter()
-    samples = WAYS[way](url, int(concurrency), logprobs=logprobs == "1", problems=int(problems))
+    samples = WAYS[way](url, int(concurrency), **how, problems=int(problems))
     seconds, processor = time.perf_counter() - start, _processor() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(

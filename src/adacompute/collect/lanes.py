@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 
 from adacompute.collect.asking import Asking
 from adacompute.collect.left import Run
@@ -11,7 +12,7 @@ from adacompute.collect.outcome import Stop
 from adacompute.collect.purse import Purse, prompt_size
 from adacompute.collect.writer import Writer
 from adacompute.endpoint import Answered, Client, Failed
-from adacompute.errors import AdacomputeError, EndpointError, EndpointRefused, SendingStopped
+from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
 from adacompute.pool import Drawn
 from adacompute.records import Call, Failure
 
@@ -62,9 +63,7 @@ class Lanes:
         """Takes note of every attempt as it ends, before it is tried again or followed by another."""
         if call.got:
             self._unstored += 1
-            if (
-                self._unstored >= self._width
-            ):  # the disk is slower than the endpoint: what can be lost is bounded
+            if self._unstored >= _BEHIND * self._width:  # the disk is too slow: what can be lost is bounded
                 self._client.gate.shut()
         if not self._purse.tried(call):
             self._spent_up()
@@ -92,10 +91,13 @@ class Lanes:
             if not count:
                 self._spent_up()
                 return
+            storing: list[asyncio.Future[None]] = []
             try:
                 async with aclosing(self._client.draw(body, count, first=first)) as outcomes:
                     async for outcome in outcomes:
-                        await self._keep(run, outcome, size)
+                        storing += self._keep(run, outcome, size)
+                if storing:
+                    await asyncio.wait(storing)
             finally:
                 self._purse.settle(reserved)
             first, left = first + count, left - count
@@ -103,7 +105,8 @@ class Lanes:
     def _spent_up(self) -> None:
         self.stop("max-cost", f"the next call could cost more than is left of {self._purse.limit:g}")
 
-    async def _keep(self, run: Run, outcome: Answered | Failed, size: float) -> None:
+    def _keep(self, run: Run, outcome: Answered | Failed, size: float) -> "list[asyncio.Future[None]]":
+        """Hands what came to the writer; the future of its being stored, where there is something."""
         calls = self._purse.count(outcome.calls, size)
         self._count(calls)
         drawn = (
@@ -112,20 +115,31 @@ class Lanes:
             else self._failed(run, outcome, calls)
         )
         if drawn is None:
+            return []
+        future = self._writer.add(drawn)
+        future.add_done_callback(partial(self._kept, drawn))
+        return [future]
+
+    def _kept(self, drawn: Drawn, future: "asyncio.Future[None]") -> None:
+        """Only now do its samples count."""
+        if future.cancelled():
             return
-        try:
-            await self._writer.add(drawn)
-        except AdacomputeError as exc:
-            self.broken = self.broken or exc
-            self._client.gate.end()
+        if (error := future.exception()) is not None:
+            self._break(error)
             return
-        self._unstored -= sum(call.got > 0 for call in calls)
+        self._unstored -= sum(call.got > 0 for call in drawn.calls)
         if self._unstored < _BEHIND * self._width:
             self._client.gate.open()
-        if isinstance(outcome, Answered):
-            self.added += len(outcome.responses)
-            self.tokens += sum(r.tokens or 0 for r in outcome.responses)
-        self._told()
+        self.added += len(drawn.samples)
+        self.tokens += sum(sample.tokens or 0 for _, sample in drawn.samples)
+        try:
+            self._told()
+        except Exception as exc:  # noqa: BLE001 - whoever is told may fail, but not in silence
+            self._break(exc)
+
+    def _break(self, error: BaseException) -> None:
+        self.broken = self.broken or error
+        self._client.gate.end()
 
     def _answered(self, run: Run, outcome: Answered, calls: tuple[Call, ...]) -> Drawn:
         self._failed_in_a_row = 0
@@ -134,13 +148,12 @@ class Lanes:
 
     def _failed(self, run: Run, outcome: Failed, calls: tuple[Call, ...]) -> Drawn | None:
         error = outcome.error
-        if isinstance(error, SendingStopped) and not calls:
-            return None
-        if not isinstance(error, SendingStopped):
-            self.lacking += outcome.count
-            self.failures[run.problem.id] = f"{error.kind}: {error}"
-            self._failed_in_a_row += 1
-            self._give_up(error)
+        if isinstance(error, SendingStopped):  # it was not let try any more: no failure of the endpoint's
+            return Drawn(run.problem.id, (), (), calls) if calls else None
+        self.lacking += outcome.count
+        self.failures[run.problem.id] = f"{error.kind}: {error}"
+        self._failed_in_a_row += 1
+        self._give_up(error)
         at = calls[-1].at if calls else None
         failures = [
             Failure(index=outcome.first + i, kind=error.kind, attempt=len(calls), message=str(error), at=at)

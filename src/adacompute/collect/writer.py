@@ -17,7 +17,7 @@ from adacompute.records import Failure
 
 __all__ = ["Writer"]
 
-_GATHER = 0.01  # seconds that a batch waits for more: a flush costs as much as many samples
+_GATHER = 0.02  # seconds that a batch waits for more: a flush costs as much as many samples
 _BATCH = 256  # calls a transaction, at most: memory, and how long one holds the interpreter
 
 _Item = tuple[Drawn, "asyncio.Future[None]"]
