@@ -258,9 +258,64 @@ def test_c31_another_problem_under_the_same_id_is_refused(pool: Pool):
         run(pool, up.url)
         before = up.count.requests
         changed = [Problem(id="p1", question="What is 1 + 2?", gold="3")]
-        with pytest.raises(RecordInvalid, match=r"problem 'p1': question is"):
+        with pytest.raises(
+            CollectError, match=r"problem 'p1' is asked otherwise than in the pool: 'What is 1 \+ 2"
+        ):
             collect(changed, pool, endpoint=endpoint(up.url), asking=asking(), samples=5)
         assert up.count.requests == before
+
+
+def test_what_was_not_known_of_a_problem_is_filled_in_and_its_samples_are_graded(pool: Pool):
+    bare = [Problem(id="p1", question="1 + 1?", extra={"notes": "easy"})]
+    told = [Problem(id="p1", question="1 + 1?", gold="2", level=3, extra={"source": "me"})]
+    with Upstream(Reply(texts=["The answer is 2.", "The answer is 3."])) as up:
+        collect(bare, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
+        assert [s.correct for r in pool for s in r.samples] == [None, None]
+        again = collect(told, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
+        assert (again.added, up.count.requests) == (0, 1)
+        (found,) = pool
+        assert (found.problem.gold, found.problem.level) == ("2", 3)
+        assert found.problem.extra == {"notes": "easy", "source": "me"}
+        assert [s.correct for s in found.samples] == [1.0, 0.0]
+        other = [replace(told[0], gold="3")]
+        with pytest.raises(RecordInvalid, match=r"gold is '3', and in the pool '2'; .* --regrade"):
+            collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
+        collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=2, regrade=True)
+        assert [s.correct for r in pool for s in r.samples] == [0.0, 1.0]
+        more = collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=4)
+        assert more.added == 2
+    assert pool.verify().ok
+    assert [s.correct for r in pool for s in r.samples] == [0.0, 1.0, 0.0, 1.0]
+    assert next(iter(pool)).classes == (0, 1, 0, 1)
+
+
+def test_what_a_template_shows_of_a_problem_may_not_change(pool: Pool, tmp_path: Path):
+    (tmp_path / "hinted.txt").write_text("[user]\n{question} Hint: {hint}\n")
+    hinted = asking(template=Template.read(tmp_path / "hinted.txt"))
+    first = [Problem(id="p1", question="1 + 1?", extra={"hint": "small", "notes": "a"})]
+    with Upstream() as up:
+        collect(first, pool, endpoint=endpoint(up.url), asking=hinted, samples=1)
+        notes = [replace(first[0], extra={"hint": "small", "notes": "b"})]
+        assert collect(notes, pool, endpoint=endpoint(up.url), asking=hinted, samples=1).complete
+        other = [replace(first[0], extra={"hint": "large", "notes": "a"})]
+        with pytest.raises(CollectError, match="hint was 'small', is 'large'"):
+            collect(other, pool, endpoint=endpoint(up.url), asking=hinted, samples=1)
+
+
+def test_grades_that_were_given_are_not_made_anew(pool: Pool):
+    pool.add_problem(Problem(id="p1", question="?", gold="2"))
+    given = [
+        (0, Sample(answer="2", correct=0.0)),
+        (1, Sample(answer="2")),
+        (2, Sample(answer="5", correct=0.5)),
+    ]
+    pool.add_samples("p1", given, model="m")
+    assert pool.amend_problems([Problem(id="p1", question="?", gold="5")], regrade=True) == 1
+    assert [s.correct for r in pool for s in r.samples] == [0.0, 0.0, 0.5]
+    assert pool.amend_problems([Problem(id="p1", question="?", gold="5.0")]) == 0, (
+        "an equal answer is no change"
+    )
+    assert pool.verify().ok
 
 
 def test_log_probabilities_are_no_parameter_of_the_samples(pool: Pool):

@@ -70,6 +70,17 @@ def test_a_dry_run_sends_nothing_and_says_calls_tokens_and_cost(
     assert (more["samples"], more["completion_tokens"], more["calls_least"]) == (20, 240, 5)
 
 
+def test_a_dry_run_shows_what_would_be_asked_and_needs_no_endpoint(adacompute: Callable, questions: str):
+    words = ("collect", questions, "--pool", "p.sqlite", "--endpoint", "http://127.0.0.1:9/v1", "--dry-run")
+    shown = adacompute(*words).stdout
+    assert "template    boxed; answers are read by 'boxed'" in shown
+    assert "gold        5 of 5 problems, e.g. '2'" in shown
+    assert "user        What is 0?" in shown
+    found = json.loads(adacompute(*words, "--json").stdout)
+    assert (found["gold_known"], found["template"], found["cost_most"]) == (5, "boxed", None)
+    assert found["first_prompt"][-1] == {"role": "user", "content": "What is 0?"}
+
+
 def test_failed_problems_are_listed_and_the_exit_says_so(adacompute: Callable, questions: str):
     def script(_, body):
         bad = "What is 3?" in body["messages"][-1]["content"]

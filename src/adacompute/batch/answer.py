@@ -18,7 +18,7 @@ from adacompute.batch.rounds import Rounds
 from adacompute.batch.settle import first_samples, settled, unhurried
 from adacompute.batch.votes import Rows, Votes
 from adacompute.batch.winner import answer_of
-from adacompute.collect import Asking, Prices, Progress, check_source
+from adacompute.collect import Asking, Prices, Progress, admit, check_source
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Run
 from adacompute.collect.purse import Purse, spent_so_far
@@ -51,6 +51,7 @@ def answer(
     prices: Prices | None = None,
     max_cost: float | None = None,
     another: bool = False,
+    regrade: bool = False,
     progress: Callable[[Progress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Answers:
@@ -71,9 +72,7 @@ def answer(
     check_source(pool, asking.model, asking.parameters, another=another)
     if taken := [id_ for id_, n in Counter(problem.id for problem in problems).items() if n > 1]:
         raise CollectError(f"the id {taken[0]!r} is there twice; give each request its own")
-    for problem in problems:
-        asking.body(problem)  # a template that doesn't fit is found before anything is paid for
-    pool.add_problems(problems)
+    admit(pool, problems, asking.template, regrade=regrade)
     spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
     batch = _Batch(problems, pool, ready, reading, limit, asking, purse)

@@ -19,6 +19,7 @@ from adacompute.cli.asking import (
     MaxCost,
     MaxTokens,
     More,
+    Regrade,
     Seed,
     Temperature,
     TopLogprobs,
@@ -46,6 +47,7 @@ from adacompute.cli.upstream import (
     Url,
     chosen,
     endpoint_of,
+    model_beforehand,
     model_of,
 )
 from adacompute.cli.watch import watched
@@ -107,6 +109,7 @@ def answer(
     max_cost: MaxCost = None,
     dry_run: DryRun = False,
     another: Another = False,
+    regrade: Regrade = False,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -138,23 +141,25 @@ def answer(
     frame = template_of(template, found)
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
     endpoint = endpoint_of(upstream)
+    into = output.with_suffix(".pool.sqlite") if state is None else state
+    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
     asking = Asking(
-        model=upstream.model if dry_run and upstream.model else model_of(upstream, endpoint),
+        model=model_beforehand(upstream, into) if dry_run else model_of(upstream, endpoint),
         template=frame,
         sampling=sampling,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
-    into = output.with_suffix(".pool.sqlite") if state is None else state
     prices = Prices(input=upstream.input_price, output=upstream.output_price)
     if dry_run:
         left = partial(
             left_within, found.problems, budget=budget, model=asking.model, parameters=asking.parameters
         )
-        show_estimate(estimated(into, asking, prices, left, another=another), prices, json=json)
+        beforehand = estimated(into, found, asking, prices, left, another=another)
+        show_estimate(beforehand, found, asking, tasks[1], prices, json=json)
         return
-    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
-    how = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost, "another": another}
+    how = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost}
+    how |= {"another": another, "regrade": regrade}
     done = _written(output, into, found.problems, tasks, asking, prices, how)
     file = None if done.broken_off else path_text(output)
     if json:

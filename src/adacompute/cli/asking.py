@@ -20,6 +20,7 @@ __all__ = [
     "MaxCost",
     "MaxTokens",
     "More",
+    "Regrade",
     "Seed",
     "Temperature",
     "TopLogprobs",
@@ -55,6 +56,11 @@ MaxCost = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")]
 Another = Annotated[
     bool, typer.Option("--another", help="Add this model or these parameters to a pool that has others.")
+]
+
+Regrade = Annotated[
+    bool,
+    typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples anew."),
 ]
 
 

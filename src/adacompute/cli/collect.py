@@ -15,6 +15,7 @@ from adacompute.cli.asking import (
     MaxCost,
     MaxTokens,
     More,
+    Regrade,
     Seed,
     Temperature,
     TopLogprobs,
@@ -41,13 +42,25 @@ from adacompute.cli.upstream import (
     Url,
     chosen,
     endpoint_of,
+    model_beforehand,
     model_of,
 )
 from adacompute.cli.watch import watched
-from adacompute.collect import Asking, Collected, Estimate, Left, Prices, check_source, estimate, left_of
+from adacompute.collect import (
+    Asking,
+    Collected,
+    Estimate,
+    Left,
+    Prices,
+    check_problems,
+    check_source,
+    estimate,
+    left_of,
+)
 from adacompute.collect import collect as collected
 from adacompute.errors import PoolNotFound
 from adacompute.pool import Pool, open_pool
+from adacompute.problems import ProblemSet
 
 __all__ = ["collect", "estimated"]
 
@@ -92,6 +105,7 @@ def collect(
     max_cost: MaxCost = None,
     dry_run: DryRun = False,
     another: Another = False,
+    regrade: Regrade = False,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -121,7 +135,7 @@ def collect(
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
     endpoint = endpoint_of(upstream)
     asking = Asking(
-        model=upstream.model if dry_run and upstream.model else model_of(upstream, endpoint),
+        model=model_beforehand(upstream, into) if dry_run else model_of(upstream, endpoint),
         template=frame,
         sampling=sampling,
         logprobs=logprobs,
@@ -129,13 +143,15 @@ def collect(
     )
     wanted = config.collect.samples if samples is None else samples
     prices = Prices(input=upstream.input_price, output=upstream.output_price)
+    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
     if dry_run:
         left = partial(
             left_of, found.problems, samples=wanted, model=asking.model, parameters=asking.parameters
         )
-        show_estimate(estimated(into, asking, prices, left, another=another), prices, json=json)
+        beforehand = estimated(into, found, asking, prices, left, another=another)
+        show_estimate(beforehand, found, asking, tasks[1], prices, json=json)
         return
-    asked, default = reading_of(config.answers, extract, percent, template=frame, found=found)
+    asked, default = tasks
     with (
         open_pool(into, create=True, task=asked, default_task=default) as pool,
         watched(path_text(into), priced=bool(prices)) as told,
@@ -150,6 +166,7 @@ def collect(
             max_cost=max_cost,
             retry_rounds=retry_failed,
             another=another,
+            regrade=regrade,
             progress=told,
             signals=SIGNALS,
         )
@@ -170,14 +187,22 @@ def _exit_code(done: Collected) -> int:
 
 
 def estimated(
-    into: Path, asking: Asking, prices: Prices, left: Callable[[Pool | None], Left], *, another: bool
+    into: Path,
+    found: ProblemSet,
+    asking: Asking,
+    prices: Prices,
+    left: Callable[[Pool | None], Left],
+    *,
+    another: bool,
 ) -> Estimate:
-    """What is left, given the pool where there is one, will take."""
+    """What is left, given the pool where there is one, will take; what the run would refuse is refused."""
     try:
         pool = open_pool(into)
     except PoolNotFound:
+        check_problems(None, found.problems, asking.template)
         return estimate(left(None), asking, prices=prices)
     with pool:
+        check_problems(pool, found.problems, asking.template)
         check_source(pool, asking.model, asking.parameters, another=another)
         mean = pool.totals(pool.source_key(asking.model, asking.parameters)).tokens
         return estimate(left(pool), asking, prices=prices, mean_tokens=mean)

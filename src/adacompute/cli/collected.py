@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from adacompute.answers import Task
 from adacompute.cli.show import as_json, counted, fact, line, message, path_text
 from adacompute.cli.watch import errors_text, money
 from adacompute.collect import Asking, Collected, Estimate, Prices
+from adacompute.problems import ProblemSet
 from adacompute.records import Account
 
 __all__ = [
@@ -26,9 +28,15 @@ REASONS = {
 _NAMED = 5  # failed problems that are listed
 
 
-def show_estimate(found: Estimate, prices: Prices, *, json: bool) -> None:
+def show_estimate(
+    found: Estimate, asked: ProblemSet, asking: Asking, task: Task, prices: Prices, *, json: bool
+) -> None:
+    """What it would take, and what would be asked: the first prompt, as the model would get it."""
+    prompt = asking.template.messages(asked.problems[0])
+    golds = [problem.gold for problem in asked.problems if problem.gold is not None]
     if json:
-        as_json(found.to_dict())
+        how = {"template": asking.template.name, "extract": task.extract, "gold_known": len(golds)}
+        as_json({**found.to_dict(), **how, "first_prompt": prompt})
         return
     samples, problems = counted(found.samples, "sample"), counted(found.problems, "problem")
     line(f"to draw: {samples} of {problems}; nothing was sent")
@@ -50,11 +58,21 @@ def show_estimate(found: Estimate, prices: Prices, *, json: bool) -> None:
     )
     so_far = "" if found.completion_tokens is None else f"{found.completion_tokens:,} tokens as so far, "
     fact("responses", so_far + most)
-    if not prices:
-        fact("cost", "not known; give --input-price and --output-price")
-        return
     likely = "" if found.cost is None else f"about {money(found.cost)}, "
-    fact("cost", likely + ("no limit" if found.cost_most is None else f"at most {money(found.cost_most)}"))
+    most = "no limit" if found.cost_most is None else f"at most {money(found.cost_most)}"
+    fact("cost", likely + most if prices else "not known; give --input-price and --output-price")
+    fact("template", f"{asking.template.name}; answers are read by {task.extract!r}")
+    of = f"of {counted(len(asked.problems), 'problem')}"
+    fact("gold", f"{len(golds):,} {of}, e.g. {_short(golds[0])}" if golds else f"none {of}")
+    line("The first prompt:")
+    for turn in prompt:
+        for number, text in enumerate(turn["content"].split("\n")):
+            line(f"  {turn['role'] if not number else '':<11} {text}")
+
+
+def _short(text: str, *, longest: int = 40) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
 def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) -> None:

@@ -13,6 +13,7 @@ from adacompute.cli.show import message
 from adacompute.config import EndpointConfig, read_key
 from adacompute.endpoint import Client, Endpoint, Limits, Retries, Timeouts
 from adacompute.errors import ConfigError, EndpointError
+from adacompute.pool import open_pool
 
 __all__ = [
     "Concurrency",
@@ -28,6 +29,7 @@ __all__ = [
     "Url",
     "chosen",
     "endpoint_of",
+    "model_beforehand",
     "model_of",
 ]
 
@@ -130,6 +132,15 @@ def endpoint_of(settings: EndpointConfig) -> Endpoint:
     if endpoint.key is not None and endpoint.url.startswith("http://") and not _near(endpoint.url):
         message(f"{endpoint.url}: the key goes there unencrypted; use https:// where you can")
     return endpoint
+
+
+def model_beforehand(settings: EndpointConfig, into: Path) -> str:
+    """The model that the settings name; else the only one of the pool. The endpoint isn't asked."""
+    if settings.model or not into.exists():
+        return settings.model or "(not asked for yet)"
+    with open_pool(into) as pool:
+        names = {name for name, _ in pool.models if name is not None}
+    return names.pop() if len(names) == 1 else "(not asked for yet)"
 
 
 def model_of(settings: EndpointConfig, endpoint: Endpoint) -> str:

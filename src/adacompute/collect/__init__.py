@@ -6,7 +6,7 @@ from adacompute.collect.estimate import Estimate, estimate
 from adacompute.collect.left import Left, left_of
 from adacompute.collect.outcome import Collected, Progress
 from adacompute.collect.purse import Prices
-from adacompute.collect.source import check_source
+from adacompute.collect.source import admit, check_problems, check_source
 
 __all__ = [
     "Asking",
@@ -15,6 +15,8 @@ __all__ = [
     "Left",
     "Prices",
     "Progress",
+    "admit",
+    "check_problems",
     "check_source",
     "collect",
     "estimate",

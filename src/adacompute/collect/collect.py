@@ -11,7 +11,7 @@ from adacompute.collect.left import Left, left_of
 from adacompute.collect.outcome import Collected, Progress
 from adacompute.collect.purse import Prices, Purse, spent_so_far
 from adacompute.collect.session import drawing
-from adacompute.collect.source import check_source
+from adacompute.collect.source import admit, check_source
 from adacompute.endpoint import Client, Endpoint
 from adacompute.errors import CollectError
 from adacompute.pool import Pool
@@ -31,6 +31,7 @@ def collect(
     max_cost: float | None = None,
     retry_rounds: int = 0,
     another: bool = False,
+    regrade: bool = False,
     progress: Callable[[Progress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Collected:
@@ -38,15 +39,14 @@ def collect(
 
     Whatever ends it, even `kill -9`, the same call goes on where it was: nothing stored is asked for again.
     The first of `signals` ends it in good order, the second at once. Raises SourceChanged where the pool's
-    samples are of another model, template or parameter, unless `another`.
+    samples are of another model, template or parameter, unless `another`. A problem that is there is brought
+    up to date, and may differ in all but what the model is asked; in its gold answer with `regrade` alone.
     """
     if type(samples) is not int or samples < 1:
         raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
     prices = prices or Prices()
     check_source(pool, asking.model, asking.parameters, another=another)
-    for problem in problems:  # what a template can't fill in is said before anything is paid for
-        asking.template.messages(problem)
-    pool.add_problems(problems)
+    admit(pool, problems, asking.template, regrade=regrade)
     spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
     run = _Run(problems, pool, endpoint, asking, samples, purse, progress)

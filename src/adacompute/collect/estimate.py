@@ -24,7 +24,7 @@ class Estimate:
     prompt_tokens_most: int
     completion_tokens: int | None  # as the samples so far had them; None: there are none yet
     completion_tokens_most: int | None  # None: responses have no limit
-    cost: float | None  # money, with responses as so far; at the most calls
+    cost: float | None  # money, with responses as so far; at the most calls; None: not known
     cost_most: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,6 +50,6 @@ def estimate(left: Left, asking: Asking, *, prices: Prices, mean_tokens: float |
         prompt_tokens_most=most,
         completion_tokens=expected,
         completion_tokens_most=highest,
-        cost=None if expected is None else prices.of(most, expected),
-        cost_most=None if highest is None else prices.of(most, highest),
+        cost=None if expected is None or not prices else prices.of(most, expected),
+        cost_most=None if highest is None or not prices else prices.of(most, highest),
     )

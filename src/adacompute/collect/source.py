@@ -1,12 +1,14 @@
 """Whether a pool may be gone on with: the same model, template and parameters. Knows nothing of endpoints."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from adacompute.errors import SourceChanged
+from adacompute.errors import CollectError, ProblemsInvalid, SourceChanged
 from adacompute.pool import Pool, fingerprint
+from adacompute.problems import Template
+from adacompute.records import Problem
 
-__all__ = ["check_source", "differences"]
+__all__ = ["admit", "check_problems", "check_source", "differences"]
 
 _SHOWN = 4  # differences that a message names
 _LONGEST = 60  # characters of a value that a message shows
@@ -29,6 +31,52 @@ def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, anoth
         f"{pool.path}: was collected with other settings: {'; '.join(changes[:_SHOWN])}{more}. Ask as "
         "before, name another pool, or keep both in this one with --another"
     )
+
+
+def admit(pool: Pool, problems: Sequence[Problem], template: Template, *, regrade: bool = False) -> None:
+    """Puts problems into the pool; those that are there are brought up to date, if they are asked alike."""
+    new, changed = check_problems(pool, problems, template)
+    pool.add_problems(new)
+    pool.amend_problems(changed, regrade=regrade)
+
+
+def check_problems(
+    pool: Pool | None, problems: Sequence[Problem], template: Template
+) -> tuple[list[Problem], list[Problem]]:
+    """Which problems are new to the pool, and which are there in other words beside their question.
+
+    Raises CollectError where the model would be asked something else under an id that is taken; and what the
+    template can't fill in is said before anything is paid for.
+    """
+    new: list[Problem] = []
+    changed: list[Problem] = []
+    for problem in problems:
+        asked = template.messages(problem)
+        known = None if pool is None else pool.problem(problem.id)
+        if known is None:
+            new.append(problem)
+        elif known != problem:
+            if known.question != problem.question or _asked(template, known) != asked:
+                raise CollectError(
+                    f"problem {problem.id!r} is asked otherwise than in the pool: "
+                    f"{_otherwise(known, problem)}; give it an id of its own, or use another pool"
+                )
+            changed.append(problem)
+    return new, changed
+
+
+def _asked(template: Template, problem: Problem) -> list[dict[str, str]] | None:
+    try:
+        return template.messages(problem)
+    except ProblemsInvalid:  # the pool's lacks what the template fills in
+        return None
+
+
+def _otherwise(known: Problem, problem: Problem) -> str:
+    if known.question != problem.question:
+        return f"{_shown(problem.question)}, there {_shown(known.question)}"
+    changes = differences(dict(known.extra), dict(problem.extra))
+    return changes[0] if changes else "by another subject or level"
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from adacompute.pool.content import sample_hash
 from adacompute.pool.flaw import Flaw
 from adacompute.pool.shape import ABSENT, Line, SampleRow
 
-__all__ = ["Placer", "StoredRow", "encoded", "settle", "settle_among"]
+__all__ = ["Placer", "StoredRow", "encoded", "restored", "settle", "settle_among"]
 
 # record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
 StoredRow = tuple[
@@ -113,6 +113,18 @@ def _votes(rows: Sequence[SampleRow], *, gold: str | None, task: Task) -> list[V
                 correct = graded[answer]
         votes.append((answer, correct))
     return votes
+
+
+def restored(
+    row: tuple[int, str | None, int | None, float | None, float | None, int | None, str | None],
+    vote: Vote,
+    number: int,
+    record: int,
+    prefix: bytes,
+) -> StoredRow:
+    """A stored sample (idx, text, tokens, logprob, entropy, finished, extra) under another grade or class."""
+    idx, text, *rest = row
+    return _stored((idx, text, None, None, *rest), vote, number, record, prefix)  # type: ignore[arg-type]
 
 
 def _stored(row: SampleRow, vote: Vote, number: int, record: int, prefix: bytes) -> StoredRow:

@@ -112,6 +112,13 @@ class Readable:
         rows = "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
         return self._stream(lambda connection: map(problem_of, connection.execute(rows)))
 
+    def problem(self, problem_id: str) -> Problem | None:
+        """The problem of that id; None where there is none."""
+        row = "SELECT id, question, gold, subject, level, extra FROM problems WHERE id = ?"
+        with self._state():
+            found = self._connection.execute(row, (problem_id,)).fetchone()
+        return None if found is None else problem_of(found)
+
     def recorded(
         self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
     ) -> Recorded:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound
+from adacompute.pool.amend import amend
 from adacompute.pool.calls import insert_calls
 from adacompute.pool.faults import mapped, sound, translated
 from adacompute.pool.flaw import Flaw
@@ -84,6 +85,24 @@ class Pool(Readable):
                 except Flaw as exc:
                     raise Flaw(f"problem {problem.id!r}: {exc}") from exc
         return added
+
+    def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
+        """Fills in what the pool doesn't know of problems that are there, all or none; how many that changed.
+
+        Their questions stay. A gold answer that is new grades their samples; one that differs from the
+        pool's is refused without `regrade`.
+        """
+        changed = 0
+        with self._transaction("problems") as connection:
+            for problem in problems:
+                self._find(connection, problem.id)
+                try:
+                    row = read_problem(plain_problem(problem), exact=True)
+                    changed += amend(connection, row, self.task, regrade=regrade)
+                except Flaw as exc:
+                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
+            self._classes.clear()
+        return changed
 
     def add_samples(
         self,

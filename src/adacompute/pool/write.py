@@ -27,6 +27,7 @@ __all__ = [
     "insert_problem",
     "insert_samples",
     "known_or_inserted",
+    "problem_mark",
     "record_of",
     "source_of",
 ]
@@ -62,7 +63,7 @@ def source_of(connection: sqlite3.Connection, model: str | None, parameters: dic
 
 def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
     """The new problem's key. Raises sqlite3.IntegrityError where its id is taken."""
-    mark = _problem_mark(row)
+    mark = problem_mark(row)
     cursor = connection.execute(
         "INSERT INTO problems (id, question, gold, subject, level, extra, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*row, mark),
@@ -136,7 +137,8 @@ def insert_failures(
     )
 
 
-def _problem_mark(row: ProblemRow) -> bytes:
+def problem_mark(row: ProblemRow) -> bytes:
+    """The hash that a problem is stored with."""
     id_, question, gold, subject, level, extra = row
     if isinstance(level, str):
         encoded(level)
