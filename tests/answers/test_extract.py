@@ -131,12 +131,24 @@ def test_a_stated_number_is_read_from_any_wrapping(number, wrapping):
 
 
 @given(
-    st.sampled_from("ABCDEFGHIJ"), st.sampled_from(["{}", "({})", "**{}**", "{}.", "({})."]), st.booleans()
+    st.sampled_from("ABCDEFGHIJ"),
+    st.sampled_from(["{}", "({})", "**{}**", "{}.", "({}).", "`{}`", "<{}>", "“{}”", "'{}'"]),
+    st.booleans(),
 )
 def test_a_choice_after_a_label_is_read_in_either_case(letter, wrapping, small):
     choice = wrapping.format(letter.lower() if small else letter)
     for label in ("Answer: ", "The answer is ", "答案：", "答案是", "Ответ: ", "La respuesta es ", ""):
         assert extract_answer(label + choice, Task("choice")) == letter
+    assert extract_answer(f"So <answer>{choice}</answer>", Task("choice")) == letter
+
+
+@given(st.sampled_from(["boxed", "choice"]), st.sampled_from(["\\boxed{A}", "Answer: A", "(A)"]))
+def test_a_draft_in_a_thought_is_no_box_and_no_choice(extract, thought):
+    for said, want in (("So it is 2.", None), ("So \\boxed{B}.", "B")):
+        assert extract_answer(f"<think>{thought}</think>{said}", Task(extract)) == want
+    # nothing was said at all: the thought is what there is
+    text = f"<think>{thought}</think>\n"
+    assert extract_answer(text, Task(extract)) == extract_answer(thought, Task(extract))
 
 
 def test_what_was_cut_off_is_not_taken_from_the_next_line():

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from adacompute.errors import ProblemsInvalid
 from adacompute.pool import open_pool
 from adacompute.problems import read_problems
 from adacompute.records import Problem
@@ -143,7 +144,9 @@ def test_a_limit_takes_the_first(tmp_path: Path, written: Callable[..., str]):
     st.lists(
         st.fixed_dictionaries(
             {"question": st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)},
-            optional={"gold": st.text(st.characters(exclude_categories=["Cs"]), min_size=1)},
+            optional={
+                "gold": st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+            },
         ),
         min_size=1,
         max_size=4,
@@ -206,67 +209,37 @@ def test_what_is_read_can_be_stored_and_is_known_when_read_again(tmp_path: Path,
         assert tuple(pool.problems()) == WANT
 
 
-def test_ids_that_are_missing_are_made_of_the_question_and_stay_when_rows_move(jsonl: Write):
-    rows = [{"question": f"What is {i} + 1?"} for i in range(5)]
-    ids = {problem.question: problem.id for problem in read_problems(jsonl(rows))}
-    moved = {problem.question: problem.id for problem in read_problems(jsonl(rows[::-1]))}
-    assert moved == ids
-    assert len(set(ids.values())) == 5
-
-
-def test_a_question_asked_again_gets_an_id_of_its_own(jsonl: Write):
-    first, second, third = read_problems(jsonl([{"question": "Why?", "gold": gold} for gold in "abc"]))
-    assert (second.id, third.id) == (f"{first.id}-2", f"{first.id}-3")
-
-
 @pytest.mark.parametrize(
-    ("given", "want"), [(7, "7"), (7.0, "7"), (0.5, "0.5"), ("x y", "x y"), (2**70, str(2**70))]
-)
-def test_numbers_as_ids_become_text(jsonl: Write, given: object, want: str):
-    (problem,) = read_problems(jsonl([{"id": given, "question": "Why?"}]))
-    assert problem.id == want
-
-
-@pytest.mark.parametrize(
-    ("row", "field", "want"),
+    "text",
     [
-        ({"prompt": "Why?"}, "question", "Why?"),
-        ({"problem": "Why?"}, "question", "Why?"),
-        ({"input": "Why?"}, "question", "Why?"),
-        ({"question": "Why?", "answer": 42}, "gold", "42"),
-        ({"question": "Why?", "target": 0.5}, "gold", "0.5"),
-        ({"question": "Why?", "answer": 10**30}, "gold", "1" + "0" * 30),
-        ({"question": "Why?", "gold": "a", "answer": "b"}, "extra", {"answer": "b"}),
-        ({"question": "Why?", "solution": "So 42."}, "gold", None),  # by preset alone: it holds more
-        ({"question": "Why?", "category": "x"}, "subject", "x"),
-        ({"question": "Why?", "type": "x"}, "subject", "x"),
-        ({"question": "Why?", "type": ["x"]}, "extra", {"type": ["x"]}),
-        ({"question": "Why?", "difficulty": "hard"}, "level", "hard"),
-        ({"question": "Why?", "difficulty": {"a": 1}}, "extra", {"difficulty": {"a": 1}}),
-        ({"question": "Why?", "level": "Level 4"}, "level", 4),
-        ({"question": "Why?", "level": "Level ?"}, "level", "Level ?"),
-        ({"question": "Why?", "level": "4"}, "level", "4"),
-        ({"question": "Why?", "answer": ""}, "gold", None),  # as an empty cell of CSV
-        ({"question": "Why?", "subject": ""}, "subject", None),
-        ({"question": "Why?", "x": None, "y": {"z": None}}, "extra", {"y": {"z": None}}),
-        ({"question": "Why?", "model": "m", "samples": [], "parameters": {}}, "extra", {}),
+        "Question;Answer;Note\na, b?;1;x\nc?;2;\n",
+        "Question\tAnswer\tNote\na, b?\t1\tx\nc?\t2\t\n",
+        'sep=;\n"Question";"Answer";"Note"\na, b?;1;x\nc?;2;\n',
+        ',Question,Answer,Note\n0,"a, b?",1,x\n1,c?,2,\n2,,,\n',  # as pandas writes its index
+        '\nQuestion,Answer,Note\n\n"a, b?",1,x\n,,\n , ,\nc?,2,\n,,,,,\n',  # as spreadsheets leave them
     ],
 )
-def test_columns_are_known_by_their_usual_names(jsonl: Write, row: dict[str, Any], field: str, want: object):
-    (problem,) = read_problems(jsonl([row]))
-    assert getattr(problem, field) == want
+def test_csv_is_read_as_spreadsheets_and_pandas_write_it(tmp_path: Path, text: str):
+    (tmp_path / "p.csv").write_text(text)
+    found = [(p.question, p.gold, p.extra) for p in read_problems(tmp_path / "p.csv")]
+    assert found == [("a, b?", "1", {"Note": "x"}), ("c?", "2", {})]
 
 
-def test_columns_can_be_named(jsonl: Write):
-    row = {"text": "Why?", "reply": 4, "question": "no", "topic": "t", "hard": 2, "key": 9}
-    columns = {"question": "text", "gold": "reply", "subject": "topic", "level": "hard", "id": "key"}
-    (problem,) = read_problems(jsonl([row]), columns=columns)
-    assert problem == Problem(id="9", question="Why?", gold="4", subject="t", level=2)
+def test_tsv_may_have_commas_after_all(tmp_path: Path):
+    (tmp_path / "p.tsv").write_text("question,answer\na?,1\n")
+    assert [p.gold for p in read_problems(tmp_path / "p.tsv")] == ["1"]
 
 
-def test_a_level_of_csv_is_a_number_where_it_looks_like_one(tmp_path: Path):
-    (tmp_path / "p.csv").write_text("question,level\na?,3\nb?,2.5\nc?,hard\nd?,\n")
-    assert [problem.level for problem in read_problems(tmp_path / "p.csv")] == [3, 2.5, "hard", None]
+def test_a_json_list_is_read_under_any_name_and_from_a_pipe(tmp_path: Path, pipe: Callable[[bytes], Path]):
+    data = b"\n" * 100 + json.dumps(ROWS, indent=1).encode()
+    (tmp_path / "p.jsonl").write_bytes(data)
+    assert read_problems(tmp_path / "p.jsonl").problems == WANT
+    assert read_problems(pipe(data.lstrip())).problems == WANT
+
+
+def test_csv_in_a_pipe_is_told_what_a_pipe_is_read_as(pipe: Callable[[bytes], Path]):
+    with pytest.raises(ProblemsInvalid, match=r"line 1 is no JSON.*pipe is read as JSON lines.*\.csv"):
+        read_problems(pipe(b"question,answer\na?,1\n"))
 
 
 def test_dates_decimals_and_missing_numbers_of_parquet_become_plain_data(tmp_path: Path):

@@ -57,13 +57,13 @@ def test_a_folder_in_a_shape_of_datasets_gives_the_same_problems(hf: Any, tmp_pa
 
 
 def test_the_test_split_is_taken_where_none_is_named(hf: Any, tmp_path: Path):
-    found = read_problems(f"hf:{saved(hf, tmp_path / 'copy', 'save_to_disk')}")
+    found = read_problems(f"hf:{saved(hf, tmp_path / 'copy', 'save_to_disk')}", preset="gsm8k")
     assert all("(test)" in problem.question for problem in found)
 
 
 def test_a_table_saved_alone_has_no_split(hf: Any, tmp_path: Path):
     hf.Dataset.from_list(ROWS["train"]).save_to_disk(tmp_path / "one")
-    assert len(read_problems(f"hf:{tmp_path / 'one'}")) == 5
+    assert len(read_problems(f"hf:{tmp_path / 'one'}", preset="gsm8k")) == 5
     with pytest.raises(ProblemsInvalid, match="saved as one table; leave config and split out"):
         read_problems(f"hf:{tmp_path / 'one'}@test")
 
@@ -77,6 +77,29 @@ def test_a_local_copy_is_known_by_the_name_of_its_folder(
         found = read_problems(name)
         assert [problem.gold for problem in found] == ["1", "2", "3", "4", "5"]
         assert (found.extract, found.template and found.template.name) == ("boxed", "boxed")
+
+
+def test_a_clone_of_a_known_dataset_gets_its_usual_config(hf: Any, tmp_path: Path):
+    clone = tmp_path / "openai" / "gsm8k"
+    head = ["---", "configs:"]
+    for config in ("main", "socratic"):
+        (clone / config).mkdir(parents=True)
+        head += [f"- config_name: {config}", "  data_files:"]
+        for split, rows in ROWS.items():
+            asked = [row | {"question": f"{config}: {row['question']}"} for row in rows]
+            hf.Dataset.from_list(asked).to_parquet(clone / config / f"{split}-00000-of-00001.parquet")
+            head += [f"  - split: {split}", f"    path: {config}/{split}-*"]
+    (clone / "README.md").write_text("\n".join([*head, "---", ""]))
+    for name, config, split in [("", "main", "test"), (":socratic@train", "socratic", "train")]:
+        found = read_problems(f"hf:{clone}{name}")
+        assert all(p.question.startswith(f"{config}: ") and split in p.question for p in found)
+    with pytest.raises(
+        ProblemsInvalid, match=r"several tables \(main, socratic\); give one, .*/main, or hf:"
+    ):
+        read_problems(clone)
+    with pytest.raises(ProblemsInvalid, match=r"holds the splits test, train; give one .*: hf:.*/main@test"):
+        read_problems(clone / "main")
+    assert len(read_problems(clone / "main" / "test-00000-of-00001.parquet", preset="gsm8k")) == 5
 
 
 def test_a_local_file_needs_no_library(hf: Any, tmp_path: Path):

@@ -99,6 +99,26 @@ def one(path: Path, preset: str, **options: Any) -> Problem:
         ("multiple-choice", {"prompt": "q?", "choices": [1, 2.5], "answer": "(b)"}, {"gold": "B"}),
         ("multiple-choice", {"question": "q?", "choices": ["B", "A"], "answer": "A"}, {"gold": "A"}),
         ("multiple-choice", {"question": "q?", "choices": ["x", "y"]}, {"gold": None}),
+        ("multiple-choice", {"question": "q?", "choices": ["x", "y"], "answer": ""}, {"gold": None}),
+        ("mmlu", {"question": "q?", "choices": ["x", "y"], "answer": " "}, {"gold": None}),
+        ("mmlu", {"question": "q?", "A": "x", "B": "y", "C": "z", "D": None, "answer": "C"}, {"gold": "C"}),
+        ("mmlu", {"question": "q?", "choices": None, "options": ["x", "y"], "answer": "B"}, {"gold": "B"}),
+        ("mmlu", {"Question": "q?", "Choices": ["x", "y"], "ANSWER": "B"}, {"question": "q?", "gold": "B"}),
+        (
+            "mmlu",  # the prompt has letters of its own, and a line between
+            {"question": "q?\n", "choices": ["A) red", "B) blue"], "answer": 1},
+            {"question": "q?", "gold": "B", "extra": {"choices": ["red", "blue"]}},
+        ),
+        (
+            "multiple-choice",
+            {"question": "q?", "choices": ["A. red", "B. blue"], "answer": "B. blue"},
+            {"gold": "B", "extra": {"choices": ["red", "blue"]}},
+        ),
+        (
+            "mmlu",
+            {"question": "q?", "choices": ["A. Smith", "J. Doe"], "answer": 1},
+            {"extra": {"choices": ["A. Smith", "J. Doe"]}},
+        ),
         (
             "multiple-choice",  # labels of the row's own count before places: "1" is the first
             {
@@ -218,7 +238,25 @@ def test_columns_go_before_those_of_the_preset(jsonl: Write):
             {"question": "q?", "choices": {"text": ["x", "y"], "label": ["A"]}, "answerKey": "A"},
             "as many labels as texts",
         ),
-        ("gpqa", {k: v for k, v in GPQA.items() if "Answer" not in k}, "has no choices"),
+        ("gpqa", {k: v for k, v in GPQA.items() if "Answer" not in k}, "'Correct Answer' is missing"),
+        ("gpqa", GPQA | {"Correct Answer": None}, "'Correct Answer' is empty; give every choice"),
+        ("gpqa", GPQA | {"Correct Answer": " "}, "'Correct Answer' is empty; give every choice"),
+        ("gpqa", GPQA | {"Incorrect Answer 2": ""}, "'Incorrect Answer 2' is empty"),
+        (
+            "gpqa",
+            {k.replace("Correct Answer", "Corect Answer"): v for k, v in GPQA.items()},
+            "'Correct Answer' is missing; give every choice, or leave the row out; there is 'Canary String'",
+        ),
+        (
+            "mmlu",
+            {"question": "q?", "A": "w", "B": None, "C": "y", "D": "z", "answer": "D"},
+            "'B' is empty, and 'D' isn't; give the choices without a gap",
+        ),
+        (
+            "math-500",
+            {"problem": "q?", "solution": "It is \\boxed{4}.", "level": "Level 1", "type": "Algebra"},
+            "has no answer but in 'solution', as in MATH; read it with --preset math, or with --columns",
+        ),
     ],
 )
 def test_a_row_that_is_not_in_the_dataset_s_shape_is_refused(

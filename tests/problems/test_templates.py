@@ -1,6 +1,7 @@
 """Templates: what is filled in, what stays, what is refused."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from adacompute.answers import Task, extract_answer
 from adacompute.errors import ProblemsInvalid
 from adacompute.pool import bundled_card, fingerprint
 from adacompute.problems import PRESETS, Template, Turn, template_names, template_path
+from adacompute.problems.presets import gives_away
 from adacompute.records import Problem
 
 SUM = Problem(id="p1", question="What is 6 times 7?", gold="42", subject="sums", level=2)
@@ -78,10 +80,10 @@ def test_braces_that_are_no_name_survive(text: str):
 
 @given(plain_text, st.text("{}question gold", max_size=30))
 def test_what_is_filled_in_is_never_looked_into_again(before: str, question: str):
-    text = before.replace("{", "(") + "{question}"
+    text = before.replace("{", "(") + " {question}"  # a blank: no LaTeX command's argument
     problem = Problem(id="p", question=question, gold="SECRET", extra={"note": "{gold}{{question}}"})
     content = Template(name="own", turns=(Turn("user", text + "{note}"),)).messages(problem)[0]["content"]
-    assert content == before.replace("{", "(") + question + "{gold}{{question}}"
+    assert content == before.replace("{", "(") + " " + question + "{gold}{{question}}"
 
 
 @given(st.from_regex(r"[^\W\d]\w{0,8}", fullmatch=True))
@@ -95,6 +97,50 @@ def test_every_key_of_the_problem_may_be_filled_in_but_the_gold():
     )
     text = asking("{subject} {level} {n} {yes} {l}").messages(problem)[0]["content"]
     assert text == 's 2.5 3 true [1, "é"]'
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("answer", "Answer", "target", "solution", "answerKey", "answer_key", "answer_index", "cot_content"),
+        *("correct_answer", "Correct_Answer", "rationale", "explanation", "final_answer", "ground_truth"),
+        *("answers", "Solutions", "metadata"),
+    ],
+)
+def test_no_column_that_holds_the_answer_may_be_filled_in(name: str):
+    with pytest.raises(ProblemsInvalid, match=f"{{{name}}} would give the answer away"):
+        asking(f"It is {{{name}}}.")
+    with pytest.raises(ProblemsInvalid, match="it has level, question, subject "):
+        asking("{topic}").messages(replace(SUM, extra={name: "42"}))
+    assert asking(f"Write {{{{{name}}}}}.").messages(SUM)[0]["content"] == f"Write {{{name}}}."
+
+
+def test_every_column_that_a_preset_reads_the_answer_from_is_known_to_hold_it():
+    for preset in PRESETS.values():
+        right = preset.columns["choices"][:1] if preset.choices == "shuffled" else preset.columns["gold"]
+        assert [name for name in right if not gives_away(name)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Put it in \\boxed{answer}.", "\\text{word} or \\frac{a}{gold}", "\\operatorname*{answer}", "\\boxed{}"],
+)
+def test_what_a_latex_command_holds_stays(text: str):
+    assert asking(text).messages(SUM)[0]["content"] == text
+    assert asking(text).holes == {"question"}
+
+
+def test_a_template_knows_its_holes():
+    assert Template.named("choice").holes == {"question", "choices"}
+    assert asking("{level} {{subject}} \\boxed{x} \\boxed{{{level}}}").holes == {"question", "level"}
+
+
+def test_roles_may_have_capitals_and_other_bracketed_words_are_text():
+    text = "[System]\nShort.\n[USER]\n{question}\n[Note]\n\\[User]\n"
+    assert Template.parse(text, name="t").turns == (
+        Turn("system", "Short."),
+        Turn("user", "{question}\n[Note]\n[User]"),
+    )
 
 
 def test_an_unknown_name_is_named_with_those_there_are():
@@ -116,6 +162,10 @@ def test_an_unknown_name_is_named_with_those_there_are():
         ("[system]\n{question}\n[user]\nhello", "no [user] turn holds {question}"),
         ("[user]\n{{question}}", "no [user] turn holds {question}"),
         ("[user]\n{question} {gold}", "{gold} would give the answer away"),
+        ("[user]\n{question} {answer}", "{answer} would give the answer away; remove it (write {{answer}}"),
+        ("[user]\n{question}\n[User]\n", "a turn [user] is empty"),
+        ("[SYSTEM]\n{question}\n[User]\nhello", "no [user] turn holds {question}"),
+        ("[user]\n\\text{question}", "no [user] turn holds {question}"),
         ("[user]\n{question}\n[assistant]\nSure:", "ends with [assistant]"),
         ("[user]\n{question}\n[user]\n\n", "a turn [user] is empty"),
         ("[usr]\n{question}", "line 1: there is no role [usr]; did you mean [user]?"),

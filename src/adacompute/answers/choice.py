@@ -9,14 +9,16 @@ __all__ = ["choice"]
 
 _FIRST, _LAST = "A", "J"
 _LETTER = (
-    r"[(\[{*\"'$\\ ]{0,8}(?:text(?:bf)?\{|boxed\{|mathrm\{)?[({*\[]{0,3}"
-    r"(?:([A-J])(?![^\W\u3040-\u9fff]|['’]|\.\w)|([a-j])(?=[)\]}*.,;:]{0,4}(?:\s*\Z|\n|[.,;:)\]]\s)))"
+    r"[(\[{<*`\"'“‘«$\\ ]{0,8}(?:text(?:bf)?\{|boxed\{|mathrm\{)?[({*\[]{0,3}"
+    r"(?:([A-J])(?![^\W\u3040-\u9fff]|['’]\w|\.\w)|"
+    r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
 )
 _SAYS = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
 # an answer that is said to be the letter, then a letter that is said to be right: these count first
 _STATED = re.compile(
     r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
-    rf"(?:{_SAYS}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：])[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)" + _LETTER
+    rf"(?:{_SAYS}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
+    + _LETTER
 )
 _VERDICT = re.compile(
     r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
@@ -32,7 +34,7 @@ _DENIED = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
 
 def choice(text: str) -> str | None:
     """The letter A to J that is stated last as the answer, else the last one marked as a choice."""
-    alone = text.strip().strip("*_`$\"'().[]{} ").upper()
+    alone = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(alone) == 1 and _FIRST <= alone <= _LAST:
         return alone
     return _last(text, (_STATED, _VERDICT)) or _last(text, (_NAMED,)) or _marked(text)

@@ -44,12 +44,12 @@ _CUT_OFF: Plan = (
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
 _READERS: dict[str, Reader] = {
-    "boxed": markers.boxed,
+    "boxed": lambda text: markers.boxed(statements.said_last(text)),  # a box of a thought is a draft
     "phrase": statements.phrase,
     "line": statements.line,
     "hash": markers.hashed,
     "number": markers.number,
-    "choice": choice,
+    "choice": lambda text: choice(statements.said_last(text)),
 }
 
 

@@ -6,7 +6,6 @@ Knows nothing of files or terminals.
 import asyncio
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,10 +20,9 @@ from adacompute.batch.winner import answer_of
 from adacompute.collect import Asking, Prices, Progress, admit, check_source
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Run
-from adacompute.collect.purse import Purse, spent_so_far
-from adacompute.collect.session import drawing
+from adacompute.collect.purse import Purse, at_most, spent_so_far
+from adacompute.collect.session import checked, drawing, ran
 from adacompute.endpoint import Client, Endpoint
-from adacompute.errors import CollectError
 from adacompute.paths.standing import Floats, Ints
 from adacompute.policies.base import Policy
 from adacompute.pool import Pool
@@ -64,19 +62,18 @@ def answer(
     itself is left as it is. Raises SourceChanged where the pool's samples are of another model, template or
     parameter, unless `another`.
     """
+    problems = checked(problems, pool, endpoint, asking)
     limit = samples_of(budget, len(problems))
     ready = unhurried(checked_policy(policy))
     reading = ready.read([problem.question for problem in problems])
     opening = first_wave(ready, reading, None if ready.dial is None else most_of(ready))
     prices = prices or Prices()
     check_source(pool, asking.model, asking.parameters, another=another)
-    if taken := [id_ for id_, n in Counter(problem.id for problem in problems).items() if n > 1]:
-        raise CollectError(f"the id {taken[0]!r} is there twice; give each request its own")
     admit(pool, problems, asking.template, regrade=regrade)
-    spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
+    spent = spent_so_far(pool, prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
     batch = _Batch(problems, pool, ready, reading, limit, asking, purse)
-    return asyncio.run(batch.all(opening, budget, endpoint, progress, signals))
+    return ran(batch.all(opening, budget, endpoint, progress, signals))
 
 
 class _Batch:
@@ -170,6 +167,8 @@ class _Batch:
             errors=lanes.errors,
             calls=lanes.calls,
             concurrency=client.concurrency,
+            in_flight=client.account.in_flight,
+            stopping=lanes.stopped is not None,
         )
 
     def _outcome(self, lanes: Lanes, budget: float, before: int, seconds: float) -> Answers:
@@ -197,7 +196,7 @@ class _Batch:
             errors=dict(lanes.errors),
             account=account,
             cost=account.cost(input_price=prices.input, output_price=prices.output),
-            at_most=spent_so_far(account, prices),
+            at_most=at_most(account, prices),
             seconds=seconds,
             stopped=lanes.stopped,
             why=lanes.why,

@@ -112,9 +112,12 @@ def endpoint_of(settings: EndpointConfig) -> Endpoint:
             "`adacompute local` serves a small model on this machine"
         )
     file = Path(settings.key_file) if settings.key_file else None
+    key = read_key(env=settings.key_env, file=file)
+    if key is None and settings.key_env != EndpointConfig().key_env:
+        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
     endpoint = Endpoint(
         url=settings.url,
-        key=read_key(env=settings.key_env, file=file),
+        key=key,
         timeouts=Timeouts(
             connect=min(settings.connect_timeout, settings.total_timeout),
             first_byte=min(settings.first_byte_timeout, settings.total_timeout),

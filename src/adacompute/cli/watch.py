@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from adacompute.cli.show import message
+from adacompute.cli.show import counted, message
 from adacompute.collect import Progress
 
 __all__ = ["errors_text", "money", "watched"]
@@ -22,10 +22,14 @@ _LINES = 30.0  # seconds between two lines of a pipe
 @contextmanager
 def watched(what: str, *, priced: bool) -> Iterator[Callable[[Progress], None]]:
     """A function that shows progress as it is told, not more often than can be read."""
-    start, last = time.monotonic(), time.monotonic()
+    start, last, said = time.monotonic(), time.monotonic(), False
 
     def due(every: float, progress: Progress) -> bool:
-        nonlocal last
+        nonlocal last, said
+        if progress.stopping and progress.in_flight and not said:
+            said = True
+            calls = counted(progress.in_flight, "call")
+            message(f"{what}: finishing {calls} in flight; Ctrl-C again gives them up")
         now = time.monotonic()
         if now - last < every and progress.stored < progress.planned:
             return False

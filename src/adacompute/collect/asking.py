@@ -11,7 +11,8 @@ from adacompute.records import Problem
 
 __all__ = ["Asking"]
 
-_OURS = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs")
+_OURS = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,26 @@ class Asking:
     top_logprobs: int = 0  # alternatives a token, 0 to 20: from 2 up they tell the entropy
 
     def __post_init__(self) -> None:
+        if not self.model or type(self.model) is not str:
+            raise CollectError(f"model {self.model!r} is no name; give the endpoint's own")
+        if not isinstance(self.template, Template):
+            raise CollectError(
+                f"template {self.template!r} is none; give Template.named('boxed') or the like"
+            )
+        if not isinstance(self.sampling, Mapping):
+            raise CollectError(f"sampling {self.sampling!r} can't be sent; give e.g. {{'temperature': 0.7}}")
         if taken := sorted(set(self.sampling) & set(_OURS)):
             raise CollectError(f"parameter {taken[0]!r} is set by adacompute itself; leave it out")
         for name, low, high in (("temperature", 0.0, math.inf), ("top_p", 0.0, 1.0)):
             value = self.sampling.get(name)
             if value is not None and not (_number(value) and low <= value <= high):
                 raise CollectError(f"{name} {value!r} can't be used; give a number from {low:g} up")
-        most = self.sampling.get("max_tokens")
-        if most is not None and (type(most) is not int or most < 1):
-            raise CollectError(f"max_tokens {most!r} can't be used; give a whole number from 1 up")
-        if not 0 <= self.top_logprobs <= 20:
-            raise CollectError(f"top_logprobs {self.top_logprobs} can't be used; give 0 to 20")
+        for name in _LIMITS:
+            most = self.sampling.get(name)
+            if most is not None and (type(most) is not int or most < 1):
+                raise CollectError(f"{name} {most!r} can't be used; give a whole number from 1 up")
+        if type(self.top_logprobs) is not int or not 0 <= self.top_logprobs <= 20:
+            raise CollectError(f"top_logprobs {self.top_logprobs!r} can't be used; give 0 to 20")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -48,8 +58,8 @@ class Asking:
     @property
     def most_tokens(self) -> int | None:
         """The limit of one response; None where there is none."""
-        limit = self.sampling.get("max_tokens", self.sampling.get("max_completion_tokens"))
-        return limit if type(limit) is int else None
+        given = [self.sampling[name] for name in _LIMITS if self.sampling.get(name) is not None]
+        return max(given, default=None)  # endpoints differ in which of two they heed
 
     def body(self, problem: Problem) -> dict[str, Any]:
         """The request for one problem, without `n`."""

@@ -1,6 +1,5 @@
 """problems - stored -> endpoint -> pool. Knows nothing of files of problems, nor of terminals."""
 
-import asyncio
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +8,8 @@ from adacompute.collect.asking import Asking
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Left, left_of
 from adacompute.collect.outcome import Collected, Progress
-from adacompute.collect.purse import Prices, Purse, spent_so_far
-from adacompute.collect.session import drawing
+from adacompute.collect.purse import Prices, Purse, at_most, spent_so_far
+from adacompute.collect.session import checked, drawing, ran
 from adacompute.collect.source import admit, check_source
 from adacompute.endpoint import Client, Endpoint
 from adacompute.errors import CollectError
@@ -42,15 +41,18 @@ def collect(
     samples are of another model, template or parameter, unless `another`. A problem that is there is brought
     up to date, and may differ in all but what the model is asked; in its gold answer with `regrade` alone.
     """
+    problems = checked(problems, pool, endpoint, asking)
+    if type(retry_rounds) is not int or retry_rounds < 0:
+        raise CollectError(f"retry rounds {retry_rounds!r} can't be used; give a whole number from 0 up")
     if type(samples) is not int or samples < 1:
         raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
     prices = prices or Prices()
     check_source(pool, asking.model, asking.parameters, another=another)
     admit(pool, problems, asking.template, regrade=regrade)
-    spent = spent_so_far(pool.account(asking.model, asking.parameters), prices)
+    spent = spent_so_far(pool, prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
     run = _Run(problems, pool, endpoint, asking, samples, purse, progress)
-    return asyncio.run(run.all(retry_rounds, signals))
+    return ran(run.all(retry_rounds, signals))
 
 
 class _Run:
@@ -93,8 +95,7 @@ class _Run:
             await lanes.draw(iter(left.runs))
             if lanes.stopped is not None or not lanes.failures or number == rounds:
                 return
-            lanes.failures.clear()
-            lanes.lacking = 0
+            lanes.again()
             left = self._left()
 
     def _left(self) -> Left:
@@ -120,6 +121,8 @@ class _Run:
                 errors=lanes.errors,
                 calls=lanes.calls,
                 concurrency=client.concurrency,
+                in_flight=client.account.in_flight,
+                stopping=lanes.stopped is not None,
             )
         )
 
@@ -135,7 +138,7 @@ class _Run:
             errors=dict(lanes.errors),
             account=account,
             cost=account.cost(input_price=prices.input, output_price=prices.output),
-            at_most=spent_so_far(account, prices),
+            at_most=at_most(account, prices),
             seconds=seconds,
             stopped=lanes.stopped,
             signal=lanes.signal,

@@ -20,7 +20,7 @@ __all__ = ["Lanes"]
 
 _HOPELESS = (401, 402, 403, 404)  # the key, the money, the model: it is the same for every problem
 _BEHIND = 2  # times the calls at the same time that may have come without being stored
-_IN_A_ROW = 8  # failed runs with no sample between them, at least: then it is the endpoint, not the problem
+_IN_A_ROW = 8  # problems that fail with no sample between them, at least: then it is the endpoint
 
 
 class Lanes:
@@ -40,7 +40,8 @@ class Lanes:
         self._purse = purse
         self._told = told
         self._width = client.endpoint.limits.concurrency
-        self._failed_in_a_row = 0
+        self._failing: set[str] = set()  # problems that failed since a sample came
+        self._loose: dict[int, Call] = {}  # attempts that no outcome has told of yet
         self._unstored = 0  # calls whose samples have come and are not on the disk yet
         self.added = 0
         self.tokens = 0
@@ -56,17 +57,33 @@ class Lanes:
     def stop(self, how: Stop, why: str | None = None, *, number: int | None = None) -> None:
         """Sends nothing more; what is in flight is finished and stored. `number` is a signal's."""
         if self.stopped is None:
-            self.stopped, self.why, self.signal = how, why, number
+            self.stopped, self.why = how, why
+        self.signal = self.signal or number
         self._client.gate.end()
+
+    def again(self) -> None:
+        """Forgets what failed: it is asked for once more."""
+        self.failures.clear()
+        self._failing.clear()
+        self.lacking = 0
 
     def heard(self, call: Call) -> None:
         """Takes note of every attempt as it ends, before it is tried again or followed by another."""
+        self._loose[id(call)] = call
         if call.got:
             self._unstored += 1
             if self._unstored >= _BEHIND * self._width:  # the disk is too slow: what can be lost is bounded
                 self._client.gate.shut()
         if not self._purse.tried(call):
             self._spent_up()
+
+    def account_for_the_rest(self) -> None:
+        """Stores the attempts of calls that were given up: they may have been paid for, too."""
+        if self._loose:
+            calls = self._purse.count(self._loose.values(), self._purse.longest)
+            self._writer.add(Drawn(None, (), (), calls))
+            self._count(calls)
+            self._loose.clear()
 
     async def draw(self, runs: Iterator[Run]) -> None:
         """All runs, in their order, as many at the same time as the endpoint may be asked."""
@@ -80,7 +97,10 @@ class Lanes:
         for run in runs:  # the same iterator in every lane: each run is taken once
             if self.stopped is not None or self.broken is not None:
                 return
-            await self._run(run)
+            try:
+                await self._run(run)
+            except Exception as exc:  # noqa: BLE001 - the other lanes finish and store what they have
+                self._break(exc)
 
     async def _run(self, run: Run) -> None:
         body = self._asking.body(run.problem)
@@ -91,7 +111,7 @@ class Lanes:
             if not count:
                 self._spent_up()
                 return
-            storing: list[asyncio.Future[None]] = []
+            storing: list[asyncio.Future[Drawn]] = []
             try:
                 async with aclosing(self._client.draw(body, count, first=first)) as outcomes:
                     async for outcome in outcomes:
@@ -105,8 +125,10 @@ class Lanes:
     def _spent_up(self) -> None:
         self.stop("max-cost", f"the next call could cost more than is left of {self._purse.limit:g}")
 
-    def _keep(self, run: Run, outcome: Answered | Failed, size: float) -> "list[asyncio.Future[None]]":
+    def _keep(self, run: Run, outcome: Answered | Failed, size: float) -> "list[asyncio.Future[Drawn]]":
         """Hands what came to the writer; the future of its being stored, where there is something."""
+        for call in outcome.calls:
+            self._loose.pop(id(call), None)
         calls = self._purse.count(outcome.calls, size)
         self._count(calls)
         drawn = (
@@ -120,7 +142,7 @@ class Lanes:
         future.add_done_callback(partial(self._kept, drawn))
         return [future]
 
-    def _kept(self, drawn: Drawn, future: "asyncio.Future[None]") -> None:
+    def _kept(self, drawn: Drawn, future: "asyncio.Future[Drawn]") -> None:
         """Only now do its samples count."""
         if future.cancelled():
             return
@@ -130,8 +152,12 @@ class Lanes:
         self._unstored -= sum(call.got > 0 for call in drawn.calls)
         if self._unstored < _BEHIND * self._width:
             self._client.gate.open()
-        self.added += len(drawn.samples)
-        self.tokens += sum(sample.tokens or 0 for _, sample in drawn.samples)
+        stored = future.result()
+        self.added += len(stored.samples)
+        self.tokens += sum(sample.tokens or 0 for _, sample in stored.samples)
+        if drawn.problem_id is not None and len(stored.samples) < len(drawn.samples):
+            self.lacking += len(drawn.samples)
+            self.failures[drawn.problem_id] = f"unstorable: {stored.failures[0].message}"
         try:
             self._told()
         except Exception as exc:  # noqa: BLE001 - whoever is told may fail, but not in silence
@@ -142,7 +168,7 @@ class Lanes:
         self._client.gate.end()
 
     def _answered(self, run: Run, outcome: Answered, calls: tuple[Call, ...]) -> Drawn:
-        self._failed_in_a_row = 0
+        self._failing.clear()
         samples = [(outcome.first + i, response.sample()) for i, response in enumerate(outcome.responses)]
         return Drawn(run.problem.id, samples, (), calls)
 
@@ -152,7 +178,7 @@ class Lanes:
             return Drawn(run.problem.id, (), (), calls) if calls else None
         self.lacking += outcome.count
         self.failures[run.problem.id] = f"{error.kind}: {error}"
-        self._failed_in_a_row += 1
+        self._failing.add(run.problem.id)
         self._give_up(error)
         at = calls[-1].at if calls else None
         failures = [
@@ -163,7 +189,7 @@ class Lanes:
 
     def _give_up(self, error: EndpointError) -> None:
         hopeless = isinstance(error, EndpointRefused) and error.status in _HOPELESS
-        if hopeless or self._failed_in_a_row >= max(_IN_A_ROW, self._width):
+        if hopeless or len(self._failing) >= max(_IN_A_ROW, self._width):
             self.stop("endpoint", str(error))
 
     def _count(self, calls: tuple[Call, ...]) -> None:

@@ -24,6 +24,8 @@ class Progress:
     errors: Mapping[str, int]  # attempts that gave nothing, by kind
     calls: int
     concurrency: int  # what the endpoint bears now
+    in_flight: int = 0  # calls
+    stopping: bool = False  # nothing more is sent; what is in flight is finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Money for calls: reserved before, settled after, within a limit. Knows nothing of endpoints or pools."""
+"""Money for calls: reserved before, settled after, within a limit. Knows nothing of endpoints."""
 
 import asyncio
 import math
@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adacompute.errors import CollectError
+from adacompute.pool import Pool
 from adacompute.records import Account, Call
 
-__all__ = ["Prices", "Purse", "prompt_size", "spent_so_far"]
+__all__ = ["Prices", "Purse", "at_most", "prompt_size", "spent_so_far"]
 
 _CHARACTERS = 3.0  # a token of a prompt, before any was counted: few, so that it is no less than it will be
 _TURN = 8  # tokens that a turn adds
@@ -24,7 +25,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         for name in ("input", "output"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not _amount(getattr(self, name)):
                 raise CollectError(f"{name} price {getattr(self, name)!r} can't be used; give 0 or more")
 
     def __bool__(self) -> bool:
@@ -40,7 +41,8 @@ class Purse:
 
     A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may have.
     Attempts that gave nothing and may be charged count in full, and one more try has to fit beside them: so
-    the limit holds even if they are.
+    the limit holds even if they are. Prompts are estimated until some were counted; an endpoint that sends
+    more than it was asked for is reserved for accordingly from then on.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Purse:
         spent: float = 0.0,
         most_tokens: int | None = None,
     ) -> None:
-        if limit is not None and not (math.isfinite(limit) and limit > 0):
+        if limit is not None and not (_amount(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         if limit is not None and not prices:
             raise CollectError(
@@ -66,14 +68,14 @@ class Purse:
         self._most = most_tokens or 0
         self._ratio = 1.0  # tokens of prompts as counted, to as estimated: the largest seen
         self._owed = 0.0  # attempts that may be charged, of calls still under way
-        self._longest = 0.0  # prompt asked for
+        self.longest = 0.0  # prompt asked for
         self._settled = asyncio.Event()
 
     async def take(self, wanted: int, prompt: float) -> tuple[int, float]:
         """How many samples of a prompt may be asked for now, and what is reserved; 0: no more, ever."""
+        self.longest = max(self.longest, prompt)
         if self.limit is None:
             return wanted, 0.0
-        self._longest = max(self._longest, prompt)
         while True:
             each = self.prices.of(prompt * self._ratio, self._most)
             room = self.limit - self.spent - self._reserved - self._owed
@@ -101,7 +103,7 @@ class Purse:
         return self.spent + self._reserved + self._owed <= self.limit
 
     def _worst(self, call: Call) -> float:
-        return call.asked * self.prices.of(self._longest * self._ratio, self._most)
+        return call.asked * self.prices.of(self.longest * self._ratio, self._most)
 
     def count(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
         """The calls as they are accounted for: what may have been paid, with the most that it can cost."""
@@ -116,6 +118,8 @@ class Purse:
     def _told(self, call: Call, prompt: float) -> Call:
         if call.paid == "yes" and call.prompt_tokens and prompt:
             self._ratio = max(self._ratio, call.prompt_tokens / prompt)
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # more came than was asked for
+            self._most = max(self._most, math.ceil(call.completion_tokens / call.asked))
         if call.paid != "maybe" or call.completion_tokens is not None:
             return call
         tokens = math.ceil(prompt * self._ratio)
@@ -127,6 +131,15 @@ def prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
     return sum(len(str(m.get("content", ""))) / _CHARACTERS + _TURN for m in messages)
 
 
-def spent_so_far(account: Account, prices: Prices) -> float:
-    """What the calls of a pool have cost at most."""
+def at_most(account: Account, prices: Prices) -> float:
+    """What calls have cost, with what may have been charged."""
     return account.cost(input_price=prices.input, output_price=prices.output, at_most=True)
+
+
+def spent_so_far(pool: Pool, prices: Prices) -> float:
+    """What all calls into a pool have cost at most, of whatever model."""
+    return sum(at_most(pool.account(model, parameters), prices) for model, parameters in pool.models)
+
+
+def _amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

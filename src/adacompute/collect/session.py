@@ -4,17 +4,23 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from adacompute.collect.asking import Asking
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.purse import Purse
 from adacompute.collect.writer import Writer
 from adacompute.endpoint import Client, Endpoint
+from adacompute.errors import CollectError
 from adacompute.pool import Pool
+from adacompute.records import Problem
 
-__all__ = ["drawing"]
+__all__ = ["checked", "drawing", "ran"]
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -35,21 +41,64 @@ async def drawing(
     async with Client(endpoint, heard=lambda call: lanes.heard(call)) as client:
         writer = Writer(pool, model=asking.model, parameters=asking.parameters)
         lanes = Lanes(client, writer, asking, purse, told=lambda: told(lanes, client))
+
+        def stop(number: int) -> None:
+            lanes.stop("signal", number=number)
+            told(lanes, client)
+
+        given_up = _GivenUp()
         try:
-            with _until(signals, lambda n: lanes.stop("signal", number=n), asyncio.current_task()):
+            with _until(signals, stop, asyncio.current_task(), given_up):
                 yield lanes, client
         except asyncio.CancelledError:  # the second signal: what is in flight is given up
-            if lanes.stopped != "signal":  # it was somebody else's wish
+            if not given_up.now:  # it was somebody else's wish
                 raise
             _heeded(asyncio.current_task())
             lanes.why = "at once: calls in flight were given up, and may have been paid for"
         finally:
+            lanes.account_for_the_rest()
             await writer.close()
+        if lanes.broken is not None:
+            raise lanes.broken
+
+
+def checked(
+    problems: Iterable[Problem], pool: Pool, endpoint: Endpoint, asking: Asking
+) -> tuple[Problem, ...]:
+    """The problems, where all these are what they should be."""
+    for name, value, kind in (
+        ("pool", pool, Pool),
+        ("endpoint", endpoint, Endpoint),
+        ("asking", asking, Asking),
+    ):
+        if not isinstance(value, kind):
+            raise CollectError(f"{name} is {type(value).__name__}; give an ac.{kind.__name__}")
+    if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
+        raise CollectError(f"problems are {type(problems).__name__}; give a list of ac.Problem")
+    return tuple(problems)
+
+
+def ran(whole: Coroutine[Any, Any, T]) -> T:
+    """Runs it to its end; in a thread of its own where this one runs an event loop, as notebooks do."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(whole)
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, whole).result()
+
+
+@dataclass(slots=True)
+class _GivenUp:
+    now: bool = False
 
 
 @contextlib.contextmanager
 def _until(
-    signals: Sequence[signal.Signals], first: Callable[[int], None], task: "asyncio.Task[Any] | None"
+    signals: Sequence[signal.Signals],
+    first: Callable[[int], None],
+    task: "asyncio.Task[Any] | None",
+    given_up: _GivenUp,
 ) -> Iterator[None]:
     """The first signal calls `first`, the second cancels `task`; afterwards they do what they did before."""
     if not signals or threading.current_thread() is not threading.main_thread() or task is None:
@@ -63,6 +112,7 @@ def _until(
         if seen == 1:
             first(number)
         else:
+            given_up.now = True
             task.cancel()
 
     before = {number: signal.getsignal(number) for number in signals}

@@ -50,7 +50,13 @@ def check_problems(
     """
     new: list[Problem] = []
     changed: list[Problem] = []
+    ids: set[str] = set()
     for problem in problems:
+        if not isinstance(problem, Problem):
+            raise CollectError(f"{_shown(problem)} is no problem; give ac.Problem(id=..., question=...)")
+        if problem.id in ids:
+            raise CollectError(f"the id {problem.id!r} is there twice; give each problem its own")
+        ids.add(problem.id)
         asked = template.messages(problem)
         known = None if pool is None else pool.problem(problem.id)
         if known is None:

@@ -62,12 +62,12 @@ def pushed_back(error: EndpointError) -> bool:
 def backoff(attempt: int, retries: Retries, rng: random.Random, *, asked: float | None = None) -> float:
     """Seconds to wait after the attempt of that number, from 1; `asked` is the endpoint's Retry-After.
 
-    Jittered, so that callers that failed together don't come back together; never sooner than asked.
+    Jittered, so that callers that failed together don't come back together; never sooner than asked, nor
+    than our own: some ask for 0 seconds.
     """
-    if asked is not None:
-        return asked + rng.uniform(0.0, min(1.0, 0.1 * asked))
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
-    return rng.uniform(longest / 2, longest)
+    own = rng.uniform(longest / 2, longest)
+    return own if asked is None else max(own, asked + rng.uniform(0.0, min(1.0, 0.1 * asked)))
 
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:

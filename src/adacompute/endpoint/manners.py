@@ -12,16 +12,16 @@ _N = re.compile(
     r"num_return_sequences|\bbest_of\b"
 )
 _LIMITS = (
-    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d+)"),  # llama.cpp: between 1 <= value <= 8
-    re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d+)"),
+    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp: between 1 <= value <= 8
+    re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d{1,9})"),
     re.compile(
         r"(?:at most|up to|maximum(?: \w+){0,3}|max(?: \w+)?|no more than|exceeds?(?: the)? \w+(?: of)?)"
-        r"(?: is| of|:|=)?\s*(\d+)"
+        r"(?: is| of|:|=)?\s*(\d{1,9})"
     ),
-    re.compile(r"(?:less than or equal to|smaller than or equal to|<=|≤)\s*(\d+)"),
+    re.compile(r"(?:less than or equal to|smaller than or equal to|<=|≤)\s*(\d{1,9})"),
     re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
 )
-_BELOW = re.compile(r"(?:less than|smaller than|below|<)\s*(\d+)")
+_BELOW = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
 _SHORT = 2  # replies in a row that fell short, until an endpoint that gave more before is believed
 
 

@@ -30,11 +30,8 @@ class Response:
 
     def sample(self) -> Sample:
         """As a pool keeps it; half of a surrogate pair, which is no text, becomes U+FFFD."""
-        text = self.text
-        if not text.isascii():
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return Sample(
-            text=text,
+            text=sound(self.text),
             tokens=self.tokens,
             logprob=self.logprob,
             entropy=self.entropy,

@@ -1,7 +1,8 @@
 """The body of a reply, checked and turned into responses. Knows nothing of sockets."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -13,49 +14,56 @@ from adacompute.endpoint.usage import CHARACTERS_A_TOKEN, Choice, Counted, count
 from adacompute.errors import ReplyInvalid
 from adacompute.records import Secret
 
-__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of"]
+__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of", "sound"]
 
 _LONGEST = 200  # characters of a server's message that are passed on
+_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
+
+
+def sound(text: str) -> str:
+    """Text that can be stored: half of a surrogate pair becomes U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def one_line(text: str) -> str:
     """A server's words, short and on one line."""
-    text = " ".join(text.split())
+    text = " ".join(sound(text).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def parsed(raw: bytes, key: Secret | None) -> object:
-    """The JSON of a body, the key masked in it; ValueError where it is no JSON."""
-    secret = b"" if key is None else key.reveal().encode()
-    if secret and secret in raw:
-        raw = raw.replace(secret, b"***")
+    """The JSON of a body, the key masked in its texts; ValueError where it is no JSON."""
     try:
-        value = orjson.loads(raw)
-    except ValueError:
         try:
-            value = json.loads(raw)  # NaN, huge numbers and half surrogates, which Python's servers do send
-        except RecursionError as exc:
-            raise ValueError("nested too deeply") from exc
-    if key is None or not (secret and _escapes(raw, secret)):
-        return value
-    try:
-        return _masked(value, key)
+            value, quoted = orjson.loads(raw), key is not None and _may_quote(raw, key)
+        except ValueError:
+            # NaN, huge numbers and half surrogates, which Python's servers do send; also UTF-16, in which
+            # the key doesn't look like itself
+            value, quoted = json.loads(raw), True
+        return value if key is None or not (quoted and key.guarded) else _masked(value, key)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
 
 
-def _escapes(raw: bytes, secret: bytes) -> bool:
-    """May plain letters hide behind JSON's escapes?"""
-    return b"\\u00" in raw or b"\\/" in raw or b'"' in secret or b"\\" in secret
+def _may_quote(raw: bytes, key: Secret) -> bool:
+    """May the key be in a body, plainly or behind JSON's escapes? Looking for it in all texts takes time."""
+    text = key.reveal()
+    if not text.isascii() or '"' in text or "\\" in text:
+        return True
+    return text.encode() in raw or b"\\u00" in raw or b"\\/" in raw
 
 
 def _masked(value: object, key: Secret) -> object:
+    """All texts of a value without the key, and all names but those that a reply has by itself."""
     if isinstance(value, str):
         return key.hidden(value)
     if isinstance(value, list):
         return [_masked(item, key) for item in value]
     if isinstance(value, dict):
-        return {key.hidden(name): _masked(item, key) for name, item in value.items()}
+        return {
+            name if _NAME.fullmatch(name) else key.hidden(name): _masked(item, key)
+            for name, item in value.items()
+        }
     return value
 
 
@@ -72,13 +80,16 @@ def complaint(value: object) -> tuple[str, object]:
     return value if isinstance(value, str) else str(value), param
 
 
-def choices_of(value: object) -> tuple[list[Choice], int]:
-    """The usable choices of a reply, and how many it has; ReplyInvalid where there is none."""
+def choices_of(value: object, *, unsaid: Callable[[str], str] = str) -> tuple[list[Choice], int]:
+    """The usable choices of a reply, and how many it has; ReplyInvalid where there is none.
+
+    `unsaid` takes a key out of what the error quotes.
+    """
     if not isinstance(value, dict):
         raise _invalid("its reply is JSON, but no object")
     choices = value.get("choices")
     if not isinstance(choices, list):
-        said = f": {one_line(complaint(value)[0])}" if value.get("error") else ""
+        said = f": {one_line(unsaid(complaint(value)[0]))}" if value.get("error") else ""
         raise _invalid(f"its reply has no list of choices{said}")
     usable = [choice for one in choices if (choice := _choice(one)) is not None]
     if not usable:

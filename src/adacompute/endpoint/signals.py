@@ -18,18 +18,28 @@ def tokens_of(logprobs: object) -> list[dict[str, Any]] | None:
 
 
 def logprob_of(tokens: Sequence[dict[str, Any]]) -> float | None:
-    """The sum over the tokens, in nats; None where one of them has no number.
+    """The sum over the tokens, in nats; None where one of them has no number, or the sum is none.
 
-    A number that is not finite is left out; a placeholder such as -9999 counts as it stands.
+    A number that is not finite is left out; a placeholder such as -9999 counts as it stands. A whole number
+    beyond all floats is no number.
     """
     total = 0.0
     for token in tokens:
         value = token.get("logprob")
-        if not isinstance(value, float | int):
-            return None
+        if not isinstance(value, float):
+            value = _float(value)
+            if value is None:
+                return None
         if math.isfinite(value):
             total += value
-    return total
+    return total if math.isfinite(total) else None
+
+
+def _float(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int) else None
+    except OverflowError:
+        return None
 
 
 def entropy_of(tokens: Sequence[dict[str, Any]]) -> float | None:
@@ -54,7 +64,7 @@ def _entropy(alternatives: list[Any]) -> float:
     for alternative in alternatives:
         value = alternative.get("logprob") if isinstance(alternative, dict) else None
         if isinstance(value, float | int) and value > -700.0:  # below that exp is 0
-            logarithm = min(float(value), 0.0)  # rounding may put a sure one just above
+            logarithm = float(min(value, 0.0))  # rounding may put a sure one just above
             probability = math.exp(logarithm)
             entropy -= probability * logarithm
             rest -= probability

@@ -11,6 +11,7 @@ __all__ = ["CHARACTERS_A_TOKEN", "Choice", "Counted", "count", "whole"]
 
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE = 7.0  # characters a token that no text has on average
+_MOST = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _ENOUGH = 64  # tokens seen until characters a token count as learned
 
 
@@ -52,8 +53,8 @@ class Counted:
 
 
 def whole(value: object) -> int | None:
-    """A count as servers give it; None for what is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A count as servers give it; None for what is none, or more than can be true."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
 
 
 def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, manners: Manners) -> Counted:

@@ -35,9 +35,9 @@ _REMEMBERED = 1024  # problems whose answer classes are kept at hand while sampl
 
 
 class Drawn(NamedTuple):
-    """What calls gave for one problem."""
+    """What calls gave for one problem; calls alone may be of none."""
 
-    problem_id: str
+    problem_id: str | None
     samples: Sequence[tuple[int, Sample]] = ()  # with their indexes
     failures: Sequence[Failure] = ()
     calls: Sequence[Call] = ()
@@ -167,6 +167,8 @@ class Pool(Readable):
 
     def _settled(self, connection: sqlite3.Connection, drawn: Drawn, source: Source) -> list[StoredRow]:
         """The rows of its samples; its failures are inserted."""
+        if drawn.problem_id is None:
+            return []
         problem, gold = self._find(connection, drawn.problem_id)
         record, prefix, _ = record_of(connection, problem, drawn.problem_id, source)
         if drawn.failures:

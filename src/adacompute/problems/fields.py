@@ -9,7 +9,16 @@ from adacompute.pool.flaw import Flaw, shown, wrong
 from adacompute.pool.shape import LINE_KEYS
 from adacompute.problems.presets import Columns, Preset
 
-__all__ = ["Fields", "listed", "read_gold", "read_id", "read_level", "read_question", "read_subject"]
+__all__ = [
+    "Fields",
+    "is_blank",
+    "listed",
+    "read_gold",
+    "read_id",
+    "read_level",
+    "read_question",
+    "read_subject",
+]
 
 _LEVEL = re.compile(r"(?i:level)\s*(\d{1,15})")
 _WHOLE, _REAL = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
@@ -22,11 +31,20 @@ class Fields:
     def __init__(self, row: Mapping[str, Any], where: Columns) -> None:
         self.row, self.where = row, where
         self.taken: set[str] = set()  # columns that a field was read from
+        self._folded = {name.casefold(): name for name in reversed(list(row))}  # of equal ones the first
+
+    def named(self, name: str) -> str | None:
+        """The row's column of this name, capitals or not (`Question`); None: there is none."""
+        return name if name in self.row else self._folded.get(name.casefold())
 
     def column(self, field: str) -> str:
-        """The column that holds a field, the first that could where none does."""
+        """The column that holds a field, the first that could where none does.
+
+        A column counts by its name, empty or not: else a gap in one row would be filled from another column.
+        """
         names = self.where[field]
-        return next((name for name in names if name in self.row), names[0] if names else field)
+        found = (there for name in names if (there := self.named(name)) is not None)
+        return next(found, names[0] if names else field)
 
     def peek(self, field: str) -> Json:
         """A field's value; None where there is none."""
@@ -40,12 +58,15 @@ class Fields:
 
     def rest(self) -> dict[str, Any]:
         """What no field was read from; the words of a pool's line can't be anything else there."""
-        return {k: v for k, v in self.row.items() if k not in self.taken and k not in LINE_KEYS}
+        left = ((k, v) for k, v in self.row.items() if k not in self.taken and k not in LINE_KEYS)
+        return {k: v for k, v in left if v is not None}
 
 
 def read_question(fields: Fields) -> str:
     """The question: a text that is not empty."""
     question, column = fields.take("question"), fields.column("question")
+    if question is None and column in fields.row:
+        raise Flaw(f"'{column}' is empty; give a question, or leave the row out")
     if question is None:
         looked = " or ".join(map(repr, fields.where["question"]))
         raise Flaw(
@@ -76,16 +97,27 @@ def read_gold(fields: Fields, preset: Preset | None) -> str | None:
     value, column = fields.take("gold"), fields.column("gold")
     if preset is not None and preset.gold is not None:
         if value is None:
-            raise Flaw(f"'{column}' is missing; give {preset.gold_is}, or leave the preset {preset.name} out")
+            how = "empty" if column in fields.row else "missing"
+            raise Flaw(f"'{column}' is {how}; give {preset.gold_is}, or leave the preset {preset.name} out")
         found = preset.gold(value) if type(value) is str else None
         if found is None:
             wrong(column, value, f"{preset.gold_is}, or leave the preset {preset.name} out")
         return found
-    if value is None or value == "":
+    if is_blank(value):
+        _check_other_gold(fields, column)
         return None
     if type(value) not in (str, int, float):
         wrong(column, value, "the answer as a string or a number, or say which column holds it (gold=NAME)")
     return str(value)
+
+
+def _check_other_gold(fields: Fields, column: str) -> None:
+    for name in fields.where["gold"]:
+        other = fields.named(name)
+        if other not in (None, column) and not is_blank(fields.row[str(other)]):
+            raise Flaw(
+                f"'{column}' is empty, and '{other}' isn't; say which column holds the answer (gold={other})"
+            )
 
 
 def read_subject(fields: Fields, *, named: bool) -> str | None:
@@ -112,6 +144,11 @@ def read_level(fields: Fields, *, named: bool, typed: bool) -> int | float | str
     if type(value) is str and not typed:  # CSV has no numbers: 3 there is what 3 is in JSON
         return int(value) if _WHOLE.fullmatch(value) else float(value) if _REAL.fullmatch(value) else value
     return None if value == "" else value
+
+
+def is_blank(value: Json) -> bool:
+    """Whether a value says nothing: null, or a text without a character in it."""
+    return value is None or (type(value) is str and not value.strip())
 
 
 def listed(names: Iterable[str]) -> str:

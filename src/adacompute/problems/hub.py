@@ -14,10 +14,10 @@ from adacompute.errors import ProblemsInvalid
 from adacompute.pool.faults import one_line
 from adacompute.pool.flaw import shown
 from adacompute.problems.parquet import arrow_rows
-from adacompute.problems.presets import HUB_NAMES, preset_for
+from adacompute.problems.presets import HUB_NAMES, Preset, preset_for
 from adacompute.problems.rows import Row
 
-__all__ = ["HubName", "hub_rows"]
+__all__ = ["HubName", "hub_rows", "usual_for"]
 
 Datasets: TypeAlias = Any  # loaded when called
 
@@ -33,6 +33,7 @@ class HubName:
     name: str
     config: str | None
     split: str | None
+    usual: tuple[str | None, str | None] = (None, None)  # config and split, where a local copy has them
 
     @classmethod
     def of(cls, text: str, *, split: str | None) -> "HubName":
@@ -47,17 +48,24 @@ class HubName:
             raise ProblemsInvalid(
                 f"hf:{text} can't be read; give hf:OWNER/NAME or hf:OWNER/NAME:CONFIG@SPLIT"
             )
-        usual = None if Path(name).exists() else preset_for(name)
+        usual = usual_for(name)
+        here = Path(name).exists()  # a copy may have neither that config nor that split
         return cls(
             name=name,
-            config=config or (usual[1] if usual else None),
-            split=said or split or (usual[2] if usual else None),
+            config=config or (usual[1] if usual and not here else None),
+            split=said or split or (usual[2] if usual and not here else None),
+            usual=usual[1:] if usual and here else (None, None),
         )
 
     @property
     def local(self) -> bool:
         """Whether it is a folder or file here."""
         return Path(self.name).exists()
+
+
+def usual_for(name: str) -> tuple[Preset, str | None, str] | None:
+    """As `preset_for`; a local copy is known by the last two parts of its path."""
+    return preset_for(name) or preset_for("/".join(Path(name).parts[-2:]))
 
 
 def hub_rows(wanted: HubName) -> Iterator[Row]:
@@ -90,7 +98,13 @@ def _local(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
     ):
         if any((folder / name).is_file() for name in _SAVED):
             return datasets.load_from_disk(str(folder))
-        return datasets.load_dataset(str(folder), wanted.config)
+        return datasets.load_dataset(str(folder), wanted.config or _usual_config(datasets, wanted))
+
+
+def _usual_config(datasets: Datasets, wanted: HubName) -> str | None:
+    usual = wanted.usual[0]
+    there = datasets.get_dataset_config_names(wanted.name) if usual else ()
+    return usual if usual in there else None
 
 
 def _remote(datasets: Datasets, wanted: HubName) -> Any:  # noqa: ANN401
@@ -177,7 +191,8 @@ def _one_split(found: Any, wanted: HubName) -> Any:  # noqa: ANN401
             raise ProblemsInvalid(f"hf:{wanted.name}: was saved as one table; leave config and split out")
         return found
     names = list(found.keys())
-    split = wanted.split or (names[0] if len(names) == 1 else "test" if "test" in names else None)
+    likely = (names[0] if len(names) == 1 else None, wanted.usual[1], "test")
+    split = wanted.split or next((name for name in likely if name in names), None)
     if split not in names:
         asked = f"has no split {shown(split)}" if split else "has several splits"
         raise ProblemsInvalid(f"hf:{wanted.name}: {asked}; give one with @: {', '.join(map(str, names))}")

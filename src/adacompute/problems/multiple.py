@@ -4,17 +4,19 @@ Knows nothing of prompts.
 """
 
 import json
+import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 from adacompute.pool.content import Json
 from adacompute.pool.flaw import Flaw, shown, wrong
 from adacompute.problems.choices import LETTERS
-from adacompute.problems.fields import Fields
+from adacompute.problems.fields import Fields, is_blank, listed
 from adacompute.problems.presets import Way
 
 __all__ = ["Choices", "chosen", "read_choices"]
+
+_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # "B) blue", "(B) blue", "B. blue"
 
 
 class Choices(NamedTuple):
@@ -24,30 +26,55 @@ class Choices(NamedTuple):
     labels: list[str] | None = None  # the row's own names for them, where it has some
 
 
-def read_choices(fields: Fields) -> Choices:
-    """A row's choices: a list, one column each, or columns named A, B, C, D."""
-    row, names = fields.row, fields.where["choices"]
-    there = [name for name in names if name in row]
-    if not there:
-        there = list(takewhile(row.__contains__, LETTERS))
-        if not there:
-            raise Flaw(f"has no choices; give a list in {names[0]!r}, or columns A, B, C, D")
-    elif isinstance(row[there[0]], list | dict) or len(there) == 1:
-        there = there[:1]
-    fields.taken.update(there)
-    if there[0] in names and len(there) == 1:
-        found = _listed(row[there[0]], there[0])
-    else:
-        found = Choices([_text(row[name], name) for name in there])
+def read_choices(fields: Fields, *, way: Way) -> Choices:
+    """A row's choices: a list, columns named A, B, C, D, or where they are to be shuffled a column each."""
+    found = _one_each(fields) if way == "shuffled" else _list_or_letters(fields)
     if not 2 <= len(found.texts) <= len(LETTERS):
         raise Flaw(f"has {len(found.texts)} choices; give 2 to {len(LETTERS)}")
-    return found
+    return found._replace(texts=_unlettered(found.texts))
+
+
+def _one_each(fields: Fields) -> Choices:
+    """Every named column, since the first one is right: without it a wrong one would count as right."""
+    names = [fields.named(name) for name in fields.where["choices"]]
+    for name, wanted in zip(names, fields.where["choices"], strict=True):
+        if name is None or is_blank(fields.row[name]):
+            how = "missing" if name is None else "empty"
+            rest = f"; there is {listed(fields.row)}" if name is None else ""
+            raise Flaw(f"'{wanted}' is {how}; give every choice, or leave the row out{rest}")
+    there = [name for name in names if name is not None]
+    fields.taken.update(there)
+    return Choices([_text(fields.row[name], name) for name in there])
+
+
+def _list_or_letters(fields: Fields) -> Choices:
+    row, names = fields.row, fields.where["choices"]
+    for column in map(fields.named, names):
+        if column is not None and not is_blank(row[column]):
+            fields.taken.add(column)
+            return _listed(row[column], column)
+    filled = [letter for letter in LETTERS if not is_blank(row.get(letter))]
+    if not filled:
+        raise Flaw(f"has no choices; give a list in {names[0]!r}, or columns A, B, C, D")
+    gap = next((letter for letter in LETTERS[: len(filled)] if letter not in filled), None)
+    if gap:
+        raise Flaw(f"'{gap}' is empty, and '{filled[-1]}' isn't; give the choices without a gap")
+    fields.taken.update(filled)
+    return Choices([_text(row[letter], letter) for letter in filled])
+
+
+def _unlettered(texts: list[str]) -> list[str]:
+    """Without letters of their own, as in "A) red", where all have theirs: a prompt puts them there."""
+    marks = [_MARK.match(text) for text in texts]
+    if all(mark and mark[1] == letter for mark, letter in zip(marks, LETTERS, strict=False)):
+        return [text[mark.end() :] for text, mark in zip(texts, marks, strict=True) if mark]
+    return texts
 
 
 def chosen(choices: Choices, fields: Fields, *, way: Way) -> str | None:
     """The letter of the right choice, as the row says it."""
     answer = fields.take("gold")
-    if answer is None:
+    if is_blank(answer):
         return None
     texts, labels = choices
     at = _place(texts, answer, named=way == "named") if labels is None else _find(labels, str(answer).strip())
@@ -93,6 +120,9 @@ def _place(texts: Sequence[str], answer: Json, *, named: bool) -> int | None:
     if type(answer) is not str:
         return None
     text = answer.strip()
+    mark = _MARK.match(text)
+    if named and mark and text not in texts and _find(texts, text[mark.end() :]) == LETTERS.index(mark[1]):
+        return LETTERS.index(mark[1])  # "B) blue"
     letter = _find(LETTERS[: len(texts)], text.strip("().").upper())
     if letter is not None:
         return letter

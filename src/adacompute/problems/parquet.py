@@ -1,6 +1,7 @@
 """Rows of Parquet files. Knows nothing of what a row means; loads pyarrow when called."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,8 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 _ROWS = 1024  # read at a time
 # what pyarrow raises on bytes that are no Parquet: its own errors are ValueErrors, LookupErrors and the like
 _FOREIGN = (*UNSOUND, OSError, RuntimeError, MemoryError)
+_SPLIT = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
+_SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` calls them
 _RECORDED = {"samples", "failures", "parameters", "model"}  # columns of a pool file that are no problem's
 
 
@@ -49,8 +52,31 @@ def folder_rows(path: Path) -> Iterator[Row]:
         raise ProblemsInvalid(
             f"{path}: is a folder without .parquet files; give a file, or hf:{path} if `datasets` saved it"
         )
+    _check_one_table(path, [part.relative_to(path) for part in parts])
     for part in parts:
         yield from parquet_rows(part, prefix=f"{part.relative_to(path).as_posix()} ")
+
+
+def _check_one_table(path: Path, parts: list[Path]) -> None:
+    """Refuses a folder whose files' names show several splits, or several folders of them, as a clone has."""
+    tables = sorted({part.parent.as_posix() for part in parts if _SPLIT.match(part.name)})
+    if len(tables) > 1:
+        raise ProblemsInvalid(
+            f"{path}: holds several tables ({', '.join(tables)}); give one, {path / tables[0]}, "
+            f"or hf:{path} where it is a clone of a dataset"
+        )
+    splits = sorted({split for part in parts if (split := _split(part))})
+    if len(splits) > 1:
+        there = ", ".join(splits)
+        raise ProblemsInvalid(
+            f"{path}: holds the splits {there}; give one file, or one split: hf:{path}@{splits[0]}"
+        )
+
+
+def _split(part: Path) -> str | None:
+    """The split that a file's name or that of its folder shows."""
+    named = next((found for name in reversed(part.parts) if (found := _SPLIT.match(name))), None)
+    return _SAME_SPLIT.get(named[1], named[1]) if named else None
 
 
 def arrow_rows(batch: Arrow) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from adacompute.answers import Task, extract_answer
 
-__all__ = ["COLUMNS", "HUB_NAMES", "PRESETS", "Columns", "Preset", "Way", "preset_for"]
+__all__ = ["COLUMNS", "HUB_NAMES", "PRESETS", "Columns", "Preset", "Way", "gives_away", "preset_for"]
 
 Columns = Mapping[str, tuple[str, ...]]
 # how the right choice is said: by letter or number from 0; also by its text; or it is first, to be shuffled
@@ -141,6 +141,13 @@ _LIST = [
 ]
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _LIST})
+# other names under which datasets keep the answer, or a text that holds it
+_ANSWERS = (
+    *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
+    *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
+    *("reference solution", "solution", "worked solution"),
+    "metadata",  # of reasoning-gym: what its scorers know
+)
 HUB_NAMES = tuple(name for preset in _LIST for name in preset.hub)
 _BY_HUB = {name.lower(): preset for preset in _LIST for name in preset.hub}
 
@@ -156,3 +163,22 @@ def preset_for(name: str) -> tuple[Preset, str | None, str] | None:
         return None
     config, split = next(found for key, found in preset.hub.items() if key.lower() == name.lower())
     return preset, config, split
+
+
+def gives_away(name: str) -> bool:
+    """Whether a column of this name holds the answer, by what presets and datasets call it.
+
+    >>> gives_away("answerKey"), gives_away("correct_answer"), gives_away("question")
+    (True, True, False)
+    """
+    bare = _bare(name)
+    return bare in _GIVEAWAYS or bare.removesuffix("s") in _GIVEAWAYS
+
+
+def _bare(name: str) -> str:
+    return name.casefold().replace("_", "").replace(" ", "")
+
+
+_GIVEAWAYS = {_bare(name) for name in (*COLUMNS["gold"], *_ANSWERS)} | {
+    _bare(name) for preset in _LIST for name in preset.columns["gold"]
+}

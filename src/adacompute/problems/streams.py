@@ -12,7 +12,7 @@ from typing import IO, cast
 
 from adacompute.errors import ProblemsInvalid
 
-__all__ = ["LINE_LIMIT", "STDIN", "decoded", "os_errors", "raw_lines", "unpacked", "whole"]
+__all__ = ["LINE_LIMIT", "STDIN", "begins_list", "decoded", "os_errors", "raw_lines", "unpacked", "whole"]
 
 STDIN = "-"
 LINE_LIMIT = 64 << 20  # bytes; a pool file's line holds one problem with all its samples
@@ -20,6 +20,7 @@ WHOLE_LIMIT = 1 << 30  # bytes of a file that has to be held at once
 _BUFFER = 1 << 20
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 
 
 @contextmanager
@@ -61,7 +62,15 @@ def raw_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes
         number += 1
         if len(line) > LINE_LIMIT:
             raise ProblemsInvalid(f"{place}: line {number} is longer than {LINE_LIMIT} bytes; split it")
-        yield number, line.removeprefix(_BOM) if number == 1 else line
+        if number == 1:
+            line = _begun(line, place)
+        yield number, line
+
+
+def _begun(line: bytes, place: str | Path) -> bytes:
+    if line.startswith(_WIDE) or b"\0\0" in (line[:4:2], line[1:4:2]):  # every other byte is zero
+        raise ProblemsInvalid(f"{place}: line 1 is not UTF-8 but UTF-16; save the file as UTF-8")
+    return line.removeprefix(_BOM)
 
 
 def whole(stream: IO[bytes], place: str | Path) -> bytes:
@@ -69,7 +78,12 @@ def whole(stream: IO[bytes], place: str | Path) -> bytes:
     data = stream.read(WHOLE_LIMIT + 1)
     if len(data) > WHOLE_LIMIT:
         raise ProblemsInvalid(f"{place}: is longer than {WHOLE_LIMIT} bytes; give JSON lines (.jsonl)")
-    return data.removeprefix(_BOM)
+    return _begun(data, place)
+
+
+def begins_list(stream: IO[bytes]) -> bool:
+    """Whether the next bytes begin a JSON list, looked at and not taken; False where only blanks show."""
+    return cast("io.BufferedReader", stream).peek(64).removeprefix(_BOM).lstrip()[:1] == b"["
 
 
 def decoded(line: bytes, place: str) -> str:

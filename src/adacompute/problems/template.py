@@ -26,18 +26,22 @@ from adacompute.answers import Task
 from adacompute.errors import ProblemsInvalid, TaskError
 from adacompute.pool.flaw import kind_of, shown
 from adacompute.problems.choices import lettered
+from adacompute.problems.presets import gives_away
 from adacompute.problems.streams import os_errors
 from adacompute.records import Problem
 
 __all__ = ["Template", "Turn", "template_names", "template_path"]
 
 ROLES = ("system", "developer", "user", "assistant")
-_ROLE = re.compile(r"\[([a-z]+)\][ \t]*")
-_ESCAPED = re.compile(r"^\\(?=\\*\[[a-z]+\][ \t]*$)", re.MULTILINE)
+# in capitals only the roles themselves: [Note] is text
+_NAME = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
+_ROLE = re.compile(_NAME)
+_ESCAPED = re.compile(rf"^\\(?=\\*{_NAME}$)", re.MULTILINE)
 _BLANK = re.compile(r"\A(?:[ \t]*\n)+")
 _SETTING = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# {{name}} is {name} itself; {name} is filled in; every other brace stays, as in \boxed{} and {1, 2}
-_HOLE = re.compile(r"\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
+# what a LaTeX command holds stays, as in \boxed{answer}; {{name}} is {name} itself; {name} is filled in;
+# every other brace stays, as in {1, 2}
+_HOLE = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
 _LONGEST = 1 << 20  # bytes of a template file
 
 
@@ -94,6 +98,11 @@ class Template:
         _check_extract(head.get("extract"), place)
         return cls(name=name, turns=turns, extract=head.get("extract"))
 
+    @property
+    def holes(self) -> frozenset[str]:
+        """The names that it fills in, e.g. {"question", "choices"}."""
+        return frozenset(name for turn in self.turns for name in _holes(turn.text))
+
     def messages(self, problem: Problem) -> list[dict[str, str]]:
         """The messages that ask this problem; what is filled in is never looked into again."""
         known = _known(problem)
@@ -122,6 +131,8 @@ class Template:
             literal, name = hole.groups()
             if literal is not None:
                 return f"{{{literal}}}"
+            if name is None:
+                return hole[0]
             if name not in known:
                 raise ProblemsInvalid(
                     f"template {self.name!r} asks for {{{name}}}, which problem {problem.id!r} doesn't have; "
@@ -161,8 +172,8 @@ def _parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ..
     turns: list[tuple[str, list[str]]] = []
     for number, line in enumerate(lines, start=1):
         if role := _ROLE.fullmatch(line):
-            _check_role(role[1], f"{place}: line {number}")
-            turns.append((role[1], []))
+            _check_role(role[1].lower(), f"{place}: line {number}")
+            turns.append((role[1].lower(), []))
         elif turns:
             turns[-1][1].append(line)
         elif line.strip() and not line.startswith("#"):
@@ -195,10 +206,10 @@ def _check_turns(turns: tuple[Turn, ...], place: str) -> None:
         _check_role(role, place)
         if not text:
             raise ProblemsInvalid(f"{place}: a turn [{role}] is empty; write its text below it, or remove it")
-        if "gold" in _holes(text):
+        for name in filter(gives_away, _holes(text)):
             raise ProblemsInvalid(
-                f"{place}: {{gold}} would give the answer away; remove it "
-                "(write {{gold}} for the braces themselves)"
+                f"{place}: {{{name}}} would give the answer away; remove it "
+                f"(write {{{{{name}}}}} for the braces themselves)"
             )
     if not any("question" in _holes(text) for role, text in turns if role == "user"):
         raise ProblemsInvalid(f"{place}: no [user] turn holds {{question}}; put it where the question goes")
@@ -218,10 +229,10 @@ def _holes(text: str) -> Iterator[str]:
 
 
 def _known(problem: Problem) -> dict[str, str]:
-    """What may be filled in, by name; the gold answer is not among it."""
-    given: dict[str, Any] = {k: v for k, v in problem.extra.items() if k.isidentifier()}
+    """What may be filled in, by name; the answer is not among it."""
+    extra = problem.extra.items()
+    given: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not gives_away(k)}
     given |= {"question": problem.question, "subject": problem.subject, "level": problem.level}
-    given.pop("gold", None)
     return {name: _text(name, value) for name, value in given.items() if value is not None}
 
 

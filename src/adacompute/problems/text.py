@@ -1,46 +1,62 @@
 """Rows of JSON lines, JSON lists and CSV. Knows nothing of what a row means."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from adacompute.errors import ProblemsInvalid
 from adacompute.pool.content import Json
 from adacompute.pool.flaw import shown
 from adacompute.pool.jsonl import parse_exactly
 from adacompute.problems.rows import Row
-from adacompute.problems.streams import decoded, raw_lines, unpacked, whole
+from adacompute.problems.streams import begins_list, decoded, raw_lines, unpacked, whole
 
-__all__ = ["csv_rows", "json_rows", "jsonl_rows"]
+__all__ = ["csv_rows", "json_rows"]
+
+CsvReader: TypeAlias = Any  # the type has no name outside of csv
+
+_JSON = "write one object a line, or one list of objects, in UTF-8"
+_DELIMITERS = ",;\t"
+_QUOTED = re.compile(r'"[^"]*"')
+_SAID = re.compile(r"sep=([,;\t|])")
+_WITHIN = re.compile(r"line 1 column (\d+) \(char \d+\)")
 
 
-def jsonl_rows(path: str | Path) -> Iterator[Row]:
-    """One object a line; blank lines are skipped. Reads a pipe once, as it comes."""
+def json_rows(path: str | Path, *, remedy: str = _JSON) -> Iterator[Row]:
+    """One object a line, blank lines skipped; or the objects of a list, where it begins with [.
+
+    Reads a pipe once, lines as they come. `remedy` is said of what is neither.
+    """
     with unpacked(path) as stream:
+        if begins_list(stream):
+            yield from _items(whole(stream, path), str(path), remedy)
+            return
+        begun = False
         for number, line in raw_lines(stream, path):
-            if line.strip():
-                yield Row(f"line {number}", _parsed(line.strip(), f"{path}: line {number}"))
+            if not line.strip():
+                continue
+            if not begun and line.lstrip()[:1] == b"[":  # after blanks, or as a pipe came in parts
+                yield from _items(line + whole(stream, path), str(path), remedy)
+                return
+            begun = True
+            place = f"line {number}"
+            yield Row(place, _parsed(line.strip(), f"{path}: {place}", remedy))
 
 
-def json_rows(path: str | Path) -> Iterator[Row]:
-    """The objects of a list; a file that doesn't begin with [ is taken for JSON lines."""
-    with unpacked(path) as stream:
-        data = whole(stream, path)
-    if data.lstrip()[:1] != b"[":
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if line.strip():
-                yield Row(f"line {number}", _parsed(line.strip(), f"{path}: line {number}"))
-        return
-    for number, item in enumerate(_parsed(data, f"{path}:"), start=1):
+def _items(data: bytes, path: str, remedy: str) -> Iterator[Row]:
+    for number, item in enumerate(_parsed(data, f"{path}:", remedy), start=1):
         yield Row(f"item {number}", item)
 
 
-def csv_rows(path: str | Path, *, dialect: str = "excel") -> Iterator[Row]:
-    """Rows below a header, as text; an empty cell is an absent value."""
+def csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[Row]:
+    """Rows below a header, as text; an empty cell is an absent value, and a row of such is skipped."""
     with unpacked(path) as stream:
         lines = (decoded(line, f"{path}: line {number}") for number, line in raw_lines(stream, path))
-        reader = csv.reader(lines, dialect, strict=True)
+        reader = _reader(lines, delimiter)
         names: list[str] | None = None
         end = 0  # of the row before: a row may take several lines
         while True:
@@ -52,7 +68,7 @@ def csv_rows(path: str | Path, *, dialect: str = "excel") -> Iterator[Row]:
             except csv.Error as exc:
                 raise ProblemsInvalid(_csv_fault(f"{path}: {place}", exc)) from exc
             end = reader.line_num
-            if not cells:
+            if not any(cell.strip() for cell in cells):
                 continue
             if names is None:
                 names = _header(cells, f"{path}: {place}")
@@ -60,27 +76,46 @@ def csv_rows(path: str | Path, *, dialect: str = "excel") -> Iterator[Row]:
             if len(cells) != len(names):
                 raise ProblemsInvalid(
                     f"{path}: {place} has {len(cells)} cells, and the header {len(names)}; "
-                    'quote a cell that holds a comma, a tab or a line break: "a, b"'
+                    'quote a cell that holds a comma, a semicolon, a tab or a line break: "a, b"'
                 )
-            yield Row(place, {name: cell or None for name, cell in zip(names, cells, strict=True)})
+            row = {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
+            if any(row.values()):
+                yield Row(place, row)
 
 
-def _parsed(data: bytes, place: str) -> Json:
+def _reader(lines: Iterator[str], delimiter: str) -> CsvReader:
+    """Cells cut at the delimiter, or at another one where the header shows only that."""
+    head = []  # up to the header
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    first = head[-1] if head else ""
+    bare = _QUOTED.sub("", first)
+    if said := _SAID.fullmatch(first.strip()):
+        delimiter, head[-1] = said[1], "\n"  # spreadsheets say it in a line of its own; its number is kept
+    elif delimiter not in bare:
+        delimiter = next((other for other in _DELIMITERS if other in bare), delimiter)
+    return csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
+
+
+def _parsed(data: bytes, place: str, remedy: str) -> Json:
     try:
         return parse_exactly(data)
     except ValueError as exc:
-        raise ProblemsInvalid(
-            f"{place} is no JSON: {exc}; write one object a line, or one list of objects, in UTF-8"
-        ) from exc
+        # of one line, the number within it would only confuse
+        why = str(exc) if b"\n" in data else _WITHIN.sub(r"character \1", str(exc))
+        raise ProblemsInvalid(f"{place} is no JSON: {why}; {remedy}") from exc
 
 
 def _header(cells: list[str], place: str) -> list[str]:
+    """Names of columns; the first may have none, as pandas writes its row numbers, which are left out."""
     names = [cell.strip() for cell in cells]
+    if not all(names[1:]):
+        raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
     for name, number in Counter(names).items():
         if number > 1:
             raise ProblemsInvalid(f"{place}: the header names {shown(name)} twice; give each column its own")
-        if not name:
-            raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
     return names
 
 
