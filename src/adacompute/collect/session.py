@@ -80,12 +80,18 @@ def checked(
 
 def ran(whole: Coroutine[Any, Any, T]) -> T:
     """Runs it to its end; in a thread of its own where this one runs an event loop, as notebooks do."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _loop_runs():
         return asyncio.run(whole)
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(asyncio.run, whole).result()
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @dataclass(slots=True)

@@ -7,7 +7,16 @@ from typing import Any
 from adacompute.errors import EndpointError
 from adacompute.records import Call, Paid, Sample
 
-__all__ = ["Answered", "Call", "Failed", "Outcome", "Paid", "Reply", "Response"]
+__all__ = ["Answered", "Call", "Failed", "Outcome", "Paid", "Reply", "Response", "sound"]
+
+
+def sound(text: str) -> str:
+    """Text that can be stored: half of a surrogate pair, which is no text, becomes U+FFFD.
+
+    >>> sound("a\\ud83db")
+    'a\ufffdb'
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +38,7 @@ class Response:
         return None if self.finish_reason is None else self.finish_reason != "length"
 
     def sample(self) -> Sample:
-        """As a pool keeps it; half of a surrogate pair, which is no text, becomes U+FFFD."""
+        """As a pool keeps it."""
         return Sample(
             text=sound(self.text),
             tokens=self.tokens,

@@ -8,21 +8,16 @@ from typing import Any
 import orjson
 
 from adacompute.endpoint.manners import Manners
-from adacompute.endpoint.outcome import Response
+from adacompute.endpoint.outcome import Response, sound
 from adacompute.endpoint.signals import entropy_of, logprob_of, tokens_of
 from adacompute.endpoint.usage import CHARACTERS_A_TOKEN, Choice, Counted, count, whole
 from adacompute.errors import ReplyInvalid
 from adacompute.records import Secret
 
-__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of", "sound"]
+__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of"]
 
 _LONGEST = 200  # characters of a server's message that are passed on
 _NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
-
-
-def sound(text: str) -> str:
-    """Text that can be stored: half of a surrogate pair becomes U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def one_line(text: str) -> str:

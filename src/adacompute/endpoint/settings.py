@@ -1,8 +1,10 @@
 """How one upstream is asked: where, how long, how often, how fast. Knows nothing of requests or replies."""
 
 import math
+import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from numbers import Integral, Real
+from urllib.parse import SplitResult, urlsplit
 
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
@@ -36,8 +38,7 @@ class Retries:
     after_timeout: bool = False  # True: also after a timeout of what was sent, which may be paid for twice
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigError(f"attempts {self.attempts} can't be used; give 1 or more")
+        _count(self.attempts, "attempts")
         for name in ("deadline", "first", "longest"):
             _positive(getattr(self, name), f"retry {name}", "seconds, e.g. 30")
 
@@ -52,8 +53,7 @@ class Limits:
     adaptive: bool = True  # fewer at the same time where the endpoint pushes back, more again where not
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency {self.concurrency} can't be used; give 1 or more")
+        _count(self.concurrency, "concurrency")
         for name in ("requests_per_minute", "tokens_per_minute"):
             if getattr(self, name) is not None:
                 _positive(getattr(self, name), name.replace("_", " "), "a number above 0, or leave it out")
@@ -68,15 +68,14 @@ class Rest:
     longest: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.failures < 1:
-            raise ConfigError(f"failures {self.failures} before a rest can't be used; give 1 or more")
+        _count(self.failures, "failures before a rest,")
         for name in ("seconds", "longest"):
             _positive(getattr(self, name), f"rest {name}", "seconds, e.g. 5")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One OpenAI-compatible upstream. `url` includes `/v1`.
+    """One OpenAI-compatible upstream. `url` includes `/v1`; a `key` that is plain text becomes a Secret.
 
     >>> Endpoint(url="http://127.0.0.1:8081/v1/").chat
     'http://127.0.0.1:8081/v1/chat/completions'
@@ -90,23 +89,12 @@ class Endpoint:
     rest: Rest = field(default_factory=Rest)
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            host, port = parts.hostname, parts.port
-        except ValueError as exc:
-            raise ConfigError(f"endpoint {self.url!r} is no address ({exc}); {_REMEDY}") from exc
-        if parts.username is not None or parts.password is not None:
-            shown = f"{parts.scheme}://{host}" + (f":{port}" if port else "") + parts.path
-            raise ConfigError(
-                f"endpoint {shown!r} carries a name or password; give keys by the environment or a file"
-            )
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise ConfigError(f"endpoint {self.url!r} is no address of an endpoint; {_REMEDY}")
-        if not parts.path.strip("/"):
-            raise ConfigError(
-                f"endpoint {self.url!r} has no path; most end in /v1: give {self.url.rstrip('/')}/v1"
-            )
+        _address(self.url)
         object.__setattr__(self, "url", self.url.rstrip("/"))
+        object.__setattr__(self, "key", _secret(self.key))
+        for name, kind in (("timeouts", Timeouts), ("retries", Retries), ("limits", Limits), ("rest", Rest)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise ConfigError(f"{name} {value!r} of an endpoint can't be used; give {kind.__name__}(…)")
 
     @property
     def chat(self) -> str:
@@ -122,6 +110,68 @@ class Endpoint:
 _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:8081/v1"
 
 
-def _positive(value: float, name: str, remedy: str) -> None:
-    if not math.isfinite(value) or value <= 0:
+def _address(url: object) -> None:
+    """ConfigError where it is no address of an endpoint, without a key that it may carry."""
+    if not isinstance(url, str):
+        raise ConfigError(f"endpoint {url!r} is no text; {_REMEDY}")
+    shown = _shown(url)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+        if host is not None:
+            host.encode("idna")  # as the resolver will: no empty name between dots, none beyond 63 characters
+    except ValueError as exc:
+        why = "" if "@" in url else f" ({exc})"  # what seems to be a port may be a password
+        raise ConfigError(f"endpoint {shown!r} is no address{why}; {_REMEDY}") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            f"endpoint {shown!r} carries a name or password; give keys by the environment or a file"
+        )
+    if not _plain(url, parts):
+        raise ConfigError(f"endpoint {shown!r} is no address of an endpoint; {_REMEDY}")
+    if not parts.path.strip("/"):
+        raise ConfigError(f"endpoint {shown!r} has no path; most end in /v1: give {shown.rstrip('/')}/v1")
+
+
+def _plain(url: str, parts: SplitResult) -> bool:
+    """Has it a scheme, a host, no query, and no blanks or line breaks?"""
+    if parts.scheme not in ("http", "https") or not parts.hostname or " " in url or not url.isprintable():
+        return False
+    return not (parts.query or parts.fragment)
+
+
+def _shown(url: str) -> str:
+    """An address as it may be shown: without name, password and query, also where it can't be read.
+
+    >>> _shown("http://me:sk-1/2@h:80a/v1?key=sk-3")
+    'http://h:80a/v1'
+    """
+    found = re.match(r"(?s)(\w+://)?(?:.*@)?([^?#]*)", url)
+    return "".join(part or "" for part in found.groups()) if found else ""
+
+
+def _secret(key: object) -> Secret | None:
+    if key is None:
+        return None
+    text = key.reveal() if isinstance(key, Secret) else key
+    if not isinstance(text, str):
+        raise ConfigError(f"the key of an endpoint is a {type(key).__name__}; give a Secret or a text")
+    if not text or " " in text or not text.isprintable():  # the message doesn't show it
+        raise ConfigError(
+            "the key of an endpoint is empty, or holds blanks or line breaks; give it alone, or None"
+        )
+    return Secret(text)
+
+
+def _count(value: object, name: str) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+        raise ConfigError(f"{name} {value!r} can't be used; give a whole number, 1 or more")
+
+
+def _positive(value: object, name: str, remedy: str) -> None:
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number > 0):
         raise ConfigError(f"{name} {value!r} can't be used; give {remedy}")
