@@ -81,6 +81,18 @@ def test_a_dry_run_shows_what_would_be_asked_and_needs_no_endpoint(adacompute: C
     assert found["first_prompt"][-1] == {"role": "user", "content": "What is 0?"}
 
 
+def test_choices_that_a_template_doesnt_show_are_noticed_before_anything_is_paid(
+    adacompute: Callable, tmp_path
+):
+    row = {"question": "Which?", "choices": ["a", "b"], "answer": 1}
+    (tmp_path / "m.jsonl").write_text(json.dumps(row) + "\n")
+    words = ("collect", "m.jsonl", "--pool", "p.sqlite", "--endpoint", "http://127.0.0.1:9/v1", "--dry-run")
+    assert "B) b" in adacompute(*words, "--preset", "mmlu").stdout
+    hidden = adacompute(*words, "--preset", "mmlu", "--template", "plain", code=1)
+    assert "these problems have choices, and template 'plain' doesn't show them" in hidden.stderr
+    assert "--preset" in adacompute(*words, code=1).stderr
+
+
 def test_failed_problems_are_listed_and_the_exit_says_so(adacompute: Callable, questions: str):
     def script(_, body):
         bad = "What is 3?" in body["messages"][-1]["content"]

@@ -22,7 +22,7 @@ from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Run
 from adacompute.collect.purse import Purse, at_most, spent_so_far
 from adacompute.collect.session import checked, drawing, ran
-from adacompute.endpoint import Client, Endpoint
+from adacompute.endpoint import Endpoint
 from adacompute.paths.standing import Floats, Ints
 from adacompute.policies.base import Policy
 from adacompute.pool import Pool
@@ -110,9 +110,9 @@ class _Batch:
     ) -> Answers:
         start, before = time.monotonic(), self._votes.spent
 
-        def told(lanes: Lanes, client: Client) -> None:
+        def told(lanes: Lanes) -> None:
             if progress is not None:
-                progress(self._at(before, lanes, client))
+                progress(lanes.progress(planned=max(self._limit, before), before=before))
 
         async with drawing(
             self._pool,
@@ -155,21 +155,6 @@ class _Batch:
             id_ = self._problems[row].id
             if id_ in lanes.failures or lanes.stopped is None:
                 self._failures[id_] = lanes.failures.get(id_, _UNSTORED)
-
-    def _at(self, before: int, lanes: Lanes, client: Client) -> Progress:
-        return Progress(
-            planned=max(self._limit, before),
-            stored=before + lanes.added,
-            added=lanes.added,
-            failed=lanes.lacking,
-            tokens=lanes.tokens,
-            cost=self._purse.spent,
-            errors=lanes.errors,
-            calls=lanes.calls,
-            concurrency=client.concurrency,
-            in_flight=client.account.in_flight,
-            stopping=lanes.stopped is not None,
-        )
 
     def _outcome(self, lanes: Lanes, budget: float, before: int, seconds: float) -> Answers:
         broken_off = lanes.stopped in BROKEN_OFF

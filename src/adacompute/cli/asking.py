@@ -93,10 +93,14 @@ def sampling_of(
 
 
 def template_of(name: str | None, found: ProblemSet) -> Template:
-    """The template that is named, else the problems' own."""
+    """The template that is named, else the problems' own; one that shows what they need."""
     if name is None:
-        return found.template or Template.named("boxed")
-    return Template.read(Path(name)) if Path(name).suffix or Path(name).exists() else Template.named(name)
+        chosen = found.template or Template.named("boxed")
+    else:
+        own = Path(name).suffix or Path(name).exists()
+        chosen = Template.read(Path(name)) if own else Template.named(name)
+    found.check(chosen)
+    return chosen
 
 
 def reading_of(

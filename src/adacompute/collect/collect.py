@@ -84,7 +84,7 @@ class _Run:
             endpoint=self._endpoint,
             asking=self._asking,
             purse=self._purse,
-            told=lambda lanes, client: self._tell(before, lanes, client),
+            told=lambda lanes: self._tell(before, lanes),
             signals=signals,
         ) as (lanes, client):
             await self._rounds(lanes, before, rounds)
@@ -107,24 +107,9 @@ class _Run:
             parameters=self._asking.parameters,
         )
 
-    def _tell(self, before: Left, lanes: Lanes, client: Client) -> None:
-        if self._progress is None:
-            return
-        self._progress(
-            Progress(
-                planned=before.planned,
-                stored=before.stored + lanes.added,
-                added=lanes.added,
-                failed=lanes.lacking,
-                tokens=lanes.tokens,
-                cost=self._purse.spent,
-                errors=lanes.errors,
-                calls=lanes.calls,
-                concurrency=client.concurrency,
-                in_flight=client.account.in_flight,
-                stopping=lanes.stopped is not None,
-            )
-        )
+    def _tell(self, before: Left, lanes: Lanes) -> None:
+        if self._progress is not None:
+            self._progress(lanes.progress(planned=before.planned, before=before.stored))
 
     def _outcome(self, lanes: Lanes, client: Client, seconds: float) -> Collected:
         left = self._left()

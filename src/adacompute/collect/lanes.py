@@ -8,7 +8,7 @@ from functools import partial
 
 from adacompute.collect.asking import Asking
 from adacompute.collect.left import Run
-from adacompute.collect.outcome import Stop
+from adacompute.collect.outcome import Progress, Stop
 from adacompute.collect.purse import Purse, prompt_size
 from adacompute.collect.writer import Writer
 from adacompute.endpoint import Answered, Client, Failed
@@ -84,6 +84,22 @@ class Lanes:
             self._writer.add(Drawn(None, (), (), calls))
             self._count(calls)
             self._loose.clear()
+
+    def progress(self, *, planned: int, before: int) -> Progress:
+        """How far it is, of so many samples, so many of which were stored before."""
+        return Progress(
+            planned=planned,
+            stored=before + self.added,
+            added=self.added,
+            failed=self.lacking,
+            tokens=self.tokens,
+            cost=self._purse.spent,
+            errors=self.errors,
+            calls=self.calls,
+            concurrency=self._client.concurrency,
+            in_flight=self._client.account.in_flight,
+            stopping=self.stopped is not None,
+        )
 
     async def draw(self, runs: Iterator[Run]) -> None:
         """All runs, in their order, as many at the same time as the endpoint may be asked."""

@@ -30,7 +30,7 @@ async def drawing(
     endpoint: Endpoint,
     asking: Asking,
     purse: Purse,
-    told: Callable[[Lanes, Client], None],
+    told: Callable[[Lanes], None],
     signals: Sequence[signal.Signals] = (),
 ) -> AsyncIterator[tuple[Lanes, Client]]:
     """Lanes to draw by; on leaving, all that came is stored.
@@ -40,11 +40,11 @@ async def drawing(
     """
     async with Client(endpoint, heard=lambda call: lanes.heard(call)) as client:
         writer = Writer(pool, model=asking.model, parameters=asking.parameters)
-        lanes = Lanes(client, writer, asking, purse, told=lambda: told(lanes, client))
+        lanes = Lanes(client, writer, asking, purse, told=lambda: told(lanes))
 
         def stop(number: int) -> None:
             lanes.stop("signal", number=number)
-            told(lanes, client)
+            told(lanes)
 
         given_up = _GivenUp()
         try:

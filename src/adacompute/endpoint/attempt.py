@@ -9,10 +9,12 @@ from types import TracebackType
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
 from adacompute.endpoint.faults import Untrusted, failure_of, retry_after
 from adacompute.endpoint.reply import complaint, one_line, parsed
+from adacompute.endpoint.resolver import Resolver
 from adacompute.endpoint.settings import Endpoint
 from adacompute.errors import (
     ConnectionLost,
@@ -31,7 +33,7 @@ _COMPLAINT = 64 * 2**10  # bytes that are read of a reply that is no success
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came, whatever its status; `value` is its JSON, the key masked in it, or its text."""
+    """What came, whatever its status; `value` is its JSON, or its text, the key masked in it."""
 
     status: int
     value: object
@@ -61,6 +63,7 @@ class Attempt:
     def __init__(self, endpoint: Endpoint, until: float, loop: asyncio.AbstractEventLoop) -> None:
         own = loop.time() + endpoint.timeouts.total
         self._loop = loop
+        self._timer: asyncio.TimerHandle
         self._ends = min(own, until)
         self._first_byte = endpoint.timeouts.first_byte
         self.impatient = until < own  # what would end it is the caller's deadline, not its own timeout
@@ -71,6 +74,10 @@ class Attempt:
     def sending(self) -> None:
         """The connection stands and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
+        due = min(self._ends, self.sent + self._first_byte)
+        if self._timer.when() > due:  # it has rung while connecting, and was set to the end
+            self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._ring)
 
     def answering(self) -> None:
         """The headers are here."""
@@ -136,7 +143,7 @@ class Line:
         self._endpoint = endpoint
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(  # the pace limits connections; here none waits
-                limit=0, keepalive_timeout=_IDLE, timeout_ceil_threshold=math.inf
+                limit=0, keepalive_timeout=_IDLE, timeout_ceil_threshold=math.inf, resolver=Resolver()
             ),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=endpoint.timeouts.connect, ceil_threshold=math.inf
@@ -161,7 +168,7 @@ class Line:
                 return await self._answered(url, attempt, body)
         except EndpointError as exc:
             error = exc
-        except (aiohttp.ClientError, OSError) as exc:  # a TimeoutError is an OSError
+        except Exception as exc:  # noqa: BLE001 - whatever a server sends, it breaks one call and no more
             error = self._error(exc, url, attempt)
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
@@ -186,18 +193,19 @@ class Line:
             value = parsed(raw, key)
         except ValueError as exc:
             if status == 200:
-                kind = one_line(self._hidden(response.headers.get("Content-Type", "no content type")))
+                kind = one_line(self.unsaid(response.headers.get("Content-Type", "no content type")))
                 raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
                     f"{response.url}: answered 200 with {len(raw)} bytes of {kind} that are no JSON "
-                    f"({one_line(self._hidden(str(exc)))}); is this an OpenAI-compatible endpoint?",
+                    f"({one_line(self.unsaid(str(exc)))}); is this an OpenAI-compatible endpoint?",
                     status=200,
                     paid=True,
                 )
-            value = self._hidden(raw.decode("utf-8", "replace"))
+            plain = raw.decode("utf-8", "replace").replace("\0", "")  # in UTF-16 a key would pass
+            value = self.unsaid(plain)
         if status == 200:
             return Answer(status, value)
         if 300 <= status < 400:
-            value = "it is a redirect to " + self._hidden(response.headers.get("Location", "nowhere"))
+            value = "it is a redirect to " + self.unsaid(response.headers.get("Location", "nowhere"))
         return Answer(status, value, retry_after(response.headers, now=time.time()))
 
     def refusal(self, url: URL, answer: Answer) -> tuple[EndpointError, str, object]:
@@ -206,12 +214,14 @@ class Line:
         remedy = _REMEDIES.get(answer.status, "")
         if 300 <= answer.status < 400:
             remedy = "; redirects are not followed: give the address that it leads to"
-        words = one_line(said) or "no reason given"
+        words = one_line(self.unsaid(said)) or "no reason given"
         return failure_of(answer.status, f"{url}: answered {answer.status}: {words}{remedy}"), said, param
 
     def _error(self, exc: Exception, url: URL, attempt: Attempt) -> EndpointError:
         """The one place where foreign errors become ours."""
-        why = one_line(self._hidden(str(exc) or type(exc).__name__))
+        why = one_line(self.unsaid(str(exc) or type(exc).__name__))
+        if isinstance(exc.__cause__, ContentEncodingError):
+            return ReplyInvalid(f"{url}: answered with a body that can't be unpacked ({why})", paid=True)
         if isinstance(exc, aiohttp.ClientResponseError):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
         if attempt.expired or isinstance(exc, aiohttp.ServerTimeoutError):
@@ -222,7 +232,11 @@ class Line:
             return EndpointUnreachable(
                 f"{url}: can't be reached ({why}); is it running, and the address right?"
             )
-        return ConnectionLost(f"{url}: broke off after the request was sent ({why}); try again", paid=True)
+        if isinstance(exc, aiohttp.ClientError | OSError):
+            return ConnectionLost(
+                f"{url}: broke off after the request was sent ({why}); try again", paid=True
+            )
+        return ReplyInvalid(f"{url}: answered what can't be read ({type(exc).__name__}: {why})", paid=True)
 
     def _timeout(self, url: URL, attempt: Attempt) -> EndpointTimeout:
         timeouts = self._endpoint.timeouts
@@ -238,8 +252,9 @@ class Line:
             what = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
         return EndpointTimeout(f"{url}: {what}", paid=attempt.expired and attempt.sent is not None)
 
-    def _hidden(self, text: str) -> str:
-        return text if self._endpoint.key is None else self._endpoint.key.hidden(text)
+    def unsaid(self, text: str) -> str:
+        """A message of the endpoint, the key masked in it."""
+        return text if self._endpoint.key is None else self._endpoint.key.unsaid(text)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -17,14 +17,14 @@ from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.manners import Manners, about_logprobs, about_n
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.pace import Pace
-from adacompute.endpoint.reply import cap_of, choices_of, prompt_tokens, responses_of
+from adacompute.endpoint.reply import cap_of, choices_of, one_line, prompt_tokens, responses_of
 from adacompute.endpoint.settings import Endpoint
 from adacompute.endpoint.totals import Totals
 from adacompute.endpoint.usage import whole
-from adacompute.errors import EndpointError, EndpointRefused, EndpointTimeout, RateLimited
+from adacompute.errors import EndpointError, EndpointRefused, EndpointTimeout, RateLimited, ReplyInvalid
 from adacompute.records import Call, Paid
 
-__all__ = ["Caller", "TooMany"]
+__all__ = ["Asking", "Caller", "TooMany"]
 
 _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
 
@@ -32,9 +32,13 @@ _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until 
 class TooMany(EndpointRefused):
     """It refused that many choices at once, and may give fewer."""
 
+    kind = "n-limit"
+
 
 class _WithoutLogprobs(EndpointRefused):
     """It refused to give log-probabilities."""
+
+    kind = "no-logprobs"
 
 
 class Caller:
@@ -65,23 +69,30 @@ class Caller:
 
     async def call(self, body: Mapping[str, Any], n: int, patience: float) -> Reply:
         """One call with its retries, ended by that time of the loop."""
-        asking = _Asking(self, body, n, patience)
-        try:
-            return await asking.run()
-        except EndpointError as error:
-            error.calls = tuple(asking.calls)
-            error.paid = any(call.paid != "no" for call in asking.calls)
-            raise
+        return await Asking(self, body, n, patience).run()
 
 
-class _Asking:
-    """The state of one call."""
+class Asking:
+    """One call, and how far it has come."""
 
-    __slots__ = ("_body", "_cap", "_data", "_n", "_patience", "_until", "_weight", "caller", "calls")
+    __slots__ = (
+        "_backoff",
+        "_body",
+        "_cap",
+        "_data",
+        "_n",
+        "_patience",
+        "_until",
+        "_weight",
+        "begun",
+        "caller",
+        "calls",
+    )
 
     def __init__(self, caller: Caller, body: Mapping[str, Any], n: int, patience: float) -> None:
         self.caller = caller
         self.calls: list[Call] = []
+        self.begun = False  # False: nothing has been sent yet
         self._n = n
         self._patience = patience
         self._until = min(patience, caller.loop.time() + caller.endpoint.retries.deadline)
@@ -91,15 +102,25 @@ class _Asking:
         self._cap = cap_of(body)
         self._data = b""
         self._weight = 0.0
+        self._backoff = 0.0  # seconds to wait after the last attempt
 
     async def run(self) -> Reply:
+        """The reply, or its error with all attempts that were made."""
+        try:
+            return await self._tried()
+        except EndpointError as error:
+            error.calls = tuple(self.calls)
+            error.paid = any(call.paid != "no" for call in self.calls)
+            raise
+
+    async def _tried(self) -> Reply:
         tries, caller = 0, self.caller
         while True:
             self._prepare()
             await self._turn(tries)
             tries += 1
             try:
-                return await self._try()
+                return await self._try(tries)
             except _WithoutLogprobs:
                 tries -= 1  # nothing failed: it is asked again at once, without them
             except EndpointError as error:
@@ -159,19 +180,18 @@ class _Asking:
         self.caller.pace.unused(self._weight)
         return False
 
-    async def _try(self) -> Reply:
-        caller = self.caller
+    async def _try(self, tries: int) -> Reply:
+        caller, self.begun = self.caller, True
         turn, used = caller.breaker.turn, None
         began, at = caller.loop.time(), time.time()
         attempt = Attempt(caller.endpoint, self._until, caller.loop)
         caller.account.in_flight += 1
         try:
             answer = await caller.line.exchange(caller.url, attempt, self._data)
-            if answer.status != 200:
-                raise self._refusal(answer)
-            reply = self._reply(answer, at, began)
+            reply = self._understood(answer, at, began)
         except EndpointError as error:
             self._failed(error, attempt, turn, at=at, began=began)
+            self._hold_back(error, tries)  # before it leaves, or another would be let in at once
             used = None if error.paid else 0.0
             raise
         except BaseException:
@@ -182,6 +202,7 @@ class _Asking:
             raise
         else:
             call = reply.calls[-1]
+            self._hear(call)
             used = float((call.prompt_tokens or 0) + (call.completion_tokens or 0))
             if caller.breaker.worked(turn):
                 caller.pace.restart()
@@ -191,9 +212,25 @@ class _Asking:
             caller.account.in_flight -= 1
             caller.pace.leave(self._weight, used=used)
 
+    def _understood(self, answer: Answer, at: float, began: float) -> Reply:
+        """The reply that an answer is, or its error: whatever it holds, it breaks one call and no more."""
+        try:
+            if answer.status == 200:
+                return self._reply(answer, at, began)
+            error = self._refusal(answer)
+        except EndpointError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - see above
+            what = f"{self.caller.url}: answered {answer.status} with what can't be read"
+            why = one_line(self.caller.line.unsaid(str(exc)))
+            error = ReplyInvalid(
+                f"{what} ({type(exc).__name__}: {why}); try again", status=answer.status, paid=True
+            )
+        raise error
+
     def _reply(self, answer: Answer, at: float, began: float) -> Reply:
         manners = self.caller.manners
-        choices, came = choices_of(answer.value)
+        choices, came = choices_of(answer.value, unsaid=self.caller.line.unsaid)
         body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
         manners.gave(self._n, came)
         if self._body.get("logprobs"):
@@ -201,20 +238,18 @@ class _Asking:
         responses, counted = responses_of(choices, body, asked=self._n, cap=self._cap, manners=manners)
         usage = body.get("usage")
         prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-        self._hear(
-            Call(
-                at=at,
-                seconds=self.caller.loop.time() - began,
-                asked=self._n,
-                got=len(responses),
-                surplus=max(0, came - self._n),
-                status=200,
-                prompt_tokens=prompt_tokens(self._body) if prompt is None else prompt,
-                completion_tokens=counted.total,
-                estimated=counted.estimated or prompt is None,
-            )
+        call = Call(
+            at=at,
+            seconds=self.caller.loop.time() - began,
+            asked=self._n,
+            got=len(responses),
+            surplus=max(0, came - self._n),
+            status=200,
+            prompt_tokens=prompt_tokens(self._body) if prompt is None else prompt,
+            completion_tokens=counted.total,
+            estimated=counted.estimated or prompt is None,
         )
-        return Reply(responses=responses, calls=tuple(self.calls), body=body)
+        return Reply(responses=responses, calls=(*self.calls, call), body=body)
 
     def _refusal(self, answer: Answer) -> EndpointError:
         """The error of a status, having learned from it what the endpoint won't do."""
@@ -254,19 +289,22 @@ class _Asking:
         if self.caller.heard is not None:
             self.caller.heard(call)
 
-    def _wait(self, error: EndpointError, tries: int) -> float | None:
-        """Seconds until the next try; None where there is none."""
-        caller, retries = self.caller, self.caller.endpoint.retries
-        if not retried(error, after_timeout=retries.after_timeout):
-            return None
-        asked = error.retry_after
-        wait = backoff(tries, retries, caller.rng, asked=asked)
-        now = caller.loop.time()
+    def _hold_back(self, error: EndpointError, tries: int) -> None:
+        """Settles how long to wait; where it is asked to be slower, that holds for all callers."""
+        caller, retries, asked = self.caller, self.caller.endpoint.retries, error.retry_after
+        self._backoff = backoff(tries, retries, caller.rng, asked=asked)
         if isinstance(error, RateLimited):
             longest = retries.deadline if asked is not None and asked <= retries.deadline else retries.longest
-            caller.pace.pause(now + min(wait, longest))
-            if asked is not None and now + asked > self._until:
-                raise self._too_late(asked, error) from None
+            caller.pace.pause(caller.loop.time() + min(self._backoff, longest))
+
+    def _wait(self, error: EndpointError, tries: int) -> float | None:
+        """Seconds until the next try; None where there is none."""
+        retries = self.caller.endpoint.retries
+        if not retried(error, after_timeout=retries.after_timeout):
+            return None
+        asked, wait, now = error.retry_after, self._backoff, self.caller.loop.time()
+        if isinstance(error, RateLimited) and asked is not None and now + asked > self._until:
+            raise self._too_late(asked, error) from None
         useful = now + wait + min(wait, 1.0)  # one that is cut off by the deadline at once may still be paid
         return wait if tries < retries.attempts and useful < self._until else None
 

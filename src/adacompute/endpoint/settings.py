@@ -143,11 +143,14 @@ def _plain(url: str, parts: SplitResult) -> bool:
 def _shown(url: str) -> str:
     """An address as it may be shown: without name, password and query, also where it can't be read.
 
-    >>> _shown("http://me:sk-1/2@h:80a/v1?key=sk-3")
-    'http://h:80a/v1'
+    >>> _shown("http://me:sk-1/2@h:80a/v1?key=sk-3"), _shown("http://me:sk?4@h/v1")
+    ('http://h:80a/v1', 'http://…')
     """
-    found = re.match(r"(?s)(\w+://)?(?:.*@)?([^?#]*)", url)
-    return "".join(part or "" for part in found.groups()) if found else ""
+    scheme = found[0] if (found := re.match(r"\w+://", url)) else ""
+    plain, *queries = re.split(r"[?#]", url.removeprefix(scheme))
+    if any("@" in query for query in queries):  # the beginning may be a password
+        return f"{scheme}…"
+    return scheme + plain.rpartition("@")[2]
 
 
 def _secret(key: object) -> Secret | None:
@@ -160,11 +163,11 @@ def _secret(key: object) -> Secret | None:
         raise ConfigError(
             "the key of an endpoint is empty, or holds blanks or line breaks; give it alone, or None"
         )
-    return Secret(text)
+    return key if isinstance(key, Secret) else Secret(text)
 
 
 def _count(value: object, name: str) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ConfigError(f"{name} {value!r} can't be used; give a whole number, 1 or more")
 
 
