@@ -56,6 +56,7 @@ def test_c05_a_limit_that_a_refusal_names_is_kept_to(most):
     assert len(sizes(done)) == 1 + -(-16 // most)
     assert sorted(done.responses) == list(range(16))
     assert [call.paid for call in done.heard].count("no") == 1
+    assert done.client.account.kinds["n-limit"] == 1  # a limit that was learned is nothing that went wrong
 
 
 def test_c05_a_refusal_that_names_no_limit_is_halved_until_it_passes():
@@ -153,6 +154,8 @@ def test_a_refusal_that_only_seems_to_be_about_n_ends_and_teaches_nothing():
         ("n > 1 is not supported", 1),
         ("Unrecognized request argument supplied: n", 1),
         ("n is too large", None),
+        ("n must be at most " + "9" * 5000, 999_999_999),
+        ("n must be less than " + "1" * 5000, 111_111_110),
     ],
 )
 def test_refusals_of_n_are_understood(message, limit):
@@ -233,7 +236,11 @@ def test_logprobs_that_are_refused_are_dropped_for_good_at_the_cost_of_one_unpai
     assert done.client.manners.logprobs is False
     assert ["logprobs" in request.body for request in done.up.requests] == [True, False, False]
     assert "top_logprobs" not in done.up.requests[1].body
-    assert [call.paid for call in done.heard] == ["no", "yes", "yes"]
+    assert [(call.kind, call.paid) for call in done.heard] == [
+        ("no-logprobs", "no"),
+        ("ok", "yes"),
+        ("ok", "yes"),
+    ]
 
 
 def test_logprobs_that_are_not_given_are_still_asked_for():

@@ -99,7 +99,7 @@ def test_c21_a_key_that_a_model_says_is_in_no_response(escaped, caplog):
 
 
 def test_c21_a_key_with_signs_that_json_escapes_is_masked_too():
-    key = 'sk"\\x/1'
+    key = 'sk"\\x/1234'
 
     async def run(client, up):
         reply = await client.call(BODY)
@@ -134,3 +134,59 @@ def test_c20_redirects_are_not_followed_even_where_the_key_would_be_wanted():
     done = drawn(script, 1, key=KEY)
     assert done.up.count.requests == 1
     assert done.error.status == 307
+
+
+@pytest.mark.parametrize("key", ["x", "1", "EMPTY", "none", "content", "choices", "42"])
+def test_a_dummy_key_changes_no_sample(key):
+    text = f"The answer is {key}+1, none of 42 EMPTY choices."
+
+    async def run(client, up):
+        reply = await client.call({**BODY, "logprobs": True}, n=2)
+        assert [response.text for response in reply.responses] == [text, text]
+        assert up.requests[0].headers["authorization"] == f"Bearer {key}"
+        (call,) = reply.calls
+        assert (call.prompt_tokens, call.completion_tokens) == usage(up)
+
+    def usage(up):
+        return up.count.prompt_tokens, up.count.completion_tokens
+
+    asked(Reply(texts=[text, text]), run, key=key)
+
+
+@pytest.mark.parametrize("key", ["finish_reason", "completion_tokens", "message_", "1234567890"])
+def test_a_key_that_is_a_name_or_a_number_of_replies_leaves_their_shape(key):
+    usage = {"prompt_tokens": 1234567890, "completion_tokens": 3}
+    body = {"choices": [{"message": {"content": f"a {key}"}, "finish_reason": "length"}], "usage": usage}
+
+    async def run(client, up):
+        reply = await client.call(BODY)
+        assert reply.responses[0].text == "a ***"
+        assert reply.responses[0].finish_reason == "length"
+        assert (reply.calls[0].prompt_tokens, reply.calls[0].completion_tokens) == (1234567890, 3)
+
+    asked(Reply(body=body), run, key=key)
+
+
+def test_a_short_key_is_masked_in_messages_as_a_word_of_its_own():
+    once = Retries(attempts=1)
+    done = drawn(Status(code=401, message="wrong key 'none'; nonesuch"), 1, key="none", retries=once)
+    assert "wrong key '***'; nonesuch" in str(done.error)
+    done = drawn(Reply(body={"error": {"message": "wrong key none"}}), 1, key="none", retries=once)
+    assert "wrong key ***" in str(done.error)
+    done = drawn(Status(code=401, message="wrong key x"), 1, key="x", retries=once)
+    assert "wrong key x" in str(done.error)
+
+
+@pytest.mark.parametrize("code", [200, 400])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_c21_a_key_is_masked_whatever_the_encoding_of_the_body(encoding, code):
+    good = json.dumps({"choices": [{"message": {"content": f"key {KEY}"}}]}).encode(encoding)
+    bad = json.dumps({"error": f"key {KEY}"}).encode(encoding)
+    done = drawn(Garbage(raw=good if code == 200 else bad, code=code), 1, key=KEY)
+    told = done.responses[0].text if code == 200 else str(done.error)
+    assert "key ***" in told
+    assert KEY not in repr(done.events)
+    plain = drawn(
+        Garbage(raw=f"key {KEY}".encode(encoding), code=code), 1, key=KEY, retries=Retries(attempts=1)
+    )
+    assert "-canary-" not in str(plain.error).replace("\\x00", "")

@@ -6,6 +6,7 @@ import pytest
 
 from adacompute.endpoint import Endpoint, Limits, Response, Rest, Retries, Timeouts
 from adacompute.errors import ConfigError
+from adacompute.records import Secret
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,75 @@ def test_an_address_with_a_password_is_refused_without_showing_it():
     assert "example.test" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://u:sk-secret@h:80a/v1",
+        "http://u:sk-secret@[::1/v1",
+        "ftp://u:sk-secret@h/v1",
+        "http://u:sk-secret/x@h/v1",
+        "http://u:x?sk-secret@h/v1",
+        "http://u:x#sk-secret@h/v1",
+        "http://h/v1?api_key=sk-secret",
+        "http://h/v1?api_key=x@sk-secret",
+        "http://h/v1#sk-secret",
+        "u:sk-secret@h/v1",
+        "http://h?key=sk-secret",
+        "http://sk-secret@a..b/v1",
+    ],
+)
+def test_what_is_no_address_shows_no_key_that_it_carries(url):
+    with pytest.raises(ConfigError, match="endpoint") as caught:
+        Endpoint(url=url)
+    assert "sk-" not in str(caught.value) + repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://a..b/v1", f"http://{'a' * 64}.test/v1", "http://a b/v1", "http://127.0.0.1/v1\n", 5, None, b"x"],
+)
+def test_what_can_be_no_name_of_a_host_and_what_is_no_text_is_refused_in_one_line(url):
+    with pytest.raises(ConfigError, match="endpoint") as caught:
+        Endpoint(url=url)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://☃.test/v1", "http://h.test./v1", "http://[::1]:1/v1", "http://a_b/v1"]
+)
+def test_names_of_hosts_of_every_kind_are_taken(url):
+    assert Endpoint(url=url).url == url
+
+
+def test_a_key_in_plain_text_is_kept_secret():
+    endpoint = Endpoint(url="http://127.0.0.1:9/v1", key="sk-plain-text")
+    assert endpoint.key == Secret("sk-plain-text")
+    assert "sk-plain" not in repr(endpoint)
+
+
+@pytest.mark.parametrize(
+    "key", [5150, b"sk-5150", ["sk-5150"], "", "sk-5150\n", "sk 5150", Secret("\ud800sk-5150")]
+)
+def test_what_can_be_no_key_is_refused_without_showing_it(key):
+    with pytest.raises(ConfigError, match="key") as caught:
+        Endpoint(url="http://127.0.0.1:9/v1", key=key)
+    assert "5150" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["timeouts", "retries", "limits", "rest"])
+def test_settings_of_another_kind_are_refused(name):
+    with pytest.raises(ConfigError, match=name):
+        Endpoint(url="http://127.0.0.1:9/v1", **{name: 30})
+
+
 def test_routes_are_below_the_address():
     endpoint = Endpoint(url="http://127.0.0.1:8081/v1//")
     assert endpoint.chat == "http://127.0.0.1:8081/v1/chat/completions"
     assert endpoint.models == "http://127.0.0.1:8081/v1/models"
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "4", b"4", True, [4], 10**400])
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -65,9 +128,11 @@ def test_times_and_rates_are_above_nothing_and_finite(kind, name, value):
 @pytest.mark.parametrize(
     ("kind", "name"), [(Retries, "attempts"), (Limits, "concurrency"), (Rest, "failures")]
 )
-def test_counts_are_one_or_more(kind, name):
-    with pytest.raises(ConfigError, match=name):
-        kind(**{name: 0})
+@pytest.mark.parametrize("value", [0, -1, "4", 2.5, 4.0, None, True])
+def test_counts_are_whole_numbers_from_one_on(kind, name, value):
+    with pytest.raises(ConfigError, match=name) as caught:
+        kind(**{name: value})
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,15 @@ def test_numbers_that_are_not_finite_are_left_out(value):
     assert entropy_of([{"top_logprobs": [{"logprob": value}, {"logprob": math.log(0.5)}]}]) is not None
 
 
+@pytest.mark.parametrize("values", [[1e308, 1e308], [-1e308, -1e308], [-(10**400)], [10**400, -1.0]])
+def test_sums_that_no_number_holds_are_unknown(values):
+    tokens = [{"logprob": v, "top_logprobs": [{"logprob": v}]} for v in values]
+    assert logprob_of(tokens) is None
+    entropy = entropy_of(tokens)
+    assert entropy is not None
+    assert math.isfinite(entropy)
+
+
 def test_what_the_alternatives_leave_is_one_more_outcome():
     expected = -sum(p * math.log(p) for p in (0.5, 0.25, 0.25))
     assert entropy_of([token(0.5, 0.25)]) == pytest.approx(expected)

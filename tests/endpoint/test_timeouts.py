@@ -1,18 +1,20 @@
 """Time: what hangs is ended, deadlines hold, cancelling is prompt, no blind retries (c03, c04)."""
 
 import asyncio
+import math
 import socket
 import threading
+import time
 
 import pytest
 from asked import BODY, asked, drawn, endpoint
 
 from adacompute.endpoint import Answered, Client, Limits, Retries, Timeouts
-from adacompute.errors import (
-    EndpointTimeout,
-)
+from adacompute.endpoint.attempt import Attempt
+from adacompute.errors import EndpointTimeout, EndpointUnreachable
 from upstream import Honest, Reply, Stall, Status
 
+SLACK = 0.5  # seconds of a busy machine; what would come without the law takes longer
 SHORT = Timeouts(connect=0.4, first_byte=0.4, total=0.6)
 
 
@@ -39,13 +41,13 @@ def test_c03_after_a_timeout_it_is_asked_again_where_that_is_wanted():
 @pytest.mark.parametrize("bound", ["timeouts", "retries", "caller"])
 def test_c04_hanging_servers_are_ended_within_the_time_they_have(before, bound):
     settings = {
-        "timeouts": {"timeouts": SHORT},
+        "timeouts": {"timeouts": Timeouts(connect=0.4, first_byte=0.4, total=1.2)},
         "retries": {"retries": Retries(deadline=0.5)},
         "caller": {"deadline": 0.5},
     }[bound]
     done = drawn(Stall(before=before), 1, **settings)
-    allowed = 0.6 if bound == "timeouts" and before == "body" else 0.4 if bound == "timeouts" else 0.5
-    assert allowed * 0.99 <= done.seconds <= allowed * 1.1 + 0.05
+    allowed = 1.2 if bound == "timeouts" and before == "body" else 0.4 if bound == "timeouts" else 0.5
+    assert allowed * 0.99 <= done.seconds <= allowed * 1.1 + SLACK
     assert isinstance(done.error, EndpointTimeout)
     assert done.error.paid
     assert done.up.count.requests == 1
@@ -74,8 +76,64 @@ def test_c04_a_connection_that_does_not_come_about_is_ended_in_time_retried_and_
                     return asyncio.get_running_loop().time() - began
 
             seconds = asyncio.run(run())
-    assert 0.6 <= seconds <= 0.8
+    assert 0.6 <= seconds <= 0.6 * 1.1 + SLACK
     assert [(call.kind, call.paid) for call in heard] == [("timeout", "no")] * 2
+
+
+def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_than_that():
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        timeouts = Timeouts(connect=5.0, first_byte=0.2, total=3.0)
+        attempt = Attempt(endpoint("http://127.0.0.1:9/v1", timeouts=timeouts), math.inf, loop)
+        began = loop.time()
+
+        async def slow() -> None:
+            async with attempt:
+                await asyncio.sleep(0.3)
+                attempt.sending()
+                await asyncio.sleep(10)
+
+        with pytest.raises(TimeoutError):
+            await slow()
+        return loop.time() - began
+
+    assert 0.5 <= asyncio.run(run()) <= 0.5 * 1.1 + SLACK
+
+
+def test_c04_a_resolver_that_does_not_answer_holds_up_neither_the_call_nor_the_exit(monkeypatch):
+    over = threading.Event()
+
+    def never(*_, **__):
+        over.wait(30)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+
+    async def run() -> None:
+        upstream = endpoint("http://nowhere.invalid/v1", timeouts=Timeouts(connect=0.3))
+        async with Client(upstream) as client:
+            with pytest.raises(EndpointTimeout, match="to connect") as caught:
+                await client.call(BODY, deadline=5.0)
+        assert not caught.value.paid
+
+    began = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - began < 10.0
+    over.set()
+
+
+def test_a_name_is_resolved_and_one_that_nobody_has_is_unreachable():
+    async def run(client, up):
+        named = endpoint(up.url.replace("127.0.0.1", "localhost"))
+        async with Client(named) as other:
+            assert (await other.call(BODY)).responses
+        nowhere = endpoint("http://nowhere.invalid/v1", retries=Retries(attempts=1))
+        async with Client(nowhere) as other:
+            with pytest.raises(EndpointUnreachable) as caught:
+                await other.call(BODY)
+        assert not caught.value.paid
+
+    asked(Reply(), run)
 
 
 def test_a_queue_of_our_own_is_no_reason_to_fail():
@@ -86,9 +144,9 @@ def test_a_queue_of_our_own_is_no_reason_to_fail():
 
 
 def test_a_deadline_of_the_caller_counts_the_queue_too():
-    done = drawn(Honest(n="ignore", latency=0.15), 12, deadline=0.5, limits=Limits(concurrency=2))
-    assert 4 <= len(done.responses) < 12
-    assert done.seconds <= 0.55 + 0.05
+    done = drawn(Honest(n="ignore", latency=0.15), 40, deadline=0.5, limits=Limits(concurrency=2))
+    assert 2 <= len(done.responses) < 20
+    assert done.seconds <= 0.5 * 1.1 + SLACK
     late = [failed for failed in done.failed if not failed.calls]
     assert late
     assert all(isinstance(failed.error, EndpointTimeout) and not failed.error.paid for failed in late)
@@ -115,7 +173,7 @@ def test_cancelling_a_draw_cancels_its_calls_at_once_and_counts_them():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert asyncio.get_running_loop().time() - began < 0.3
+        assert asyncio.get_running_loop().time() - began < SLACK
         while up.count.in_flight:
             await asyncio.sleep(0.005)
         assert asyncio.get_running_loop().time() - began < 1.0
@@ -154,6 +212,6 @@ def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
 
     script = Status(code=429, retry_after=15)
     done = asked(script, run, limits=Limits(concurrency=2))
-    assert done.seconds < 2.0
+    assert done.seconds < 5.0  # of the 15 that it was asked to wait
     assert {failed.error.kind for failed in done.failed} == {"stopped"}
     assert done.up.count.requests <= 2

@@ -221,3 +221,46 @@ def test_a_reader_cant_write_even_past_us_and_a_writer_flushes_every_call(tmp_pa
     for path in ("p.sqlite", "a.jsonl"):
         with open_pool(tmp_path / path) as pool:
             assert pool._connection.execute("PRAGMA query_only").fetchone() == (1,)
+
+
+WRITER = """
+import sys
+from adacompute.pool import open_pool
+from adacompute.records import Problem, Sample
+with open_pool(sys.argv[1], create=True) as pool:
+    pool.add_problem(Problem(id="p", question="?"))
+    for i in range(int(sys.argv[2])):
+        pool.add_samples("p", [(i, Sample(answer="1"))], model="m")
+        if i == 0:
+            print("begun", flush=True)
+            sys.stdin.readline()
+            with open_pool(sys.argv[1]) as again:  # a second one in this process must free no lock either
+                again.counts()
+    print(pool.counts().samples, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_looking_into_a_pool_that_is_being_written_takes_nothing_from_it(tmp_path: Path):
+    path = tmp_path / "pool.sqlite"
+    look = [
+        sys.executable,
+        "-c",
+        "import sys, adacompute as ac; print(ac.open_pool(sys.argv[1]).counts().samples)",
+    ]
+    words = [sys.executable, "-c", WRITER, str(path), "40"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "begun\n"
+        for _ in range(2):
+            seen = subprocess.run([*look, str(path)], capture_output=True, text=True, check=True)
+            assert seen.stdout == "1\n"
+        assert (tmp_path / "pool.sqlite-wal").exists(), "a reader took itself for the last, and tidied up"
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        assert writer.stdout.readline() == "40\n"
+        seen = subprocess.run([*look, str(path)], capture_output=True, text=True, check=True)
+        assert seen.stdout == "40\n", "readers see what was committed meanwhile"
+        writer.kill()
+    with open_pool(path) as pool:
+        assert pool.counts().samples == 40
+        assert pool.verify().ok

@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,31 +15,19 @@ from adacompute.endpoint.attempt import Answer, Attempt, Line
 from adacompute.endpoint.breaker import Breaker
 from adacompute.endpoint.faults import backoff, pushed_back, retried, transport
 from adacompute.endpoint.gate import Gate
-from adacompute.endpoint.manners import Manners, about_logprobs, about_n
+from adacompute.endpoint.manners import Manners
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.pace import Pace
-from adacompute.endpoint.reply import cap_of, choices_of, one_line, prompt_tokens, responses_of
+from adacompute.endpoint.reply import cap_of, prompt_tokens
 from adacompute.endpoint.settings import Endpoint
 from adacompute.endpoint.totals import Totals
-from adacompute.endpoint.usage import whole
-from adacompute.errors import EndpointError, EndpointRefused, EndpointTimeout, RateLimited, ReplyInvalid
+from adacompute.endpoint.understand import Question, WithoutLogprobs, understood
+from adacompute.errors import EndpointError, EndpointTimeout, RateLimited
 from adacompute.records import Call, Paid
 
-__all__ = ["Asking", "Caller", "TooMany"]
+__all__ = ["Asking", "Caller"]
 
 _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
-
-
-class TooMany(EndpointRefused):
-    """It refused that many choices at once, and may give fewer."""
-
-    kind = "n-limit"
-
-
-class _WithoutLogprobs(EndpointRefused):
-    """It refused to give log-probabilities."""
-
-    kind = "no-logprobs"
 
 
 class Caller:
@@ -121,7 +110,7 @@ class Asking:
             tries += 1
             try:
                 return await self._try(tries)
-            except _WithoutLogprobs:
+            except WithoutLogprobs:
                 tries -= 1  # nothing failed: it is asked again at once, without them
             except EndpointError as error:
                 wait = self._wait(error, tries)
@@ -201,68 +190,21 @@ class Asking:
             )
             raise
         else:
-            call = reply.calls[-1]
-            self._hear(call)
+            (call,) = reply.calls
             used = float((call.prompt_tokens or 0) + (call.completion_tokens or 0))
             if caller.breaker.worked(turn):
                 caller.pace.restart()
             caller.pace.succeeded()
-            return reply
+            self._hear(call)
+            return replace(reply, calls=tuple(self.calls))
         finally:
             caller.account.in_flight -= 1
             caller.pace.leave(self._weight, used=used)
 
     def _understood(self, answer: Answer, at: float, began: float) -> Reply:
-        """The reply that an answer is, or its error: whatever it holds, it breaks one call and no more."""
-        try:
-            if answer.status == 200:
-                return self._reply(answer, at, began)
-            error = self._refusal(answer)
-        except EndpointError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - see above
-            what = f"{self.caller.url}: answered {answer.status} with what can't be read"
-            why = one_line(self.caller.line.unsaid(str(exc)))
-            error = ReplyInvalid(
-                f"{what} ({type(exc).__name__}: {why}); try again", status=answer.status, paid=True
-            )
-        raise error
-
-    def _reply(self, answer: Answer, at: float, began: float) -> Reply:
-        manners = self.caller.manners
-        choices, came = choices_of(answer.value, unsaid=self.caller.line.unsaid)
-        body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
-        manners.gave(self._n, came)
-        if self._body.get("logprobs"):
-            manners.told(logprobs=any(choice.tokens is not None for choice in choices))
-        responses, counted = responses_of(choices, body, asked=self._n, cap=self._cap, manners=manners)
-        usage = body.get("usage")
-        prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-        call = Call(
-            at=at,
-            seconds=self.caller.loop.time() - began,
-            asked=self._n,
-            got=len(responses),
-            surplus=max(0, came - self._n),
-            status=200,
-            prompt_tokens=prompt_tokens(self._body) if prompt is None else prompt,
-            completion_tokens=counted.total,
-            estimated=counted.estimated or prompt is None,
-        )
-        return Reply(responses=responses, calls=(*self.calls, call), body=body)
-
-    def _refusal(self, answer: Answer) -> EndpointError:
-        """The error of a status, having learned from it what the endpoint won't do."""
-        manners = self.caller.manners
-        error, said, param = self.caller.line.refusal(self.caller.url, answer)
-        if answer.status in (400, 422):
-            if about_logprobs(said, param, self._body):
-                manners.logprobs, manners.logprobs_refused = False, True
-                return _WithoutLogprobs(str(error), status=answer.status)
-            if about_n(said, param) and manners.refused(self._n, said):
-                return TooMany(str(error), status=answer.status)
-        error.retry_after = answer.retry_after
-        return error
+        caller = self.caller
+        question = Question(self._body, self._n, self._cap, at, caller.loop.time() - began)
+        return understood(question, answer, line=caller.line, url=caller.url, manners=caller.manners)
 
     def _failed(self, error: EndpointError, attempt: Attempt, turn: int, *, at: float, began: float) -> None:
         caller = self.caller

@@ -12,7 +12,7 @@ from adacompute.endpoint.calling import Caller
 from adacompute.endpoint.drawing import draw
 from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.manners import Manners
-from adacompute.endpoint.outcome import Answered, Failed, Reply
+from adacompute.endpoint.outcome import Answered, Failed, Reply, sound
 from adacompute.endpoint.settings import Endpoint
 from adacompute.endpoint.totals import Totals
 from adacompute.errors import EndpointError, ReplyInvalid
@@ -107,7 +107,7 @@ class Client:
         names = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else None
         if names is None or not all(isinstance(name, str) for name in names):
             raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
-        return [str(name) for name in names]
+        return [sound(str(name)) for name in names]
 
     def _open(self) -> Caller:
         if self._caller is None:

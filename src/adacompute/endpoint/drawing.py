@@ -1,16 +1,21 @@
 """Many responses to one request, by as few calls as the endpoint's manners allow. Knows nothing of HTTP."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adacompute.endpoint.calling import Caller, TooMany
+from adacompute.endpoint.calling import Asking, Caller
 from adacompute.endpoint.outcome import Answered, Failed, Reply
+from adacompute.endpoint.understand import TooMany
 from adacompute.errors import EndpointError, EndpointRefused
 from adacompute.records import Call
 
 __all__ = ["draw"]
+
+_AHEAD = 2  # calls that wait for a turn or run, for each that may run at the same time
+_HOPELESS = (400, 413, 422)  # where one choice is refused so, it is the request, which is the same for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,87 +37,126 @@ async def draw(
     by parallel calls. An integer "seed" in the body is that of index 0: the call whose responses begin at
     index i sends seed + i, for calls with one and the same seed would give one sample over and over.
     """
-    spans = [_Span(first, n, n)] if n > 0 else []
-    held: list[_Span] = []  # until it is known whether a smaller call passes
-    running: dict[asyncio.Task[Reply], _Span] = {}
-    ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
+    drawing = _Drawing(caller, body, patience)
+    if n > 0:
+        drawing.todo.append(_Span(first, n, n))
     try:
-        while spans or held or running:
-            parts = [part for span in spans for part in _split(span, caller.manners.portion(span.count))]
-            if len(parts) == 1 and not running:  # no task for a lone call
-                part, outcome = parts[0], await _lone(caller, body, parts[0], patience)
-            else:
-                for part in parts:
-                    task = asyncio.ensure_future(caller.call(_seeded(body, part.first), part.count, patience))
-                    running[task] = part
-                    task.add_done_callback(ended.put_nowait)
-                task = await ended.get()
-                part, outcome = running.pop(task), _result(task)
-            if isinstance(outcome, TooMany):
-                calls = part.calls + outcome.calls
-                smaller, *rest = _split(replace(part, calls=calls), caller.manners.portion(part.count))
-                spans, held = [smaller], held + rest
-                continue
-            events, spans = _told(part, outcome, held)
-            held = []
-            for event in events:
+        while drawing.todo or drawing.held or drawing.running:
+            part, outcome = await drawing.ended()
+            for event in drawing.told(part, outcome):
                 yield event
     finally:
-        if running:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        await drawing.close()
 
 
-async def _lone(
-    caller: Caller, body: Mapping[str, Any], part: _Span, patience: float
-) -> Reply | EndpointError:
-    try:
-        return await caller.call(_seeded(body, part.first), part.count, patience)
-    except EndpointError as error:
-        return error
+class _Drawing:
+    """The state of one draw."""
 
+    def __init__(self, caller: Caller, body: Mapping[str, Any], patience: float) -> None:
+        self._caller = caller
+        self._body = body
+        self._patience = patience
+        self._ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
+        self._dropped: list[asyncio.Task[Reply]] = []
+        self._most = _AHEAD * caller.endpoint.limits.concurrency
+        self.todo: deque[_Span] = deque()
+        self.held: list[_Span] = []  # until it is known whether a smaller call passes
+        self.running: dict[asyncio.Task[Reply], tuple[_Span, Asking]] = {}
 
-def _result(task: "asyncio.Task[Reply]") -> Reply | EndpointError:
-    try:
-        return task.result()
-    except EndpointError as error:
-        return error
+    async def ended(self) -> tuple[_Span, Reply | EndpointError]:
+        """Starts what may be started, and waits for a call to end."""
+        while self.todo and len(self.running) < self._most:
+            part = self._next()
+            asking = Asking(self._caller, _seeded(self._body, part.first), part.count, self._patience)
+            if not (self.todo or self.running):  # no task for a lone call
+                return part, await _outcome(asking.run())
+            task = asyncio.ensure_future(asking.run())
+            self.running[task] = part, asking
+            task.add_done_callback(self._ended.put_nowait)
+        while (task := await self._ended.get()) not in self.running:
+            pass  # it was dropped
+        part, _ = self.running.pop(task)
+        return part, await _outcome(task)
 
+    def told(self, part: _Span, outcome: Reply | EndpointError) -> list[Answered | Failed]:
+        """What to tell of a call that ended; settles what is still to ask for."""
+        if isinstance(outcome, TooMany):
+            smaller, *rest = self._split(replace(part, calls=part.calls + outcome.calls))
+            self.held += [*rest, *self.todo]
+            self.todo = deque([smaller])
+            return []
+        held, self.held = self.held, []
+        if isinstance(outcome, EndpointError):
+            return self._failed(part, outcome, held)
+        came = len(outcome.responses)
+        answered = Answered(responses=outcome.responses, calls=part.calls + outcome.calls, first=part.first)
+        self.todo.extend(held)
+        if came < part.count:
+            self.todo.appendleft(_Span(part.first + came, part.count - came, came))
+        return [answered]
 
-def _told(
-    part: _Span, outcome: Reply | EndpointError, held: list[_Span]
-) -> tuple[list[Answered | Failed], list[_Span]]:
-    """What to tell of a call that ended, and what is still to ask for."""
-    if isinstance(outcome, EndpointError):
-        calls = part.calls + outcome.calls
-        failed: list[Answered | Failed] = [
-            Failed(error=outcome, calls=calls, first=part.first, count=part.count)
-        ]
-        if not isinstance(outcome, EndpointRefused):
-            return failed, held
+    def _failed(self, part: _Span, error: EndpointError, held: list[_Span]) -> list[Answered | Failed]:
+        failed = [Failed(error=error, calls=part.calls + error.calls, first=part.first, count=part.count)]
+        if isinstance(error, EndpointRefused) and part.count == 1 and error.status in _HOPELESS:
+            held += self._unsent()
+        elif not isinstance(error, EndpointRefused):
+            self.todo.extend(held)
+            held = []
         # even a small call was refused: it is the request, and more of it would be refused likewise
-        failed += [Failed(error=outcome, calls=(), first=span.first, count=span.count) for span in held]
-        return failed, []
-    came = len(outcome.responses)
-    answered = Answered(responses=outcome.responses, calls=part.calls + outcome.calls, first=part.first)
-    missing = part.count - came
-    short = [_Span(part.first + came, missing, came)] if missing else []
-    return [answered], short + held
+        return [
+            *failed,
+            *(Failed(error=error, calls=s.calls, first=s.first, count=s.count) for s in _joined(held)),
+        ]
+
+    def _unsent(self) -> list[_Span]:
+        """All that was not sent yet, which is called off."""
+        spans, self.todo = list(self.todo), deque()
+        for task, (span, asking) in list(self.running.items()):
+            if not asking.begun and not task.done():
+                task.cancel()
+                self._dropped.append(task)
+                del self.running[task]
+                spans.append(span)
+        return spans
+
+    def _next(self) -> _Span:
+        """The next call; what it leaves of its span stays to be done."""
+        part, *rest = self._split(self.todo.popleft())
+        self.todo.extendleft(rest)
+        return part
+
+    def _split(self, span: _Span) -> list[_Span]:
+        """The first call for a span, and the rest; the calls already made for it are told with the first."""
+        size = max(1, min(self._caller.manners.portion(span.count), span.most))
+        if size >= span.count:
+            return [span]
+        return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
+
+    async def close(self) -> None:
+        """Cancels what is still under way."""
+        for task in self.running:
+            task.cancel()
+        if self.running or self._dropped:
+            await asyncio.gather(*self.running, *self._dropped, return_exceptions=True)
 
 
-def _split(span: _Span, portion: int) -> list[_Span]:
-    """The calls for a span; the calls already made for it are told with the first."""
-    size = max(1, min(portion, span.most))
-    return [
-        _Span(
-            first,
-            min(size, span.first + span.count - first),
-            span.most,
-            span.calls if first == span.first else (),
-        )
-        for first in range(span.first, span.first + span.count, size)
-    ]
+async def _outcome(reply: Awaitable[Reply]) -> Reply | EndpointError:
+    try:
+        return await reply
+    except EndpointError as error:
+        return error
+
+
+def _joined(spans: list[_Span]) -> list[_Span]:
+    """The same, those that follow each other as one."""
+    joined: list[_Span] = []
+    for span in sorted(spans, key=lambda span: span.first):
+        last = joined[-1] if joined else None
+        if last is not None and last.first + last.count == span.first:
+            joined[-1] = replace(last, count=last.count + span.count, calls=last.calls + span.calls)
+        else:
+            joined.append(span)
+    return joined
 
 
 def _seeded(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:

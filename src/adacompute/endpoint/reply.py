@@ -72,7 +72,10 @@ def complaint(value: object) -> tuple[str, object]:
         place = value[0].get("loc")
         param = place[-1] if isinstance(place, list) and place else param
         value = value[0].get("msg", "")
-    return value if isinstance(value, str) else str(value), param
+    try:
+        return value if isinstance(value, str) else str(value), param
+    except RecursionError:
+        return "something nested too deeply", param
 
 
 def choices_of(value: object, *, unsaid: Callable[[str], str] = str) -> tuple[list[Choice], int]:

@@ -28,10 +28,10 @@ class Resolver(AbstractResolver):
 
         def look() -> None:
             addresses: _Found = []
-            error: OSError | UnicodeError | None = None
+            error: Exception | None = None
             try:
                 addresses = _addresses(host, port, family)
-            except (OSError, UnicodeError) as exc:
+            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
                 error = exc
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_tell, found, addresses, error)

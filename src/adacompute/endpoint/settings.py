@@ -121,7 +121,8 @@ def _address(url: object) -> None:
         if host is not None:
             host.encode("idna")  # as the resolver will: no empty name between dots, none beyond 63 characters
     except ValueError as exc:
-        why = "" if "@" in url else f" ({exc})"  # what seems to be a port may be a password
+        said = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
+        why = "" if "@" in url else f" ({said})"  # what seems to be a port may be a password
         raise ConfigError(f"endpoint {shown!r} is no address{why}; {_REMEDY}") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigError(

@@ -1,7 +1,9 @@
 """The tables of a pool and how they came to be. Knows nothing of what is in them."""
 
+import contextlib
 import json
 import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
+
 _MAGIC = b"SQLite format 3\0"
 _OFFSET = 68  # of the application id in the header, big-endian
 
@@ -143,18 +146,18 @@ def applied(connection: sqlite3.Connection) -> set[str]:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is some SQLite database, by its first bytes; it is only read."""
-    return _header(path).startswith(_MAGIC)
+    """Whether a file is some SQLite database, by its first page; it is only read."""
+    return _application(path) is not None
 
 
 def recognise(path: Path) -> None:
-    """Raises NotAPool unless the file's header is a pool's; SQLite doesn't even open it."""
-    header = _header(path)
-    if not header:
+    """Raises NotAPool unless the file's header is a pool's; nothing beside it is looked at or written."""
+    mark = _application(path)
+    if mark is None and not path.stat().st_size:
         raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
-    if not header.startswith(_MAGIC):
+    if mark is None:
         raise NotAPool(f"{path}: is no pool; give a pool, a .jsonl, .jsonl.gz or .parquet file, or a folder")
-    if header[_OFFSET : _OFFSET + 4] != APPLICATION_ID.to_bytes(4, "big"):
+    if mark != APPLICATION_ID:
         raise NotAPool(f"{path}: is an SQLite database of something else; give a pool")
 
 
@@ -175,11 +178,36 @@ def stored_task(connection: sqlite3.Connection, path: str | Path) -> Task:
         raise PoolDamaged(f"{path}: its task {shown(row[0])} can't be read; restore it from a copy") from exc
 
 
-def _header(path: Path) -> bytes:
+def _application(path: Path) -> int | None:
+    """The application id of an SQLite file; None where it is something else, or empty.
+
+    By SQLite, never by a file of our own: closing one drops all locks that this process holds on the pool,
+    and then a reader elsewhere takes itself for the last, and deletes the log that we write to.
+    """
     try:
-        with mapped(path), path.open("rb") as file:
-            return file.read(100)
-    except NotAPool as exc:  # a folder
-        raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files") from exc
+        with mapped(path):
+            kind = path.stat()
     except PoolNotFound as exc:
         raise PoolNotFound(f"{path}: there is no such pool; check the path, or create it") from exc
+    if stat.S_ISDIR(kind.st_mode):
+        raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
+    if not stat.S_ISREG(kind.st_mode) or not kind.st_size:
+        return None
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # no locks, no log, no journal
+    with mapped(path):
+        try:
+            with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+                return int(connection.execute("PRAGMA application_id").fetchone()[0])
+        except sqlite3.DatabaseError as exc:
+            if exc.sqlite_errorname == "SQLITE_CANTOPEN":
+                path.open("rb").close()  # says why
+            if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+                raise
+            return _damaged(path)
+
+
+def _damaged(path: Path) -> int | None:
+    """As `_application`, of what SQLite can't read, so that nobody has it open either."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    return int.from_bytes(header[_OFFSET : _OFFSET + 4], "big") if header.startswith(_MAGIC) else None

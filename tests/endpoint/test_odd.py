@@ -1,0 +1,117 @@
+"""Odd replies: whatever one holds, it costs one call and no more, and what is kept of it can be stored."""
+
+import asyncio
+import gzip
+import json
+import zlib
+from typing import Any
+
+import pytest
+from asked import BODY, drawn, endpoint
+
+from adacompute.endpoint import Client, Retries
+from adacompute.endpoint.attempt import Answer
+from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.understand import Question, understood
+from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
+from upstream import Garbage, Reply
+
+ONCE = Retries(attempts=1)
+GOOD = {"message": {"content": "42"}, "finish_reason": "stop"}
+
+
+def said(**fields: Any) -> Garbage:
+    return Garbage(raw=json.dumps({"choices": [GOOD], **fields}).encode())
+
+
+@pytest.mark.parametrize("count", [2**53 + 1, 2**63, 10**30, -1, 1.5, "7", True, False])
+def test_counts_of_tokens_that_cannot_be_are_taken_as_not_said(count):
+    done = drawn(said(usage={"prompt_tokens": count, "completion_tokens": count}), 1)
+    (call,) = done.heard
+    assert call.estimated
+    assert done.responses[0].tokens == 1
+    assert 0 < call.prompt_tokens < 100
+
+
+def test_logprobs_whose_sum_is_no_number_leave_it_unknown_and_the_text_is_kept():
+    for value in (1e308, -(10**400)):
+        choice = {**GOOD, "logprobs": {"content": [{"logprob": value}] * 2}}
+        done = drawn(said(choices=[choice]), 1, {**BODY, "logprobs": True})
+        sample = done.responses[0].sample()
+        assert (sample.text, sample.logprob) == ("42", None)
+
+
+@pytest.mark.parametrize("code", [400, 500, 200])
+def test_half_surrogates_in_messages_are_replaced(code):
+    raw = b'{"error": {"message": "bad \\ud800 thing, \\ud83d\\ude00"}}'
+    done = drawn(Garbage(raw=raw, code=code), 1, retries=ONCE)
+    assert "bad \ufffd thing, 😀" in str(done.error)
+    assert str(done.error).encode()
+
+
+def test_a_limit_of_five_thousand_digits_is_no_reason_to_stop():
+    def script(number, body):
+        refusal = json.dumps({"error": {"message": "n must be at most " + "9" * 5000}}).encode()
+        return Garbage(raw=refusal, code=400) if body.get("n", 1) > 2 else Reply()
+
+    assert len(drawn(script, 4).responses) == 4
+
+
+@pytest.mark.parametrize("code", [200, 400])
+def test_errors_nested_ever_so_deeply_are_errors_of_one_call(code):
+    raw = b'{"error": ' + b"[" * 1000 + b"1" + b"]" * 1000 + b"}"
+    done = drawn(Garbage(raw=raw, code=code), 1, retries=ONCE)
+    assert isinstance(done.error, EndpointError)
+
+
+class Trap(dict):
+    """A value that nobody has thought of."""
+
+    def get(self, *_):
+        raise ValueError("nobody\nthought of sk-canary-1234")
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(status):
+    class Line:
+        def unsaid(self, text):
+            return text.replace("sk-canary-1234", "***")
+
+        def refusal(self, url, answer):
+            return answer.value.get("error")
+
+    question = Question(BODY, 1, None, 0.0, 0.0)
+    with pytest.raises(ReplyInvalid) as caught:
+        understood(question, Answer(status, Trap()), line=Line(), url="u", manners=Manners())
+    assert caught.value.paid
+    assert caught.value.status == status
+    assert "ValueError: nobody thought of ***" in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def packed(kind: str, data: bytes, **settings: Any):
+    return drawn(Garbage(raw=data, headers={"Content-Encoding": kind}), 1, retries=ONCE, **settings)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "deflate"])
+def test_a_body_that_cannot_be_unpacked_is_garbage_and_no_reset(kind):
+    whole = (gzip.compress if kind == "gzip" else zlib.compress)(json.dumps({"choices": [GOOD]}).encode())
+    assert packed(kind, whole).responses[0].text == "42"
+    for broken in (b"not packed at all", whole[:12] + b"\xff" * 12 + whole[24:]):
+        done = packed(kind, broken)
+        assert isinstance(done.error, ReplyInvalid)
+        assert done.error.paid
+        assert [call.kind for call in done.heard] == ["garbage"]
+
+
+def test_a_name_that_the_resolver_cannot_encode_is_unreachable():
+    upstream = endpoint("http://127.0.0.1:9/v1")
+    object.__setattr__(upstream, "url", "http://a..b/v1")  # past the check of settings
+
+    async def run() -> None:
+        async with Client(upstream) as client:
+            with pytest.raises(EndpointUnreachable) as caught:
+                await client.call(BODY, deadline=3.0)
+        assert not caught.value.paid
+
+    asyncio.run(run())
