@@ -38,7 +38,13 @@ def test_it_writes_answers_and_says_what_they_took(adacompute: Callable, questio
         words = ("answer", questions, "--endpoint", up.url, "--template", "plain", "--budget", "2")
         done = adacompute(*words, "-o", "out.jsonl", "--input-price", "1", "--output-price", "2")
         assert f"{COUNT} requests answered, 2.00 samples each on average, of a budget of 2" in done.stdout
-        for part in ("stopping, down to a price of", "agreement", "accuracy", "cost", "samples  requests"):
+        for part in (
+            "stopping, the prior in the package, down to a price of",
+            "agreement",
+            "accuracy",
+            "cost",
+            "samples  requests",
+        ):
             assert part in done.stdout
         assert up.count.requests == 2 * COUNT
         again = adacompute(*words, "-o", "out.jsonl", code=1)

@@ -235,7 +235,10 @@ def test_bad_parameters_are_named(sampling, message: str):
         ({"model": "other"}, "model was 'scripted', is 'other'"),
         ({"sampling": {"temperature": 0.8, "max_tokens": 32}}, "temperature was 0.7, is 0.8"),
         ({"sampling": {"temperature": 0.7, "max_tokens": 32, "top_p": 0.5}}, "top_p was not set, is 0.5"),
-        ({"template": Template.named("boxed")}, r"template.messages\[0\].role was 'user', is 'system'"),
+        (
+            {"template": Template.named("boxed")},
+            r"another template \(messages\[0\].role was 'user', is 'system'\)",
+        ),
     ],
 )
 def test_c31_a_changed_model_template_or_parameter_is_refused_with_what_changed(

@@ -37,7 +37,7 @@ def test_it_collects_and_says_what_it_took_and_how_to_go_on(adacompute: Callable
     assert "calls          5, " in shown
     assert "20 samples" in shown
     with open_pool(tmp_path / "p.sqlite") as pool:
-        assert pool.task.extract == "boxed", "the template says how answers are read"
+        assert pool.task.extract == "auto", "nobody chose a template: answers are read wherever they stand"
 
 
 def test_json_is_one_object_with_the_account(adacompute: Callable, questions: str):
@@ -73,7 +73,7 @@ def test_a_dry_run_sends_nothing_and_says_calls_tokens_and_cost(
 def test_a_dry_run_shows_what_would_be_asked_and_needs_no_endpoint(adacompute: Callable, questions: str):
     words = ("collect", questions, "--pool", "p.sqlite", "--endpoint", "http://127.0.0.1:9/v1", "--dry-run")
     shown = adacompute(*words).stdout
-    assert "template    boxed; answers are read by 'boxed'" in shown
+    assert "template    boxed; answers are read by 'auto'" in shown
     assert "gold        5 of 5 problems, e.g. '2'" in shown
     assert "user        What is 0?" in shown
     found = json.loads(adacompute(*words, "--json").stdout)
@@ -93,6 +93,22 @@ def test_choices_that_a_template_doesnt_show_are_noticed_before_anything_is_paid
     assert "--preset" in adacompute(*words, code=1).stderr
 
 
+def test_where_no_answer_is_found_it_says_so_and_the_texts_can_be_read_anew(
+    adacompute: Callable, questions: str
+):
+    with Upstream(Reply(texts=["It is Peru, I think.", "Well: Peru."])) as up:
+        words = ("collect", questions, "--pool", "p.sqlite", "--endpoint", up.url, "--samples", "2")
+        done = adacompute(*words, "--template", "boxed")
+    assert "answers     found in 0.0% of samples" in done.stdout
+    assert "--reread --extract HOW" in done.stdout
+    again = ("import", "p.sqlite", "--pool", "q.sqlite", "--reread", "--extract", "regex:(Peru)")
+    adacompute(*again)
+    assert "answer found   100.0% of samples" in adacompute("pool", "q.sqlite").stdout
+    refused = adacompute("pool", "p.sqlite", "--extract", "auto", code=1).stderr
+    assert "was made with extract 'boxed', not 'auto'" in refused
+    assert "--reread" in refused
+
+
 def test_failed_problems_are_listed_and_the_exit_says_so(adacompute: Callable, questions: str):
     def script(_, body):
         bad = "What is 3?" in body["messages"][-1]["content"]
@@ -103,7 +119,7 @@ def test_failed_problems_are_listed_and_the_exit_says_so(adacompute: Callable, q
     assert "1 problem lacks samples:" in done.stderr
     assert "p3: refused:" in done.stderr
     assert "the context is too long" in done.stderr
-    assert "48 samples not drawn: they failed; the same command goes on from here" in done.stderr
+    assert "48 samples not drawn: they failed; the same command asks for them again" in done.stderr
 
 
 def test_max_cost_stops_it_and_says_so(adacompute: Callable, questions: str):

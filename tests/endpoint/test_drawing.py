@@ -77,6 +77,22 @@ def test_a_large_draw_has_no_more_tasks_than_twice_what_may_run_at_once():
     assert done.up.count.peak <= 4
 
 
+def test_a_large_draw_that_is_stopped_ends_at_once():
+    async def run(client, up):
+        singly(client)
+        events = []
+        async for event in client.draw(BODY, 20_000):
+            events.append(event)
+            client.gate.end()
+        return events
+
+    done = asked(Honest(n="ignore", latency=0.05), run, limits=FEW)
+    assert done.up.count.requests <= 8
+    assert len(done.responses) + sum(failed.count for failed in done.failed) == 20_000
+    assert {failed.error.kind for failed in done.failed} == {"stopped"}
+    assert len(done.events) < 20
+
+
 @pytest.mark.parametrize("way", ["ignore", "refuse", "short"])
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
 def test_every_index_comes_once_whatever_the_window(way, n):

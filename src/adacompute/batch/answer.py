@@ -162,6 +162,7 @@ class _Batch:
         right = np.array([one.correct for one in each if one.correct is not None])
         account = self._pool.account(self._asking.model, self._asking.parameters)
         prices = self._purse.prices
+        totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         spent = self._stored().spent  # what was given up in flight may have been stored all the same
         return Answers(
             each=each,
@@ -186,6 +187,8 @@ class _Batch:
             stopped=lanes.stopped,
             why=lanes.why,
             signal=lanes.signal,
+            found=totals.answered,
+            finished=totals.finished,
         )
 
     def _answered(self, row: int) -> Answer:

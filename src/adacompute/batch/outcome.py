@@ -56,6 +56,8 @@ class Answers:
     stopped: Stop | None = None  # None: it came to its end
     why: str | None = None  # it was stopped
     signal: int | None = None  # its number, where it was one
+    found: float | None = None  # share of samples in which an answer was found
+    finished: float | None = None  # share that was not cut off, of those where it is known
 
     @property
     def broken_off(self) -> bool:
@@ -111,6 +113,8 @@ class Answers:
             "cost": self.cost,
             "cost_at_most": self.at_most,
             "seconds": self.seconds,
+            "answers_found": self.found,
+            "finished": self.finished,
             "stopped": self.stopped,
             "why": self.why,
         }

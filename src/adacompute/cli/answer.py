@@ -165,7 +165,7 @@ def answer(
     if json:
         as_json({"file": file, "pool": path_text(into), "model": asking.model, **done.to_dict()})
     elif file is not None:
-        show_answers(done, file, asking, prices)
+        show_answers(done, file, policy=which, pool=path_text(into), asking=asking, prices=prices)
     say_how_to_go_on(done)
     if done.stopped or done.failures:
         raise typer.Exit(1 if done.signal is None else 128 + done.signal)

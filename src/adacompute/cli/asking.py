@@ -1,6 +1,7 @@
 """Options that say how problems are put to a model, which several commands share. Knows no endpoint."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,8 @@ def sampling_of(
 def template_of(name: str | None, found: ProblemSet) -> Template:
     """The template that is named, else the problems' own; one that shows what they need."""
     if name is None:
-        chosen = found.template or Template.named("boxed")
+        # nobody chose it: so answers are read wherever they stand, not in a box alone
+        chosen = found.template or replace(Template.named("boxed"), extract=None)
     else:
         own = Path(name).suffix or Path(name).exists()
         chosen = Template.read(Path(name)) if own else Template.named(name)

@@ -4,21 +4,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adacompute.answers import Task
-from adacompute.cli.show import as_json, counted, fact, line, message, path_text
+from adacompute.cli.show import as_json, counted, fact, line, message, path_text, percent
 from adacompute.cli.watch import errors_text, money
 from adacompute.collect import Asking, Collected, Estimate, Prices
 from adacompute.problems import ProblemSet
 from adacompute.records import Account
 
 __all__ = [
+    "GO_ON",
     "REASONS",
     "say_what_failed",
     "say_what_is_left",
     "show_account",
+    "show_answered",
     "show_collected",
     "show_estimate",
 ]
 
+GO_ON = {
+    None: "the same command asks for them again",
+    "signal": "the same command goes on from here",
+    "max-cost": "the same command with a higher --max-cost goes on from here",
+    "endpoint": "once that is mended, the same command goes on from here",
+}
 REASONS = {
     None: "they failed",
     "signal": "it was stopped",
@@ -26,6 +34,7 @@ REASONS = {
     "endpoint": "the endpoint can't be used",
 }
 _NAMED = 5  # failed problems that are listed
+_FEW = 0.5  # of samples with an answer, or that came to their end
 
 
 def show_estimate(
@@ -81,6 +90,7 @@ def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) 
     )
     fact("model", asking.model)
     show_account(done.account, prices, cost=done.cost, at_most=done.at_most)
+    show_answered(done.answered, done.finished)
     if done.per_call == 1:
         fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
     if done.logprobs is False and asking.logprobs:
@@ -91,13 +101,25 @@ def show_collected(done: Collected, into: Path, asking: Asking, prices: Prices) 
         line(f"Go on with: adacompute pool {path_text(into)}")
 
 
+def show_answered(answered: float | None, finished: float | None) -> None:
+    """In how many samples an answer was found; where that is few, what to do about it."""
+    if answered is None:
+        return
+    cut = "" if finished is None or finished == 1 else f", {percent(1 - finished)} were cut off"
+    fact("answers", f"found in {percent(answered)} of samples{cut}")
+    if answered < _FEW:
+        longer = " or a higher --max-tokens" if finished is not None and finished < _FEW else ""
+        fact("note", f"few answers are found: ask with another --template{longer}; samples that are paid for")
+        fact("", "can be read otherwise: adacompute import POOL --pool NEW --reread --extract HOW")
+
+
 def show_account(account: Account, prices: Prices, *, cost: float, at_most: float) -> None:
     """What calls came to: how many, their tokens, their money."""
-    calls = counted(account.calls, "call")
+    calls = f"{account.calls:,}"
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"
     fact("calls", calls)
-    estimated = f" ({counted(account.estimated, 'call')} estimated)" if account.estimated else ""
+    estimated = f" (of {counted(account.estimated, 'call')} reckoned by us)" if account.estimated else ""
     fact(
         "tokens",
         f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
@@ -125,4 +147,4 @@ def say_what_is_left(done: Collected) -> None:
         return
     left = counted(done.planned - done.stored, "sample")
     why = f" ({done.why})" if done.why else ""
-    message(f"{left} not drawn: {REASONS[done.stopped]}{why}; the same command goes on from here")
+    message(f"{left} not drawn: {REASONS[done.stopped]}{why}; {GO_ON[done.stopped]}")

@@ -34,7 +34,7 @@ _DRAWN = "words"  # the recording whose curve is shown
 _WHO = (
     "fixed: all problems alike, at the best mix of two numbers of samples. asc: Adaptive-Consistency, the "
     "published rule that stops when the leader is likely to stay it. stopping: ours, which stops when "
-    "the next sample isn't worth its price."
+    "the next sample isn't worth its price. peers: the best mix of all the others."
 )
 _UNIFORM = (
     "What deciding beforehand could reach at best: uniform is all problems alike, at the best mix of two "
@@ -86,6 +86,8 @@ def demo(context: typer.Context, json: Json = False) -> None:
     line("  adacompute local                       serve that model; then, in another terminal:")
     line("  adacompute collect facts --limit 20 --samples 8 --max-tokens 24 --pool mine.sqlite \\")
     line("      --endpoint http://127.0.0.1:8081/v1     (or your own endpoint, and a file of problems)")
+    line("  adacompute answer facts --limit 20 --budget 3 --max-tokens 24 -o answers.jsonl \\")
+    line("      --endpoint http://127.0.0.1:8081/v1")
 
 
 def _measured(name: str, budgets: tuple[int, ...]) -> _Shown:

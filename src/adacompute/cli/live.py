@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adacompute.answers import Task
+from adacompute.answers import Task, same_answer
 from adacompute.cli.show import counted, line, paragraph, path_text, table
 from adacompute.collect import Asking, Collected, collect
 from adacompute.endpoint import Endpoint, Limits
@@ -48,8 +48,11 @@ def show_live(found: dict[str, Any]) -> None:
         paragraph(found["absent"], indent=2)
         return
     table(
-        ["question", f"{_SAMPLES} votes", "right"],
-        [[one["question"], _votes(one["votes"]), one["gold"]] for one in found["requests"]],
+        ["question", f"{_SAMPLES} votes, the leader first", "gold answer", "right"],
+        [
+            [one["question"], _votes(one["votes"]), one["gold"], "yes" if one["right"] else "no"]
+            for one in found["requests"]
+        ],
     )
     tokens = f"{found['prompt_tokens']:,} tokens of prompts, {found['completion_tokens']:,} of responses"
     calls = f"{counted(found['calls'], 'call')}, {tokens}"
@@ -83,7 +86,9 @@ def _request(recorded: Recorded) -> dict[str, Any]:
     for number, sample in zip(recorded.classes, recorded.samples, strict=True):
         spelling.setdefault(number, sample.answer or "–")
     votes = {spelling[number]: times for number, times in Counter(recorded.classes).most_common()}
-    return {"question": recorded.problem.question, "votes": votes, "gold": recorded.problem.gold or "–"}
+    gold, leader = recorded.problem.gold or "–", next(iter(votes))
+    right = same_answer(leader, gold)
+    return {"question": recorded.problem.question, "votes": votes, "gold": gold, "right": right}
 
 
 def _votes(votes: dict[str, int]) -> str:

@@ -48,6 +48,9 @@ def import_(
     existing: Annotated[
         Existing, typer.Option(help="What to do about problems whose samples are already there.")
     ] = Existing.error,
+    reread: Annotated[
+        bool, typer.Option("--reread", help="Read answers out of the texts anew, whatever the file says.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Add recorded samples to a pool: all or nothing.
@@ -64,6 +67,7 @@ def import_(
             task=asked,
             default_task=default,
             existing=existing.value,
+            reread=reread,
             progress=at,
         )
     if json:

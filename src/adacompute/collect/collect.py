@@ -115,6 +115,7 @@ class _Run:
         left = self._left()
         account = self._pool.account(self._asking.model, self._asking.parameters)
         prices = self._purse.prices
+        totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         return Collected(
             planned=left.planned,
             stored=left.stored,
@@ -130,4 +131,6 @@ class _Run:
             why=lanes.why,
             per_call=client.manners.most,
             logprobs=client.manners.logprobs,
+            answered=totals.answered,
+            finished=totals.finished,
         )

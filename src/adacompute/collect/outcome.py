@@ -46,6 +46,8 @@ class Collected:
     signal: int | None = None  # its number, where it was one
     per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
     logprobs: bool | None = None  # whether it gives log-probabilities
+    answered: float | None = None  # share of the source's samples in which an answer was found
+    finished: float | None = None  # share that was not cut off, of those where it is known
 
     @property
     def complete(self) -> bool:
@@ -74,4 +76,6 @@ class Collected:
             "why": self.why,
             "samples_per_call": self.per_call,
             "logprobs": self.logprobs,
+            "answered": self.answered,
+            "finished": self.finished,
         }

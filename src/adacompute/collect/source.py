@@ -25,12 +25,20 @@ def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, anoth
     if another or not known or any(name == model and fingerprint(p) == mark for name, p in known):
         return
     ours = {"model": model, **parameters}
-    changes = min((differences({"model": name, **p}, ours) for name, p in known), key=len)
+    changes = min((_changes({"model": name, **p}, ours) for name, p in known), key=len)
     more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     raise SourceChanged(
         f"{pool.path}: was collected with other settings: {'; '.join(changes[:_SHOWN])}{more}. Ask as "
         "before, name another pool, or keep both in this one with --another"
     )
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """As `differences`, with those of the template in one: its first."""
+    found = differences(was, now)
+    template = [change for change in found if change.startswith("template.")]
+    rest = [change for change in found if not change.startswith("template.")]
+    return [*rest, f"another template ({template[0].removeprefix('template.')})"] if template else rest
 
 
 def admit(pool: Pool, problems: Sequence[Problem], template: Template, *, regrade: bool = False) -> None:

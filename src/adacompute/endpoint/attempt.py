@@ -221,7 +221,9 @@ class Line:
         """The one place where foreign errors become ours."""
         why = one_line(self.unsaid(str(exc) or type(exc).__name__))
         if isinstance(exc.__cause__, ContentEncodingError):
-            return ReplyInvalid(f"{url}: answered with a body that can't be unpacked ({why})", paid=True)
+            return ReplyInvalid(
+                f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True
+            )
         if isinstance(exc, aiohttp.ClientResponseError):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
         if attempt.expired or isinstance(exc, aiohttp.ServerTimeoutError):
@@ -236,7 +238,9 @@ class Line:
             return ConnectionLost(
                 f"{url}: broke off after the request was sent ({why}); try again", paid=True
             )
-        return ReplyInvalid(f"{url}: answered what can't be read ({type(exc).__name__}: {why})", paid=True)
+        return ReplyInvalid(
+            f"{url}: answered what can't be read ({type(exc).__name__}: {why}); try again", paid=True
+        )
 
     def _timeout(self, url: URL, attempt: Attempt) -> EndpointTimeout:
         timeouts = self._endpoint.timeouts

@@ -9,13 +9,13 @@ from typing import Any
 from adacompute.endpoint.calling import Asking, Caller
 from adacompute.endpoint.outcome import Answered, Failed, Reply
 from adacompute.endpoint.understand import TooMany
-from adacompute.errors import EndpointError, EndpointRefused
+from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
 from adacompute.records import Call
 
 __all__ = ["draw"]
 
 _AHEAD = 2  # calls that wait for a turn or run, for each that may run at the same time
-_HOPELESS = (400, 413, 422)  # where one choice is refused so, it is the request, which is the same for all
+_REFUSED = (400, 413, 422)  # where one choice is refused so, it is the request, which is the same for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Drawing:
 
     def _failed(self, part: _Span, error: EndpointError, held: list[_Span]) -> list[Answered | Failed]:
         failed = [Failed(error=error, calls=part.calls + error.calls, first=part.first, count=part.count)]
-        if isinstance(error, EndpointRefused) and part.count == 1 and error.status in _HOPELESS:
+        if _hopeless(error, part):
             held += self._unsent()
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
@@ -138,6 +138,13 @@ class _Drawing:
             task.cancel()
         if self.running or self._dropped:
             await asyncio.gather(*self.running, *self._dropped, return_exceptions=True)
+
+
+def _hopeless(error: EndpointError, part: _Span) -> bool:
+    """Would it be the same for all that isn't sent yet?"""
+    if isinstance(error, SendingStopped):
+        return True
+    return isinstance(error, EndpointRefused) and part.count == 1 and error.status in _REFUSED
 
 
 async def _outcome(reply: Awaitable[Reply]) -> Reply | EndpointError:

@@ -13,7 +13,7 @@ from adacompute.pool.faults import mapped, one_line, sound
 from adacompute.pool.publish import published
 from adacompute.pool.schema import ADDED, MIGRATIONS, applied, migrate, recognise, store_task, stored_task
 
-__all__ = ["built", "connected", "fitting_task", "private"]
+__all__ = ["built", "connected", "fitting_task", "made_otherwise", "private"]
 
 _WAIT = 30.0  # seconds for another process to finish a transaction
 _CACHE = "PRAGMA cache_size = -65536"  # 64 MiB: bounds an import's memory
@@ -104,11 +104,18 @@ def fitting_task(connection: sqlite3.Connection, path: Path, task: Task | None) 
     with sound(path):
         own = stored_task(connection, path)
     if task is not None and task != own:
-        raise TaskError(
-            f"{path}: was made with {own}, not {task}; "
-            "leave the task out (--extract, --percent), or make another pool"
-        )
+        raise TaskError(f"{path}: {made_otherwise(own, task)}")
     return own
+
+
+def made_otherwise(own: Task, task: Task) -> str:
+    """That a pool reads answers in a way of its own, and what to do about it."""
+    ways = [(name, getattr(own, name), getattr(task, name)) for name in ("extract", "percent")]
+    said = " and ".join(f"{name} {one!r}, not {other!r}" for name, one, other in ways if one != other)
+    return (
+        f"was made with {said}; leave that out, or read its texts anew into another pool: "
+        f"adacompute import OLD --pool NEW --reread --extract … --percent …"
+    )
 
 
 def _prepare(connection: sqlite3.Connection, task: str) -> None:

@@ -19,7 +19,7 @@ from adacompute.errors import (
     TaskError,
 )
 from adacompute.pool.attach import attach
-from adacompute.pool.connect import built, connected
+from adacompute.pool.connect import built, connected, made_otherwise
 from adacompute.pool.faults import mapped, sound
 from adacompute.pool.flaw import Flaw, Inexact
 from adacompute.pool.importers import FORMATS
@@ -30,7 +30,7 @@ from adacompute.pool.publish import published, sweep
 from adacompute.pool.read import line_of, stored
 from adacompute.pool.reading import Entry, Reading, place_in
 from adacompute.pool.schema import is_sqlite, recognise
-from adacompute.pool.shape import Line, read_line
+from adacompute.pool.shape import ABSENT, Line, read_line
 from adacompute.pool.store import Pool
 from adacompute.pool.write import Bulk
 
@@ -70,35 +70,37 @@ def import_file(
     task: Task | None = None,
     default_task: Task | None = None,
     existing: Literal["error", "skip"] = "error",
+    reread: bool = False,
     progress: Progress | None = None,
 ) -> Imported:
     """Adds a file's problems and samples to a pool, all or nothing; a pool that isn't there is made.
 
     `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
     `"lm-eval"` and `"inspect"` read those tools' logs. `task` must be that of a pool that is there;
-    `default_task` is for a new one alone.
+    `default_task` is for a new one alone. `reread` takes the answers that the task finds in the texts, in
+    place of those that the file gives.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
     reading = _reading(Path(path), format)
-    skip = existing == "skip"
+    how: dict[str, Any] = {"skip": existing == "skip", "progress": progress, "reread": reread}
     if isinstance(pool, Pool):
         if task is not None and task != pool.task:
-            raise TaskError(f"{pool.path}: was made with {pool.task}, not {task}; leave the task out")
+            raise TaskError(f"{pool.path}: {made_otherwise(pool.task, task)}")
         with pool.bulk() as connection:
-            return fill(connection, reading, into=pool.path, task=pool.task, skip=skip, progress=progress)
+            return fill(connection, reading, into=pool.path, task=pool.task, **how)
     target = Path(pool)
     with _locked(target) as lock:
         if target.exists():
             recognise(target)
             sweep(target, alone=True)
             with attach(target, task, lock=lock) as own, own.bulk() as connection:
-                return fill(connection, reading, into=own.path, task=own.task, skip=skip, progress=progress)
+                return fill(connection, reading, into=own.path, task=own.task, **how)
         task = task or default_task or Task()
         if target.name.endswith(SUFFIXES):
             raise NotAPool(f"{target}: would be a file, not a pool; name it e.g. {target.stem}.sqlite")
         with built(target, task) as connection:
-            return fill(connection, reading, into=str(target), task=task, skip=skip, progress=progress)
+            return fill(connection, reading, into=str(target), task=task, **how)
 
 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
@@ -138,6 +140,7 @@ def fill(
     into: str,
     task: Task,
     skip: bool = False,
+    reread: bool = False,
     progress: Progress | None = None,
     classes: Iterable[Sequence[int]] | None = None,
 ) -> Imported:
@@ -152,7 +155,8 @@ def fill(
         zip(reading.entries, known, strict=classes is not None), start=1
     ):
         try:
-            bulk.add(_checked(entry), entry.place, numbers)
+            line = _checked(entry)
+            bulk.add(_unread(line) if reread else line, entry.place, numbers)
         except Flaw as exc:
             raise RecordInvalid(f"{reading.path}: {reading.name(entry.place)}: {exc}") from exc
         except DuplicateRecord as exc:
@@ -216,6 +220,12 @@ def _checked(entry: Entry) -> Line:
     except Inexact:
         assert entry.again is not None
         return read_line(entry.again(), exact=True)
+
+
+def _unread(line: Line) -> Line:
+    """The line without the answers, and their grades, of samples that have a text to read them from."""
+    rows = [row if row[1] is None else (*row[:2], ABSENT, ABSENT, *row[4:]) for row in line.samples]
+    return line._replace(samples=rows)
 
 
 @contextlib.contextmanager
