@@ -31,7 +31,7 @@ def test_c05_the_real_server_is_understood(local_model: LocalModel):
             assert client.manners.most == SLOTS
             assert client.manners.logprobs is True
             assert client.manners.usage_per_choice is True
-            assert client.account.kinds == {"refused": 1, "ok": 2}
+            assert client.account.kinds == {"n-limit": 1, "ok": 2}
             for response in responses:
                 assert response.tokens is not None
                 assert 1 <= response.tokens <= 7

@@ -52,20 +52,24 @@ from adacompute.cli.upstream import (
 )
 from adacompute.cli.watch import watched
 from adacompute.collect import Asking, Prices
+from adacompute.errors import PolicyInvalid
 from adacompute.policies.base import Policy
-from adacompute.policies.registry import load_policy
-from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.registry import POLICIES, load_policy
 from adacompute.pool import open_pool
 from adacompute.records import Problem
 
 __all__ = ["answer"]
 
+_READY = ("stopping", "asc", "esc", "doubling")  # policies that need no fitting
 Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
 ]
 Which = Annotated[
     str,
-    typer.Option("--policy", metavar="DIR", help="A folder of `adacompute fit`; stopping is in the package."),
+    typer.Option(
+        "--policy", metavar="DIR", help=f"A folder of `adacompute fit`; or {', '.join(_READY)}, fixed."
+    ),
 ]
 Budget = Annotated[float, typer.Option(metavar="B", help="Samples a request, on average over the batch.")]
 State = Annotated[
@@ -135,9 +139,9 @@ def answer(
         output_price=output_price,
     )
     check_output(output, overwrite=overwrite)
-    policy = _policy(which)
     found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
     samples_of(budget, len(found))
+    policy = _policy(which, budget)
     frame = template_of(template, found)
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
     endpoint = endpoint_of(upstream)
@@ -191,6 +195,15 @@ def _written(
     return done
 
 
-def _policy(name: str) -> Policy:
-    """The policy in a folder; where there is no folder of that name, the one in the package."""
-    return StoppingPolicy() if name == StoppingPolicy.kind and not Path(name).exists() else load_policy(name)
+def _policy(name: str, budget: float) -> Policy:
+    """The policy in a folder; where there is no folder of that name, one that needs no fitting."""
+    if Path(name).exists():
+        return load_policy(name)
+    if name == FixedPolicy.kind:
+        return FixedPolicy(budget)
+    if name in _READY:
+        return POLICIES[name]()
+    raise PolicyInvalid(
+        f"{name}: there is no such folder; give one that `adacompute fit` wrote, or "
+        f"{', '.join(_READY)} or {FixedPolicy.kind}"
+    )

@@ -18,7 +18,8 @@ def show_answers(done: Answers, file: str, *, policy: str, pool: str, asking: As
     line(f"{file}: {done.answered:,} of {counted(done.requests, 'request')} answered, {spent}")
     fact("model", asking.model)
     down = "" if done.price is None else f", down to a {POLICIES[done.policy].dial} of {done.price:.3g}"
-    which = "stopping, the prior in the package" if policy == "stopping" else f"{done.policy}, of {policy}"
+    own = "stopping, the prior in the package" if policy == "stopping" else policy
+    which = own if policy == done.policy else f"{done.policy}, of {policy}"
     fact("policy", which + down)
     fact("votes", "plain, each counts 1" if done.weigh is None else f"weighed by {done.weigh.signal}")
     if done.plain:
