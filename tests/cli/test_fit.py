@@ -76,7 +76,9 @@ def test_the_classifier_says_how_well_it_imitates_and_that_this_is_in_sample(ada
 
 def test_without_labels_stopping_learns_from_agreement_and_says_so(adacompute, pool):
     bare = " ".join(adacompute("fit", "bare.jsonl", "-o", "kept").stdout.split())
-    told = " ".join(adacompute("fit", "a.jsonl", "--no-labels", "-o", "kept").stdout.split())
+    refused = adacompute("fit", "a.jsonl", "-o", "kept", code=1).stderr
+    assert "kept: holds a policy already; give another name, or --overwrite" in refused
+    told = " ".join(adacompute("fit", "a.jsonl", "--no-labels", "-o", "kept", "--overwrite").stdout.split())
     for shown in (bare, told):
         assert "learned agreement with the vote of all samples: no labels" in shown
 
@@ -94,7 +96,7 @@ def test_waves_are_bounded_where_asked_for(adacompute, pool):
 
 
 def test_votes_are_weighted_where_log_probabilities_are_recorded_and_plain_on_request(adacompute, pool):
-    words = ("fit", "a.jsonl", "--policy", "curve", "-o", "kept", "--json")
+    words = ("fit", "a.jsonl", "--policy", "curve", "-o", "kept", "--overwrite", "--json")
     assert json.loads(adacompute(*words).stdout)["votes"] == "weighted by logprob"
     assert json.loads(adacompute(*words, "--votes", "plain").stdout)["votes"] == "plain"
 

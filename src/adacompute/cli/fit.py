@@ -15,8 +15,9 @@ from adacompute.cli.evaluate import Votes, Voting
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
 from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
 from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.errors import BudgetOutOfRange
+from adacompute.errors import BudgetOutOfRange, PolicyError
 from adacompute.evaluate.prepare import weighable
+from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy
 from adacompute.policies.confidence import confidence
 from adacompute.policies.registry import POLICIES
@@ -90,6 +91,7 @@ def fit(
     parameters: Parameters = None,
     extract: Extract = None,
     percent: Percent = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
     json: Json = False,
 ) -> None:
     """Learn from recorded samples when to stop sampling, save it, and say what its dial has to be.
@@ -97,6 +99,8 @@ def fit(
     The dial for a budget needs no labels: what a policy costs is known without them.
     """
     _refuse_idle(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
+    if not overwrite and (output / DOCUMENT).exists():
+        raise PolicyError(f"{path_text(output)}: holds a policy already; give another name, or --overwrite")
     name = path_text(source)
     ballots = ballots_from(
         source,
@@ -239,6 +243,7 @@ def _show(found: dict[str, Any]) -> None:
         line()
     paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
     line(f"  adacompute evaluate {found['pool']} --policies fixed,asc,{found['policy']}")
+    line(f"  adacompute answer PROMPTS --policy {found['folder']} --budget 2 --endpoint URL -o answers.jsonl")
     line(f"  python: adacompute.load_policy({found['folder']!r})")
 
 
