@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,14 @@ def test_opening_a_file_leaves_no_trace_even_when_killed(tmp_path: Path):
     )
     assert done.returncode == -9
     assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl.gz"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, compress: bool):
+    whole = write(tmp_path / "a.jsonl", [line()]).read_bytes()
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    sender = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(whole) if compress else whole,))
+    sender.start()
+    assert import_file(pipe, tmp_path / "p.sqlite").problems == 1
+    sender.join(10)
