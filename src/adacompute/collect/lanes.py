@@ -19,6 +19,7 @@ from adacompute.records import Call, Failure
 __all__ = ["Lanes"]
 
 _HOPELESS = (401, 402, 403, 404)  # the key, the money, the model: it is the same for every problem
+_NO_ERROR = ("ok", "n-limit", "no-logprobs")  # the latter two: what the endpoint won't do was learned
 _BEHIND = 2  # times the calls at the same time that may have come without being stored
 _IN_A_ROW = 8  # problems that fail with no sample between them, at least: then it is the endpoint
 
@@ -210,4 +211,4 @@ class Lanes:
 
     def _count(self, calls: tuple[Call, ...]) -> None:
         self.calls += len(calls)
-        self.errors.update(call.kind for call in calls if call.kind != "ok")
+        self.errors.update(call.kind for call in calls if call.kind not in _NO_ERROR)

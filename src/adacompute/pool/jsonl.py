@@ -73,7 +73,7 @@ def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     with path.open("rb", buffering=_BUFFER) as raw:
-        start = raw.peek(2)[:2]  # not read: a pipe can't go back
+        start = cast("io.BufferedReader", raw).peek(2)[:2]  # not read: a pipe can't go back
         if not (path.suffix == ".gz" or start == _GZIP):
             yield raw
             return
