@@ -2,6 +2,9 @@
 .PHONY: help setup demo test check bench docs evaluation lint types format lock clean
 .DEFAULT_GOAL := help
 
+# Compiled files are kept: the tests start our command hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready

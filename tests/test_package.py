@@ -24,7 +24,7 @@ def test_the_public_door_shows_what_it_lists_and_has_no_logic():
 
 
 def test_importing_the_package_is_light():
-    names = "sympy math_verify pandas ray pyarrow typer rich xgboost sklearn scipy"
+    names = "sympy math_verify pandas ray pyarrow typer rich xgboost sklearn scipy aiohttp datasets"
     heavy = f"set({names.split()}) & set(sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, adacompute; print(sorted({heavy}))"],

@@ -6,12 +6,12 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from yarl import URL
 
-from adacompute.endpoint.attempt import Answer, Attempt, Line
+from adacompute.endpoint.attempt import Answer, Attempt
 from adacompute.endpoint.breaker import Breaker
 from adacompute.endpoint.faults import backoff, pushed_back, retried, transport
 from adacompute.endpoint.gate import Gate
@@ -25,6 +25,9 @@ from adacompute.endpoint.understand import Question, WithoutLogprobs, understood
 from adacompute.errors import EndpointError, EndpointTimeout, RateLimited
 from adacompute.records import Call, Paid
 
+if TYPE_CHECKING:
+    from adacompute.endpoint.line import Line
+
 __all__ = ["Asking", "Caller"]
 
 _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
@@ -37,7 +40,7 @@ class Caller:
         self,
         endpoint: Endpoint,
         *,
-        line: Line,
+        line: "Line",
         manners: Manners,
         account: Totals,
         gate: Gate,

@@ -7,7 +7,7 @@ from typing import Any
 
 from yarl import URL
 
-from adacompute.endpoint.attempt import Attempt, Line
+from adacompute.endpoint.attempt import Attempt
 from adacompute.endpoint.calling import Caller
 from adacompute.endpoint.drawing import draw
 from adacompute.endpoint.gate import Gate
@@ -47,6 +47,8 @@ class Client:
         self._caller: Caller | None = None
 
     async def __aenter__(self) -> "Client":
+        from adacompute.endpoint.line import Line  # here: it loads aiohttp, which takes its time
+
         line = Line(self.endpoint, agent=_AGENT)
         self._caller = Caller(
             self.endpoint,

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yarl import URL
 
-from adacompute.endpoint.attempt import Answer, Line
+from adacompute.endpoint.attempt import Answer
 from adacompute.endpoint.manners import Manners, about_logprobs, about_n
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.reply import choices_of, one_line, prompt_tokens, responses_of
 from adacompute.endpoint.usage import whole
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid
 from adacompute.records import Call
+
+if TYPE_CHECKING:
+    from adacompute.endpoint.line import Line
 
 __all__ = ["Question", "TooMany", "WithoutLogprobs", "understood"]
 
@@ -40,7 +43,7 @@ class Question:
     seconds: float  # until it was answered
 
 
-def understood(question: Question, answer: Answer, *, line: Line, url: URL, manners: Manners) -> Reply:
+def understood(question: Question, answer: Answer, *, line: "Line", url: URL, manners: Manners) -> Reply:
     """The reply that an answer is, with its one call; else its error. Learns manners from either.
 
     Whatever an answer holds, it breaks one call and no more: what nobody thought of is ReplyInvalid.
@@ -61,7 +64,7 @@ def understood(question: Question, answer: Answer, *, line: Line, url: URL, mann
     raise error
 
 
-def _reply(question: Question, answer: Answer, line: Line, manners: Manners) -> Reply:
+def _reply(question: Question, answer: Answer, line: "Line", manners: Manners) -> Reply:
     choices, came = choices_of(answer.value, unsaid=line.unsaid)
     body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
     manners.gave(question.n, came)
@@ -84,7 +87,7 @@ def _reply(question: Question, answer: Answer, line: Line, manners: Manners) -> 
     return Reply(responses=responses, calls=(call,), body=body)
 
 
-def _refusal(question: Question, answer: Answer, line: Line, url: URL, manners: Manners) -> EndpointError:
+def _refusal(question: Question, answer: Answer, line: "Line", url: URL, manners: Manners) -> EndpointError:
     """The error of a status, having learned from it what the endpoint won't do."""
     error, said, param = line.refusal(url, answer)
     if answer.status in (400, 422):

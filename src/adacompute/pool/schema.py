@@ -28,6 +28,7 @@ __all__ = [
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
 
 _MAGIC = b"SQLite format 3\0"
+_SMALLEST = 512  # bytes of a page
 _OFFSET = 68  # of the application id in the header, big-endian
 
 Migration = Callable[[sqlite3.Connection], None]
@@ -193,6 +194,8 @@ def _application(path: Path) -> int | None:
         raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if not stat.S_ISREG(kind.st_mode) or not kind.st_size:
         return None
+    if kind.st_size < _SMALLEST:  # SQLite takes it for a new database
+        return _damaged(path)
     address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # no locks, no log, no journal
     with mapped(path):
         try:
@@ -207,7 +210,7 @@ def _application(path: Path) -> int | None:
 
 
 def _damaged(path: Path) -> int | None:
-    """As `_application`, of what SQLite can't read, so that nobody has it open either."""
+    """As `_application`, of what SQLite can't read: so nobody has it open, and no lock is freed."""
     with path.open("rb") as file:
         header = file.read(100)
     return int.from_bytes(header[_OFFSET : _OFFSET + 4], "big") if header.startswith(_MAGIC) else None
