@@ -24,7 +24,7 @@ _WRITER = (
     "PRAGMA synchronous = FULL",
     "PRAGMA fullfsync = ON",  # macOS: down to the disk itself
     "PRAGMA foreign_keys = ON",
-    _CACHE,
+    "PRAGMA cache_size = -8192",  # 8 MiB: samples come in order, and a long collection stays small
 )
 # what SQLite says where a reader can't make the files that it shares with writers
 _UNWRITABLE = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
