@@ -30,6 +30,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## the main job on the bundled recordings
 	@$(BIN)/adacompute demo
 
+# one thread in each: as many processes as there are cores run beside each other
+test: export OMP_NUM_THREADS := 1
+test: export OPENBLAS_NUM_THREADS := 1
 test: $(STAMP) ## the tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
