@@ -1,6 +1,7 @@
 """What several tests need: where the recordings lie, and running the real command line."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,25 @@ def local_model() -> "Iterator[LocalModel]":
 
     with served() as model:
         yield model
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Makes a folder on a disk of its own, of a size such as "512k"."""
+    made: list[Path] = []
+
+    def disk(size: str) -> Path:
+        folder, mount = tmp_path / "small", shutil.which("mount")
+        folder.mkdir()
+        words = [str(mount), "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        if mount is None or subprocess.run(words, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount a small tmpfs")
+        made.append(folder)
+        return folder
+
+    yield disk
+    for folder in made:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture

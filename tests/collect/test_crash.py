@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,17 +124,9 @@ def test_c30_a_second_collector_on_the_same_pool_is_told_who_writes(tmp_path: Pa
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small(small_disk: Callable[[str], Path]) -> Path:
     """A disk of 300 KB."""
-    folder, mount = tmp_path / "small", shutil.which("mount")
-    folder.mkdir()
-    words = [str(mount), "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
-    if mount is None or subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    return small_disk("300k")
 
 
 def test_c30_a_full_disk_stops_it_cleanly_and_what_was_stored_is_whole(small: Path, tmp_path: Path):

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,17 +23,9 @@ def run(script: str, *arguments: object) -> str:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small(small_disk: Callable[[str], Path]) -> Path:
     """A disk of half a megabyte."""
-    folder, mount = tmp_path / "small", shutil.which("mount")
-    folder.mkdir()
-    command = [str(mount), "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    return small_disk("512k")
 
 
 def fill_up(folder: Path) -> Path:

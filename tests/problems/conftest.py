@@ -25,7 +25,7 @@ def jsonl(tmp_path: Path) -> Write:
 @pytest.fixture
 def hf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The library `datasets`, with its cache in the test's folder and no bars."""
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="needs the library datasets (adacompute[hf])")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     datasets.disable_progress_bars()
     yield datasets

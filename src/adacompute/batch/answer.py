@@ -20,8 +20,8 @@ from adacompute.batch.winner import answer_of
 from adacompute.collect import Asking, Prices, Progress, admit, check_source
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Run
-from adacompute.collect.purse import Purse, at_most, spent_so_far
-from adacompute.collect.session import checked, drawing, ran
+from adacompute.collect.purse import Purse, spent_so_far
+from adacompute.collect.session import checked, drawing, ended, ran
 from adacompute.endpoint import Endpoint
 from adacompute.paths.standing import Floats, Ints
 from adacompute.policies.base import Policy
@@ -122,6 +122,7 @@ class _Batch:
             told=told,
             signals=signals,
         ) as (lanes, _):
+            told(lanes)
             await self._draw(lanes, *self._rounds.first(opening))
             await asyncio.to_thread(self._settle)
             self._give_up(lanes, np.arange(len(self._problems)))
@@ -160,8 +161,6 @@ class _Batch:
         broken_off = lanes.stopped in BROKEN_OFF
         each = () if broken_off else tuple(self._answered(row) for row in range(len(self._problems)))
         right = np.array([one.correct for one in each if one.correct is not None])
-        account = self._pool.account(self._asking.model, self._asking.parameters)
-        prices = self._purse.prices
         totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         spent = self._stored().spent  # what was given up in flight may have been stored all the same
         return Answers(
@@ -179,16 +178,10 @@ class _Batch:
             plain=self._weigh is not None and self._policy.weigh is None,
             accuracy=estimate(right, np.random.default_rng(_SEED)) if len(right) else None,
             failures=dict(self._failures) or dict(lanes.failures),
-            errors=dict(lanes.errors),
-            account=account,
-            cost=account.cost(input_price=prices.input, output_price=prices.output),
-            at_most=at_most(account, prices),
             seconds=seconds,
-            stopped=lanes.stopped,
-            why=lanes.why,
-            signal=lanes.signal,
             found=totals.answered,
             finished=totals.finished,
+            **ended(lanes, self._pool, self._asking, self._purse.prices),
         )
 
     def _answered(self, row: int) -> Answer:

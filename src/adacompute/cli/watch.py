@@ -1,5 +1,6 @@
 """How far a collection is, on stderr: a bar on a terminal, some lines in a pipe. Knows nothing of calls."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,8 @@ _LINES = 30.0  # seconds between two lines of a pipe
 @contextmanager
 def watched(what: str, *, priced: bool) -> Iterator[Callable[[Progress], None]]:
     """A function that shows progress as it is told, not more often than can be read."""
-    start, last, said = time.monotonic(), time.monotonic(), False
+    start, said = time.monotonic(), False
+    last = -math.inf if sys.stderr.isatty() else start  # a bar shows at once what is there, a pipe only news
 
     def due(every: float, progress: Progress) -> bool:
         nonlocal last, said

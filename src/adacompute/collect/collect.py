@@ -8,8 +8,8 @@ from adacompute.collect.asking import Asking
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.left import Left, left_of
 from adacompute.collect.outcome import Collected, Progress
-from adacompute.collect.purse import Prices, Purse, at_most, spent_so_far
-from adacompute.collect.session import checked, drawing, ran
+from adacompute.collect.purse import Prices, Purse, spent_so_far
+from adacompute.collect.session import checked, drawing, ended, ran
 from adacompute.collect.source import admit, check_source
 from adacompute.endpoint import Client, Endpoint
 from adacompute.errors import CollectError
@@ -87,6 +87,7 @@ class _Run:
             told=lambda lanes: self._tell(before, lanes),
             signals=signals,
         ) as (lanes, client):
+            self._tell(before, lanes)  # what is there already is seen at once
             await self._rounds(lanes, before, rounds)
         return self._outcome(lanes, client, time.monotonic() - start)
 
@@ -113,24 +114,16 @@ class _Run:
 
     def _outcome(self, lanes: Lanes, client: Client, seconds: float) -> Collected:
         left = self._left()
-        account = self._pool.account(self._asking.model, self._asking.parameters)
-        prices = self._purse.prices
         totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         return Collected(
             planned=left.planned,
             stored=left.stored,
             added=lanes.added,
             failures=dict(lanes.failures),
-            errors=dict(lanes.errors),
-            account=account,
-            cost=account.cost(input_price=prices.input, output_price=prices.output),
-            at_most=at_most(account, prices),
             seconds=seconds,
-            stopped=lanes.stopped,
-            signal=lanes.signal,
-            why=lanes.why,
             per_call=client.manners.most,
             logprobs=client.manners.logprobs,
             answered=totals.answered,
             finished=totals.finished,
+            **ended(lanes, self._pool, self._asking, self._purse.prices),
         )

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from adacompute.collect.asking import Asking
 from adacompute.collect.lanes import Lanes
-from adacompute.collect.purse import Purse
+from adacompute.collect.purse import Prices, Purse, at_most
 from adacompute.collect.writer import Writer
 from adacompute.endpoint import Client, Endpoint
 from adacompute.errors import CollectError
 from adacompute.pool import Pool
 from adacompute.records import Problem
 
-__all__ = ["checked", "drawing", "ran"]
+__all__ = ["checked", "drawing", "ended", "ran"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,20 @@ def checked(
     if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
         raise CollectError(f"problems are {type(problems).__name__}; give a list of ac.Problem")
     return tuple(problems)
+
+
+def ended(lanes: Lanes, pool: Pool, asking: Asking, prices: Prices) -> dict[str, Any]:
+    """What every run ends with: its errors, what it and earlier ones cost, and what stopped it."""
+    account = pool.account(asking.model, asking.parameters)
+    return {
+        "errors": dict(lanes.errors),
+        "account": account,
+        "cost": account.cost(input_price=prices.input, output_price=prices.output),
+        "at_most": at_most(account, prices),
+        "stopped": lanes.stopped,
+        "why": lanes.why,
+        "signal": lanes.signal,
+    }
 
 
 def ran(whole: Coroutine[Any, Any, T]) -> T:
