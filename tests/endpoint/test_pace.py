@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 
 import pytest
 from asked import BODY, asked, drawn
@@ -230,11 +231,13 @@ def test_a_real_server_sees_no_more_at_once_than_allowed():
 
 def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
     limits = Limits(requests_per_minute=1200)  # 20 a second
+    began = time.monotonic()
     done = drawn(Honest(n="ignore"), 40, limits=limits)
     times = [request.at for request in done.up.requests]
     assert len(times) == 40
-    for first, last in itertools.combinations(range(40), 2):
-        assert last - first + 1 <= (times[last] - times[first]) * 20 + 20 + 2
+    # counted from before the first was sent: a busy machine makes them come late and in bunches, never early
+    for number, at in enumerate(times, 1):
+        assert number <= (at - began) * 20 + 20 + 1
 
 
 def test_tokens_a_minute_slow_calls_down_and_true_counts_speed_them_up():
