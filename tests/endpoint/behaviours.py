@@ -26,6 +26,16 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
     chunked: bool = False
+    streams: bool = True  # False: as one, though a stream was asked for
+    pieces: int = 4  # of a stream: deltas of each choice
+    gap: float = 0.0  # seconds between its events
+    cut: int = 0  # bytes of one write; 0: an event
+    newline: bytes = b"\n"  # that ends its lines
+    done: bool = True  # is its end said?
+    stream_usage: bool = True  # given where asked for
+
+    def event(self, data: bytes) -> bytes:
+        return b"data: " + data + 2 * self.newline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +76,31 @@ class Garbage:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Behaviour = Reply | Status | Stall | Drop | Garbage
+@dataclass(frozen=True, kw_only=True)
+class Break:
+    """An honest stream up to so many events, of which the first is empty; then it stalls or breaks off.
+
+    Or, as `how`: an event that is no JSON ("garbage"), one that says an error ("error"), an early end
+    ("end"), or the bytes that are given.
+    """
+
+    after: int = 3
+    how: str | bytes = "stall"  # "stall", "drop", "reset", "garbage", "error", "end", or bytes
+    reply: Reply = field(default_factory=Reply)
+    message: str = "scripted failure"
+    code: int | str | None = None  # of the error
+    delay: float = 0.0  # seconds before the headers
+
+    def last(self) -> bytes:
+        """What is sent last, before the stream ends."""
+        if isinstance(self.how, bytes):
+            return self.how
+        error = {"error": {"message": self.message, "type": "scripted", "code": self.code}}
+        told = {"garbage": b'{"choices": [{"del', "error": orjson.dumps(error)}.get(self.how)
+        return b": the end\n\n" if told is None else self.reply.event(told)
+
+
+Behaviour = Reply | Status | Stall | Drop | Garbage | Break
 Script = Behaviour | Sequence[Behaviour] | Callable[[int, dict[str, Any]], Behaviour]
 
 
@@ -81,6 +115,10 @@ class Honest:
     usage: Any = "total"
     tokens: int = 12
     latency: float = 0.0
+    pieces: int = 4  # of streams: deltas of each choice
+    gap: float = 0.0  # of streams: seconds between events
+    streams: bool = True
+    stream_options: str = "give"  # "give", "ignore" or "refuse"
     error_rate: float = 0.0
     error_status: int = 500
     seed: int = 0
@@ -93,6 +131,8 @@ class Honest:
             return Status(code=400, message=self.message.format(most=self.most, n=n))
         if self.logprobs == "refuse" and body.get("logprobs"):
             return Status(code=400, message="logprobs are not supported by this model")
+        if self.stream_options == "refuse" and "stream_options" in body:
+            return Status(code=400, message="Unrecognized request argument supplied: stream_options")
         given = {"ignore": 1, "short": min(n, self.most)}.get(self.n, n)
         return Reply(
             choices=given,
@@ -100,6 +140,10 @@ class Honest:
             tokens=self.tokens,
             logprobs=self.logprobs == "give",
             delay=self.latency,
+            pieces=self.pieces,
+            gap=self.gap,
+            streams=self.streams,
+            stream_usage=self.stream_options == "give",
         )
 
 

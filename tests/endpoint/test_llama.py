@@ -42,3 +42,28 @@ def test_c05_the_real_server_is_understood(local_model: LocalModel):
             assert len({response.text for response in responses}) > 1
 
     asyncio.run(run())
+
+
+def test_a_stream_of_the_real_server_says_what_its_plain_reply_says(local_model: LocalModel):
+    body = {**BODY, "temperature": 0.0, "max_tokens": 12}
+
+    async def run() -> None:
+        async with Client(endpoint(local_model.url)) as client:
+            plain = (await client.call(body)).responses[0]
+            async with client.stream(body) as stream:
+                events = [event async for event in stream]
+            assert events[-1].data == b"[DONE]"
+            assert len(events) > 5
+            assert stream.response.text == plain.text
+            assert stream.response.finish_reason == plain.finish_reason
+            assert stream.response.logprob is not None
+            assert stream.call is not None
+            assert stream.call.paid == "yes"
+            assert stream.call.completion_tokens == plain.tokens
+            assert not stream.call.estimated  # usage came
+            async with client.stream({**body, "max_tokens": 500}) as stream:
+                await anext(stream)
+            assert stream.call is not None
+            assert (stream.call.kind, stream.call.paid) == ("cancelled", "maybe")
+
+    asyncio.run(run())

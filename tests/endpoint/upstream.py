@@ -16,20 +16,17 @@ import argparse
 import asyncio
 import collections
 import contextlib
-import json
-import socket
-import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-from behaviours import Behaviour, Drop, Garbage, Honest, Reply, Script, Stall, Status, completion, text_of
+from behaviours import Behaviour, Break, Drop, Garbage, Honest, Reply, Script, Stall, Status, text_of
+from upstream_connection import Count, Line, Request
 
 __all__ = [
     "Behaviour",
+    "Break",
     "Count",
     "Drop",
     "Garbage",
@@ -42,37 +39,6 @@ __all__ = [
     "Upstream",
     "text_of",
 ]
-
-CHAT = "/v1/chat/completions"
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request as it came."""
-
-    number: int
-    at: float  # time.monotonic()
-    method: str
-    path: str
-    headers: dict[str, str]  # lower-case names
-    body: dict[str, Any]
-    raw: bytes
-
-
-@dataclass
-class Count:
-    """What it was asked and what it gave, by its own count; of the chat route only, but for `connections`."""
-
-    requests: int = 0
-    completions: int = 0  # replies with 200 that were sent whole
-    choices: int = 0  # in them
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    statuses: collections.Counter[int] = field(default_factory=collections.Counter)
-    aborted: int = 0  # requests whose client was gone before the reply was sent
-    in_flight: int = 0
-    peak: int = 0  # the most in flight at one time
-    connections: int = 0
 
 
 class Upstream:
@@ -101,7 +67,7 @@ class Upstream:
         self.port = port
         self._lately: collections.deque[float] = collections.deque()
         self._ready = threading.Event()
-        self._lines: set[_Line] = set()
+        self.lines: set[Line] = set()
 
     @property
     def url(self) -> str:
@@ -121,12 +87,12 @@ class Upstream:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        server = await self._loop.create_server(lambda: _Line(self), "127.0.0.1", self.port, backlog=1024)
+        server = await self._loop.create_server(lambda: Line(self), "127.0.0.1", self.port, backlog=1024)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         async with server:
             await self._over.wait()
-            for line in list(self._lines):
+            for line in list(self.lines):
                 line.end(reset=True)
             await asyncio.sleep(0)
 
@@ -153,161 +119,6 @@ class Upstream:
         return 0.0
 
 
-class _Line(asyncio.Protocol):
-    """One connection: requests in, one after the other; replies as the script says."""
-
-    def __init__(self, up: Upstream) -> None:
-        self.up = up
-        self.buffer = bytearray()
-        self.busy = False
-        self.chat = False
-        self.wait: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self.up.count.connections += 1
-        self.up._lines.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.up._lines.discard(self)
-        if self.wait is not None:
-            self.wait.cancel()
-        if self.busy:
-            self.up.count.aborted += 1
-            self.over()
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        self.step()
-
-    def step(self) -> None:
-        """Takes the next request where one has come whole."""
-        end = self.buffer.find(b"\r\n\r\n")
-        if self.busy or end < 0:
-            return
-        first, *lines = bytes(self.buffer[:end]).decode("latin-1").split("\r\n")
-        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-        size = int(headers.get("content-length", 0))
-        if len(self.buffer) < end + 4 + size:
-            return
-        raw = bytes(self.buffer[end + 4 : end + 4 + size])
-        del self.buffer[: end + 4 + size]
-        method, path, _ = first.split(" ")
-        self.take(method, path, headers, raw)
-
-    def take(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> None:
-        up, count = self.up, self.up.count
-        self.busy, self.chat = True, path == CHAT
-        if not self.chat:
-            self.other(path)
-            return
-        count.requests += 1
-        count.in_flight += 1
-        count.peak = max(count.peak, count.in_flight)
-        body = json.loads(raw)
-        if up.requests.maxlen:
-            up.requests.append(Request(count.requests, time.monotonic(), method, path, headers, body, raw))
-        self.act(up.behaviour(count.requests, body, headers), count.requests, body)
-
-    def other(self, path: str) -> None:
-        if path == "/count":
-            count = self.up.count
-            told = vars(count) | {"statuses": {str(code): n for code, n in count.statuses.items()}}
-            self.send(200, orjson.dumps(told))
-        elif path.endswith("/models"):
-            self.send(200, orjson.dumps({"object": "list", "data": [{"id": m} for m in self.up.models]}))
-        else:
-            self.send(404, b'{"error": {"message": "no such route"}}')
-
-    def act(self, how: Behaviour, number: int, body: dict[str, Any]) -> None:
-        if isinstance(how, Reply | Status) and how.delay:
-            self.wait = asyncio.get_running_loop().call_later(how.delay, self.give, how, number, body)
-        elif isinstance(how, Reply | Status):
-            self.give(how, number, body)
-        elif isinstance(how, Garbage):
-            self.garbage(how)
-        elif isinstance(how, Drop):
-            whole = (
-                head(200, "application/json", 10_000, {}) + completion(Reply(), number, body, self.up.seed)[0]
-            )
-            self.transport.write(whole[: how.after])
-            self.end(reset=how.reset)
-        else:
-            self.stall(how, number, body)
-
-    def give(self, how: Reply | Status, number: int, body: dict[str, Any]) -> None:
-        self.wait = None
-        if isinstance(how, Status):
-            told = {
-                "error": {"message": how.message, "type": "scripted", "param": how.param, "code": how.code}
-            }
-            wait = {} if how.retry_after is None else {"Retry-After": str(how.retry_after)}
-            self.send(how.code, orjson.dumps(told), headers=how.headers | wait)
-            return
-        data, choices, usage = completion(how, number, body, self.up.seed)
-        count = self.up.count
-        count.completions += 1
-        count.choices += choices
-        count.prompt_tokens += usage[0]
-        count.completion_tokens += usage[1]
-        if how.chunked:
-            lines = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            self.done(200, lines + b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
-        else:
-            self.send(200, data, kind=how.content_type, headers=how.headers)
-
-    def garbage(self, how: Garbage) -> None:
-        if how.whole is not None:
-            self.done(how.code, how.whole)
-            self.end()
-        else:
-            self.send(how.code, how.raw, kind=how.content_type, headers=how.headers)
-
-    def stall(self, how: Stall, number: int, body: dict[str, Any]) -> None:
-        data = completion(Reply(), number, body, self.up.seed)[0]
-        if how.before == "body":
-            self.transport.write(head(200, "application/json", len(data), {}) + data[: len(data) // 2])
-        elif how.before == "dribble":
-            self.transport.write(b"HTTP/1.1 200 OK\r\n")
-            self.dribble()
-
-    def dribble(self) -> None:
-        self.transport.write(b"X-Wait: 1\r\n")
-        self.wait = asyncio.get_running_loop().call_later(0.02, self.dribble)
-
-    def send(self, code: int, data: bytes, *, kind: str = "application/json", headers: Any = None) -> None:
-        self.done(code, head(code, kind, len(data), headers or {}) + data)
-
-    def done(self, code: int, whole: bytes) -> None:
-        if self.chat:
-            self.up.count.statuses[code] += 1
-        self.transport.write(whole)
-        self.over()
-        self.step()
-
-    def over(self) -> None:
-        if self.chat:
-            self.up.count.in_flight -= 1
-        self.busy = self.chat = False
-
-    def end(self, *, reset: bool = False) -> None:
-        if self.busy:
-            self.over()
-        if reset:
-            sock = self.transport.get_extra_info("socket")
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.transport.abort()
-        else:
-            self.transport.close()
-
-
-def head(code: int, kind: str, size: int, headers: dict[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {code} Scripted", f"Content-Type: {kind}", f"Content-Length: {size}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="A scripted OpenAI-compatible upstream on loopback.")
     parser.add_argument("--port", type=int, default=0)
@@ -316,6 +127,8 @@ def main() -> None:
     parser.add_argument("--logprobs", default="give", choices=("give", "ignore", "refuse"))
     parser.add_argument("--usage", default="total", choices=("total", "one", "none"))
     parser.add_argument("--tokens", type=int, default=12, help="of each choice")
+    parser.add_argument("--pieces", type=int, default=4, help="deltas of each choice of a stream")
+    parser.add_argument("--gap", type=float, default=0.0, help="seconds between the events of a stream")
     parser.add_argument("--error-rate", type=float, default=0.0)
     parser.add_argument("--error-status", type=int, default=500)
     parser.add_argument("--rate-limit", type=float, default=0.0, help="requests a second; 429 above it")
@@ -332,6 +145,8 @@ def main() -> None:
         usage=None if asked.usage == "none" else asked.usage,
         tokens=asked.tokens,
         latency=asked.latency,
+        pieces=asked.pieces,
+        gap=asked.gap,
         error_rate=asked.error_rate,
         error_status=asked.error_status,
         seed=asked.seed,

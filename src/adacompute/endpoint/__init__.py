@@ -1,16 +1,19 @@
 """One OpenAI-compatible upstream: asked, counted, paced. Knows nothing of problems, pools or policies."""
 
 from adacompute.endpoint.client import Client
+from adacompute.endpoint.events import Event
 from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.manners import Manners
 from adacompute.endpoint.outcome import Answered, Failed, Outcome, Reply, Response
 from adacompute.endpoint.settings import Endpoint, Limits, Rest, Retries, Timeouts
+from adacompute.endpoint.streaming import Stream
 from adacompute.endpoint.totals import Totals
 
 __all__ = [
     "Answered",
     "Client",
     "Endpoint",
+    "Event",
     "Failed",
     "Gate",
     "Limits",
@@ -20,6 +23,7 @@ __all__ = [
     "Response",
     "Rest",
     "Retries",
+    "Stream",
     "Timeouts",
     "Totals",
 ]

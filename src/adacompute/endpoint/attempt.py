@@ -22,7 +22,8 @@ class Attempt:
     """How far one request has come, and the time it has for that; readable also where it was cancelled.
 
     An async context manager that raises TimeoutError. It is `asyncio.timeout`, but for its one timer, which
-    looks when it rings whether there is time left by now: setting another for each step costs more.
+    looks when it rings whether there is time left by now: setting another for each step costs more. A reply
+    that is read in pieces enters it anew for each: between them the task is not its own.
     """
 
     __slots__ = (
@@ -58,13 +59,15 @@ class Attempt:
             self._timer = self._loop.call_at(due, self._ring)
 
     def answering(self) -> None:
-        """The headers are here."""
+        """The headers are here; of a stream, its first event."""
         self.headers = True
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
         self._cancelling = 0 if self._task is None else self._task.cancelling()
-        self._timer = self._loop.call_at(min(self._ends, self._loop.time() + self._first_byte), self._ring)
+        since = self._loop.time() if self.sent is None else self.sent
+        due = self._ends if self.headers else min(self._ends, since + self._first_byte)
+        self._timer = self._loop.call_at(due, self._ring)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

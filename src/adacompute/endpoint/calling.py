@@ -1,91 +1,55 @@
 """One call with its retries: when its turn comes, what is tried again, and what is learned from it."""
 
 import asyncio
-import json
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-import orjson
-from yarl import URL
-
-from adacompute.endpoint.attempt import Answer, Attempt
-from adacompute.endpoint.breaker import Breaker
-from adacompute.endpoint.faults import backoff, pushed_back, retried, transport
-from adacompute.endpoint.gate import Gate
-from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.caller import Caller, Heard
+from adacompute.endpoint.faults import retried
 from adacompute.endpoint.outcome import Reply
-from adacompute.endpoint.pace import Pace
-from adacompute.endpoint.reply import cap_of, prompt_tokens
-from adacompute.endpoint.settings import Endpoint
-from adacompute.endpoint.totals import Totals
-from adacompute.endpoint.understand import Question, WithoutLogprobs, understood
+from adacompute.endpoint.reply import cap_of, encoded, prompt_tokens
+from adacompute.endpoint.trial import Trial
+from adacompute.endpoint.understand import Question, WithoutIt, understood
 from adacompute.errors import EndpointError, EndpointTimeout, RateLimited
-from adacompute.records import Call, Paid
+from adacompute.records import Call
 
-if TYPE_CHECKING:
-    from adacompute.endpoint.line import Line
+__all__ = ["Asking", "Plain"]
 
-__all__ = ["Asking", "Caller"]
+T = TypeVar("T")
 
 _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
 
 
-class Caller:
-    """Makes the calls of one client, under one pace, one breaker and one account."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        line: "Line",
-        manners: Manners,
-        account: Totals,
-        gate: Gate,
-        rng: random.Random,
-        heard: Callable[[Call], None] | None,
-    ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.endpoint = endpoint
-        self.line = line
-        self.manners = manners
-        self.account = account
-        self.gate = gate
-        self.rng = rng
-        self.heard = heard
-        self.url = URL(endpoint.chat)
-        self.pace = Pace(endpoint.limits, loop=self.loop, gate=gate)
-        self.breaker = Breaker(endpoint.rest, loop=self.loop)
-
-    async def call(self, body: Mapping[str, Any], n: int, patience: float) -> Reply:
-        """One call with its retries, ended by that time of the loop."""
-        return await Asking(self, body, n, patience).run()
-
-
-class Asking:
-    """One call, and how far it has come."""
+class Asking(Generic[T]):
+    """One call, and how far it has come; what one attempt is, and gives, is settled by who inherits this."""
 
     __slots__ = (
-        "_backoff",
+        "_barred",
         "_body",
         "_cap",
         "_data",
-        "_n",
+        "_heard",
         "_patience",
         "_until",
         "_weight",
+        "backoff",
         "begun",
         "caller",
         "calls",
+        "n",
     )
 
-    def __init__(self, caller: Caller, body: Mapping[str, Any], n: int, patience: float) -> None:
+    def __init__(
+        self, caller: Caller, body: Mapping[str, Any], n: int, patience: float, heard: Heard | None = None
+    ) -> None:
         self.caller = caller
         self.calls: list[Call] = []
         self.begun = False  # False: nothing has been sent yet
-        self._n = n
+        self.n = n
+        self.backoff = 0.0  # seconds to wait after the last attempt
+        self._heard = heard
+        self._barred = False
         self._patience = patience
         self._until = min(patience, caller.loop.time() + caller.endpoint.retries.deadline)
         self._body = dict(body)
@@ -94,18 +58,47 @@ class Asking:
         self._cap = cap_of(body)
         self._data = b""
         self._weight = 0.0
-        self._backoff = 0.0  # seconds to wait after the last attempt
 
-    async def run(self) -> Reply:
-        """The reply, or its error with all attempts that were made."""
+    @property
+    def hasty(self) -> bool:
+        """Is it the caller's deadline that comes first?"""
+        return self._patience <= self._until
+
+    async def run(self) -> T:
+        """What it gives, or its error with all attempts that were made."""
         try:
             return await self._tried()
         except EndpointError as error:
-            error.calls = tuple(self.calls)
-            error.paid = any(call.paid != "no" for call in self.calls)
+            self.blame(error)
             raise
 
-    async def _tried(self) -> Reply:
+    def blame(self, error: EndpointError) -> None:
+        """The attempts that were made go with the error."""
+        error.calls = tuple(self.calls)
+        error.paid = any(call.paid != "no" for call in self.calls)
+
+    def hear(self, call: Call) -> None:
+        """Counts an attempt that has ended, and tells of it."""
+        self.calls.append(call)
+        self.caller.account.add(call)
+        if self.caller.heard is not None:
+            self.caller.heard(call)
+        if self._heard is not None and self._heard(call) is False:
+            self._barred = True
+
+    def leave(self, used: float | None) -> None:
+        """Gives back the turn that the attempt had; `used` is what it took, where that is known."""
+        self.caller.pace.leave(self._weight, used=used)
+
+    async def _try(self, tries: int) -> T:
+        """One attempt, ended by what its Trial is told."""
+        raise NotImplementedError
+
+    def question(self, trial: Trial) -> Question:
+        """What is asked in that attempt, and how long it has taken so far."""
+        return Question(self._body, self.n, self._cap, trial.at, trial.seconds)
+
+    async def _tried(self) -> T:
         tries, caller = 0, self.caller
         while True:
             self._prepare()
@@ -113,8 +106,8 @@ class Asking:
             tries += 1
             try:
                 return await self._try(tries)
-            except WithoutLogprobs:
-                tries -= 1  # nothing failed: it is asked again at once, without them
+            except WithoutIt:
+                tries -= 1  # nothing failed: it is asked again at once, without what it refused
             except EndpointError as error:
                 wait = self._wait(error, tries)
                 if wait is None:
@@ -129,10 +122,10 @@ class Asking:
             self._body.pop("top_logprobs", None)
             self._data = b""
         if not self._data:
-            self._data = _encoded(self._body)
+            self._data = encoded(self._body)
             if caller.pace.weighs:
                 each = _UNCAPPED if self._cap is None else self._cap
-                self._weight = float(prompt_tokens(self._body) + self._n * each)
+                self._weight = float(prompt_tokens(self._body) + self.n * each)
 
     async def _turn(self, tries: int) -> None:
         """Waits for the gate, the breaker and the pace. The settings' deadline runs from the first turn on:
@@ -172,82 +165,12 @@ class Asking:
         self.caller.pace.unused(self._weight)
         return False
 
-    async def _try(self, tries: int) -> Reply:
-        caller, self.begun = self.caller, True
-        turn, used = caller.breaker.turn, None
-        began, at = caller.loop.time(), time.time()
-        attempt = Attempt(caller.endpoint, self._until, caller.loop)
-        caller.account.in_flight += 1
-        try:
-            answer = await caller.line.exchange(caller.url, attempt, self._data)
-            reply = self._understood(answer, at, began)
-        except EndpointError as error:
-            self._failed(error, attempt, turn, at=at, began=began)
-            self._hold_back(error, tries)  # before it leaves, or another would be let in at once
-            used = None if error.paid else 0.0
-            raise
-        except BaseException:
-            caller.breaker.unknown(turn)
-            self._hear(
-                self._made(at, began, kind="cancelled", paid="maybe" if attempt.sent is not None else "no")
-            )
-            raise
-        else:
-            (call,) = reply.calls
-            used = float((call.prompt_tokens or 0) + (call.completion_tokens or 0))
-            if caller.breaker.worked(turn):
-                caller.pace.restart()
-            caller.pace.succeeded()
-            self._hear(call)
-            return replace(reply, calls=tuple(self.calls))
-        finally:
-            caller.account.in_flight -= 1
-            caller.pace.leave(self._weight, used=used)
-
-    def _understood(self, answer: Answer, at: float, began: float) -> Reply:
-        caller = self.caller
-        question = Question(self._body, self._n, self._cap, at, caller.loop.time() - began)
-        return understood(question, answer, line=caller.line, url=caller.url, manners=caller.manners)
-
-    def _failed(self, error: EndpointError, attempt: Attempt, turn: int, *, at: float, began: float) -> None:
-        caller = self.caller
-        hasty = self._patience <= self._until and attempt.expired and attempt.impatient
-        news = hasty or not pushed_back(error) or caller.pace.pushed_back(began)
-        if hasty or (error.status == 503 and not news):
-            # a deadline that the caller set says nothing of the endpoint; nor does "no room" once more in the
-            # round trip in which the pace was told so
-            caller.breaker.unknown(turn)
-        elif transport(error):
-            caller.breaker.failed(turn)
-        elif caller.breaker.worked(turn):
-            caller.pace.restart()
-        paid: Paid = "maybe" if error.paid else "no"
-        self._hear(self._made(at, began, kind=error.kind, paid=paid, status=error.status))
-
-    def _made(self, at: float, began: float, *, kind: str, paid: Paid, status: int | None = None) -> Call:
-        seconds = self.caller.loop.time() - began
-        return Call(at=at, seconds=seconds, asked=self._n, got=0, kind=kind, paid=paid, status=status)
-
-    def _hear(self, call: Call) -> None:
-        self.calls.append(call)
-        self.caller.account.add(call)
-        if self.caller.heard is not None:
-            self.caller.heard(call)
-
-    def _hold_back(self, error: EndpointError, tries: int) -> None:
-        """Settles how long to wait; where it is asked to be slower, that holds for all callers."""
-        caller, retries, asked = self.caller, self.caller.endpoint.retries, error.retry_after
-        self._backoff = backoff(tries, retries, caller.rng, asked=asked)
-        if isinstance(error, RateLimited):
-            longest = retries.deadline if asked is not None and asked <= retries.deadline else retries.longest
-            caller.pace.pause(caller.loop.time() + min(self._backoff, longest))
-
     def _wait(self, error: EndpointError, tries: int) -> float | None:
         """Seconds until the next try; None where there is none."""
         retries = self.caller.endpoint.retries
-        if not retried(error, after_timeout=retries.after_timeout):
+        if self._barred or not retried(error, after_timeout=retries.after_timeout):
             return None
-        asked, wait, now = error.retry_after, self._backoff, self.caller.loop.time()
+        asked, wait, now = error.retry_after, self.backoff, self.caller.loop.time()
         if isinstance(error, RateLimited) and asked is not None and now + asked > self._until:
             raise self._too_late(asked, error) from None
         useful = now + wait + min(wait, 1.0)  # one that is cut off by the deadline at once may still be paid
@@ -270,8 +193,23 @@ class Asking:
         )
 
 
-def _encoded(body: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(body)
-    except TypeError:  # half surrogates and numbers beyond 64 bits are JSON all the same
-        return json.dumps(body).encode("ascii")
+class Plain(Asking[Reply]):
+    """A call whose reply comes as one."""
+
+    __slots__ = ()
+
+    async def _try(self, tries: int) -> Reply:
+        caller, self.begun = self.caller, True
+        trial = Trial(self, tries, self._until)
+        try:
+            answer = await caller.line.exchange(caller.url, trial.attempt, self._data)
+            question = self.question(trial)
+            reply = understood(question, answer, line=caller.line, url=caller.url, manners=caller.manners)
+        except EndpointError as error:
+            trial.failed(error)
+            raise
+        except BaseException:
+            trial.cancelled()
+            raise
+        trial.worked(reply.calls[0])
+        return replace(reply, calls=tuple(self.calls))

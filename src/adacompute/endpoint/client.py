@@ -1,22 +1,24 @@
 """The door to one OpenAI-compatible endpoint. Knows nothing of problems, pools or answers."""
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
 from yarl import URL
 
 from adacompute.endpoint.attempt import Attempt
-from adacompute.endpoint.calling import Caller
+from adacompute.endpoint.caller import Caller, Heard
+from adacompute.endpoint.calling import Plain
 from adacompute.endpoint.drawing import draw
 from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.manners import Manners
 from adacompute.endpoint.outcome import Answered, Failed, Reply, sound
 from adacompute.endpoint.settings import Endpoint
+from adacompute.endpoint.streaming import Stream, Streaming
 from adacompute.endpoint.totals import Totals
 from adacompute.errors import EndpointError, ReplyInvalid
-from adacompute.records import Call
 
 __all__ = ["Client"]
 
@@ -36,7 +38,7 @@ class Client:
         endpoint: Endpoint,
         *,
         rng: random.Random | None = None,
-        heard: Callable[[Call], None] | None = None,
+        heard: Heard | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.manners = Manners()
@@ -73,18 +75,33 @@ class Client:
         """How many calls the pace lets run at the same time now."""
         return self.endpoint.limits.concurrency if self._caller is None else self._caller.pace.concurrency
 
-    async def call(self, body: Mapping[str, Any], *, n: int = 1, deadline: float | None = None) -> Reply:
+    async def call(
+        self,
+        body: Mapping[str, Any],
+        *,
+        n: int = 1,
+        deadline: float | None = None,
+        heard: Heard | None = None,
+    ) -> Reply:
         """One POST of the body as given, plus "n" (none where n is 1 and the body has none), with retries.
 
         Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any of
         them may have been paid for. Fewer responses than asked for may come. `deadline` is in seconds from
-        now, waiting for a turn included; the settings' own deadline counts from the first turn.
+        now, waiting for a turn included; the settings' own deadline counts from the first turn. `heard` is
+        told of every attempt of this call, besides the client's own; where it answers False, that was the
+        last one.
         """
         caller = self._open()
-        return await caller.call(body, n, _patience(caller, deadline))
+        return await Plain(caller, body, n, _patience(caller, deadline), heard).run()
 
     def draw(
-        self, body: Mapping[str, Any], n: int, *, first: int = 0, deadline: float | None = None
+        self,
+        body: Mapping[str, Any],
+        n: int,
+        *,
+        first: int = 0,
+        deadline: float | None = None,
+        heard: Heard | None = None,
     ) -> AsyncGenerator[Answered | Failed, None]:
         """`n` responses, numbered from `first`, by as few calls as the server's manners allow, in parallel.
 
@@ -92,7 +109,23 @@ class Client:
         that of index 0: a call whose responses begin at index i sends seed + i, so that no two are alike.
         """
         caller = self._open()
-        return draw(caller, body, n, first=first, patience=_patience(caller, deadline))
+        return draw(caller, body, n, first=first, patience=_patience(caller, deadline), heard=heard)
+
+    @asynccontextmanager
+    async def stream(
+        self, body: Mapping[str, Any], *, deadline: float | None = None, heard: Heard | None = None
+    ) -> AsyncIterator[Stream]:
+        """The same call as a stream of events; retried until the first of them is here, and no more then.
+
+        Entering raises what `call` would. What the stream took is in the account when it ends, breaks off
+        or is left; leaving it closes the connection at once. The usage is always asked for.
+        """
+        caller = self._open()
+        stream = await Streaming(caller, body, _patience(caller, deadline), heard).run()
+        try:
+            yield stream
+        finally:
+            await stream.close()
 
     async def models(self) -> list[str]:
         """The names of the models that it lists; unpaid, and not in the account."""

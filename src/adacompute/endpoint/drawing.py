@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adacompute.endpoint.calling import Asking, Caller
+from adacompute.endpoint.caller import Caller, Heard
+from adacompute.endpoint.calling import Asking, Plain
 from adacompute.endpoint.outcome import Answered, Failed, Reply
 from adacompute.endpoint.understand import TooMany
 from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
@@ -29,7 +30,13 @@ class _Span:
 
 
 async def draw(
-    caller: Caller, body: Mapping[str, Any], n: int, *, first: int, patience: float
+    caller: Caller,
+    body: Mapping[str, Any],
+    n: int,
+    *,
+    first: int,
+    patience: float,
+    heard: Heard | None = None,
 ) -> AsyncGenerator[Answered | Failed, None]:
     """Yields what each call gave, or that it failed, as the calls end.
 
@@ -37,7 +44,7 @@ async def draw(
     by parallel calls. An integer "seed" in the body is that of index 0: the call whose responses begin at
     index i sends seed + i, for calls with one and the same seed would give one sample over and over.
     """
-    drawing = _Drawing(caller, body, patience)
+    drawing = _Drawing(caller, body, patience, heard)
     if n > 0:
         drawing.todo.append(_Span(first, n, n))
     try:
@@ -52,8 +59,9 @@ async def draw(
 class _Drawing:
     """The state of one draw."""
 
-    def __init__(self, caller: Caller, body: Mapping[str, Any], patience: float) -> None:
+    def __init__(self, caller: Caller, body: Mapping[str, Any], patience: float, heard: Heard | None) -> None:
         self._caller = caller
+        self._heard = heard
         self._body = body
         self._patience = patience
         self._ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
@@ -61,13 +69,14 @@ class _Drawing:
         self._most = _AHEAD * caller.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # until it is known whether a smaller call passes
-        self.running: dict[asyncio.Task[Reply], tuple[_Span, Asking]] = {}
+        self.running: dict[asyncio.Task[Reply], tuple[_Span, Asking[Reply]]] = {}
 
     async def ended(self) -> tuple[_Span, Reply | EndpointError]:
         """Starts what may be started, and waits for a call to end."""
         while self.todo and len(self.running) < self._most:
             part = self._next()
-            asking = Asking(self._caller, _seeded(self._body, part.first), part.count, self._patience)
+            body = _seeded(self._body, part.first)
+            asking = Plain(self._caller, body, part.count, self._patience, self._heard)
             if not (self.todo or self.running):  # no task for a lone call
                 return part, await _outcome(asking.run())
             task = asyncio.ensure_future(asking.run())

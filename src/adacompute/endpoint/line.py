@@ -4,6 +4,7 @@ The only file that knows aiohttp, but for the resolver. It is loaded when a clie
 a tenth of a second.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Mapping
@@ -25,11 +26,14 @@ from adacompute.errors import (
     EndpointUnreachable,
     ReplyInvalid,
 )
+from adacompute.records import Secret
 
-__all__ = ["Line"]
+__all__ = ["Line", "Wire"]
 
 _LARGEST = 64 * 2**20  # bytes of a reply
 _IDLE = 4.0  # seconds; many servers hang up after 5, and a request that meets that may have been paid
+_LAST = 0.1  # seconds that a stream has to end in after its last event, or its connection is given up
+_EVENTS = {"Accept": "text/event-stream, application/json"}
 _COMPLAINT = 64 * 2**10  # bytes that are read of a reply that is no success
 
 
@@ -97,6 +101,23 @@ class Line:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
+    async def open(self, url: URL, attempt: Attempt, data: bytes) -> "Wire | Answer":
+        """Posts JSON, and gives a success to read as it comes; errors as above."""
+        try:
+            async with attempt:
+                response = await self._session.post(
+                    url, data=_Body(data, attempt), allow_redirects=False, headers=_EVENTS
+                )
+                if response.status == 200:
+                    return Wire(self, url, attempt, response)
+                return self._answer(response, await _whole(response))
+        except EndpointError as exc:
+            error = exc
+        except Exception as exc:  # noqa: BLE001 - as above
+            error = self._error(exc, url, attempt)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
     async def _answered(self, url: URL, attempt: Attempt, body: _Body | None) -> Answer:
         if body is None:
             attempt.sending()
@@ -104,12 +125,7 @@ class Line:
         else:
             response = await self._session.post(url, data=body, allow_redirects=False)
         attempt.answering()
-        try:
-            raw = await _read(response)
-        except BaseException:
-            response.close()
-            raise
-        return self._answer(response, raw)
+        return self._answer(response, await _whole(response))
 
     def _answer(self, response: aiohttp.ClientResponse, raw: bytes) -> Answer:
         status, key = response.status, self._endpoint.key
@@ -180,9 +196,78 @@ class Line:
             what = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
         return EndpointTimeout(f"{url}: {what}", paid=attempt.expired and attempt.sent is not None)
 
+    @property
+    def key(self) -> Secret | None:
+        """The key that is sent, to be masked in what comes."""
+        return self._endpoint.key
+
     def unsaid(self, text: str) -> str:
         """A message of the endpoint, the key masked in it."""
         return text if self._endpoint.key is None else self._endpoint.key.unsaid(text)
+
+
+class Wire:
+    """A reply that is read as it comes. `close` ends it at any time; nothing else does."""
+
+    __slots__ = ("_attempt", "_line", "_response", "_size", "_url")
+
+    def __init__(self, line: Line, url: URL, attempt: Attempt, response: aiohttp.ClientResponse) -> None:
+        self._line, self._url, self._attempt, self._response = line, url, attempt, response
+        self._size = 0  # bytes read
+
+    @property
+    def declared(self) -> bool:
+        """Does it say that it is a stream of events?"""
+        return "event-stream" in self._response.headers.get("Content-Type", "").lower()
+
+    async def read(self) -> bytes:
+        """What has come since, at least one byte; b"" at the end. A read that is cancelled loses nothing."""
+        try:
+            async with self._attempt:
+                chunk = await self._response.content.readany()
+            self._size += len(chunk)
+            if self._size <= _LARGEST:
+                return chunk
+            error: EndpointError = _too_much(self._response)
+        except Exception as exc:  # noqa: BLE001 - as in `exchange`
+            error = self._line._error(exc, self._url, self._attempt)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
+    def answer(self, raw: bytes) -> Answer:
+        """All that was read as the answer that it is; ReplyInvalid where it is no JSON."""
+        return self._line._answer(self._response, raw)
+
+    def close(self) -> None:
+        """Breaks off at once where the end hasn't come."""
+        self._response.close()
+
+    async def release(self) -> None:
+        """Keeps the connection for the next request where the end comes now; else closes it."""
+        try:
+            async with asyncio.timeout(_LAST):
+                while not self._response.content.at_eof():
+                    await self._response.content.readany()
+        except (aiohttp.ClientError, OSError):  # what matters has come
+            pass
+        finally:
+            self._response.release()
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await _read(response)
+    except BaseException:
+        response.close()
+        raise
+
+
+def _too_much(response: aiohttp.ClientResponse) -> ReplyInvalid:
+    return ReplyInvalid(
+        f"{response.url}: answered with more than {_LARGEST // 2**20} MiB; ask for less at once",
+        status=response.status,
+        paid=True,
+    )
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -200,11 +285,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             if not success:
                 break
-            raise ReplyInvalid(
-                f"{response.url}: answered with more than {_LARGEST // 2**20} MiB; ask for less at once",
-                status=response.status,
-                paid=True,
-            )
+            raise _too_much(response)
     return b"".join(parts)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Manners", "about_logprobs", "about_n", "named_limit"]
+__all__ = ["Manners", "about_logprobs", "about_n", "about_options", "named_limit"]
 
 _N = re.compile(
     r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
@@ -36,6 +36,7 @@ class Manners:
     def __init__(self) -> None:
         self.logprobs: bool | None = None  # are they given where asked for?
         self.logprobs_refused = False  # True: asking for them is an error, so they are no longer asked for
+        self.stream_options_refused = False  # likewise of the usage of streams
         self.surplus = 0  # choices that came beyond those asked for: paid and counted, not used
         self.usage_per_choice: bool | None = None  # True: usage counts one choice only where n > 1
         self.characters = 0  # of responses whose tokens are known, to know characters a token
@@ -96,6 +97,12 @@ def about_logprobs(message: str, param: object, body: Mapping[str, Any]) -> bool
     """Is a refusal about log-probabilities that were asked for?"""
     asked = bool(body.get("logprobs")) or "top_logprobs" in body
     return asked and "logprob" in (param if isinstance(param, str) else message).lower()
+
+
+def about_options(message: str, param: object, body: Mapping[str, Any]) -> bool:
+    """Is a refusal about the options of a stream?"""
+    told = (param if isinstance(param, str) else message).lower()
+    return "stream_options" in body and ("stream_options" in told or "include_usage" in told)
 
 
 def named_limit(message: str) -> int | None:

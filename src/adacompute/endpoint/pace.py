@@ -132,6 +132,11 @@ class Pace:
             step = 1.0 if self._limit < self._rising else 1.0 / self._limit
             self._limit = min(float(self._most), self._limit + step)
 
+    def answering(self) -> None:
+        """A call has begun to come back well, and runs on: as `succeeded`, but nobody leaves soon."""
+        self.succeeded()
+        self._pump()
+
     def pushed_back(self, began: float) -> bool:
         """A call that began then was too much. False: that is nothing new, for it began before the last
         halving; where it doesn't adapt, all is new.

@@ -14,7 +14,8 @@ from adacompute.endpoint.usage import CHARACTERS_A_TOKEN, Choice, Counted, count
 from adacompute.errors import ReplyInvalid
 from adacompute.records import Secret
 
-__all__ = ["cap_of", "characters_of", "choices_of", "complaint", "one_line", "parsed", "responses_of"]
+__all__ = ["cap_of", "characters_of", "choices_of", "complaint"]
+__all__ += ["encoded", "masked", "one_line", "parsed", "prompt_tokens", "read", "responses_of"]
 
 _LONGEST = 200  # characters of a server's message that are passed on
 _NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
@@ -26,23 +27,43 @@ def one_line(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
+def encoded(value: object) -> bytes:
+    """A value as JSON."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # half surrogates and numbers beyond 64 bits are JSON all the same
+        return json.dumps(value).encode("ascii")
+
+
 def parsed(raw: bytes, key: Secret | None) -> object:
     """The JSON of a body, the key masked in its texts; ValueError where it is no JSON."""
+    return read(raw, key)[0]
+
+
+def read(raw: bytes, key: Secret | None) -> tuple[object, bool]:
+    """The same, and whether the bytes can be passed on as they are: strict JSON, the key not in it."""
     try:
         try:
-            value, quoted = orjson.loads(raw), key is not None and _may_quote(raw, key)
+            value, sure = orjson.loads(raw), key is None or not _may_quote(raw, key)
         except ValueError:
             # NaN, huge numbers and half surrogates, which Python's servers do send; also UTF-16, in which
             # the key doesn't look like itself
-            value, quoted = json.loads(raw), True
-        return value if key is None or not (quoted and key.guarded) else _masked(value, key)
+            value, sure = json.loads(raw), False
+        return (value if sure else masked(value, key)), sure
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
+
+
+def masked(value: object, key: Secret | None) -> object:
+    """A value without the key in its texts."""
+    return _masked(value, key) if key is not None and key.guarded else value
 
 
 def _may_quote(raw: bytes, key: Secret) -> bool:
     """May the key be in a body, plainly or behind JSON's escapes? Looking for it in all texts takes time."""
     text = key.reveal()
+    if not key.guarded:
+        return False  # a dummy; it is no secret
     if not text.isascii() or '"' in text or "\\" in text:
         return True
     return text.encode() in raw or b"\\u00" in raw or b"\\/" in raw

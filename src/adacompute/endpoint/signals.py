@@ -14,7 +14,7 @@ def tokens_of(logprobs: object) -> list[dict[str, Any]] | None:
     content = logprobs.get("content")
     if not isinstance(content, list) or not content:
         return None
-    return content if all(isinstance(token, dict) for token in content) else None
+    return content if set(map(type, content)) == {dict} else None
 
 
 def logprob_of(tokens: Sequence[dict[str, Any]]) -> float | None:
@@ -23,6 +23,12 @@ def logprob_of(tokens: Sequence[dict[str, Any]]) -> float | None:
     A number that is not finite is left out; a placeholder such as -9999 counts as it stands. A whole number
     beyond all floats is no number.
     """
+    try:
+        plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
+        if type(plain) is float and math.isfinite(plain):
+            return plain
+    except (KeyError, TypeError, OverflowError):
+        pass
     total = 0.0
     for token in tokens:
         value = token.get("logprob")
@@ -50,13 +56,9 @@ def entropy_of(tokens: Sequence[dict[str, Any]]) -> float | None:
     >>> round(entropy_of([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
     0.6931
     """
-    total, count = 0.0, 0
-    for token in tokens:
-        alternatives = token.get("top_logprobs")
-        if isinstance(alternatives, list) and alternatives:
-            total += _entropy(alternatives)
-            count += 1
-    return total / count if count else None
+    given = [some for token in tokens if (some := token.get("top_logprobs"))]
+    each = [_entropy(alternatives) for alternatives in given if isinstance(alternatives, list)]
+    return sum(each) / len(each) if each else None
 
 
 def _entropy(alternatives: list[Any]) -> float:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from adacompute.endpoint.attempt import Answer
-from adacompute.endpoint.manners import Manners, about_logprobs, about_n
+from adacompute.endpoint.manners import Manners, about_logprobs, about_n, about_options
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.reply import choices_of, one_line, prompt_tokens, responses_of
-from adacompute.endpoint.usage import whole
+from adacompute.endpoint.usage import cached_of, whole
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid
 from adacompute.records import Call
 
 if TYPE_CHECKING:
     from adacompute.endpoint.line import Line
 
-__all__ = ["Question", "TooMany", "WithoutLogprobs", "understood"]
+__all__ = ["Question", "TooMany", "WithoutIt", "understood"]
 
 
 class TooMany(EndpointRefused):
@@ -26,10 +26,20 @@ class TooMany(EndpointRefused):
     kind = "n-limit"
 
 
-class WithoutLogprobs(EndpointRefused):
+class WithoutIt(EndpointRefused):
+    """It refused something that it can be asked without."""
+
+
+class WithoutLogprobs(WithoutIt):
     """It refused to give log-probabilities."""
 
     kind = "no-logprobs"
+
+
+class WithoutUsage(WithoutIt):
+    """It refused to tell the usage of a stream."""
+
+    kind = "no-stream-options"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +88,10 @@ def _reply(question: Question, answer: Answer, line: "Line", manners: Manners) -
         seconds=question.seconds,
         asked=question.n,
         got=len(responses),
-        surplus=max(0, came - question.n),
+        surplus=came - len(responses),
         status=200,
         prompt_tokens=prompt_tokens(question.body) if prompt is None else prompt,
+        cached_tokens=cached_of(usage, prompt),
         completion_tokens=counted.total,
         estimated=counted.estimated or prompt is None,
     )
@@ -94,6 +105,9 @@ def _refusal(question: Question, answer: Answer, line: "Line", url: URL, manners
         if about_logprobs(said, param, question.body):
             manners.logprobs, manners.logprobs_refused = False, True
             return WithoutLogprobs(str(error), status=answer.status)
+        if about_options(said, param, question.body):
+            manners.stream_options_refused = True
+            return WithoutUsage(str(error), status=answer.status)
         if about_n(said, param) and manners.refused(question.n, said):
             return TooMany(str(error), status=answer.status)
     error.retry_after = answer.retry_after

@@ -7,7 +7,7 @@ from typing import Any
 
 from adacompute.endpoint.manners import Manners
 
-__all__ = ["CHARACTERS_A_TOKEN", "Choice", "Counted", "count", "whole"]
+__all__ = ["CHARACTERS_A_TOKEN", "Choice", "Counted", "cached_of", "count", "whole"]
 
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE = 7.0  # characters a token that no text has on average
@@ -55,6 +55,17 @@ class Counted:
 def whole(value: object) -> int | None:
     """A count as servers give it; None for what is none, or more than can be true."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
+
+
+def cached_of(usage: object, prompt: int | None) -> int | None:
+    """The tokens of a prompt that the server had cached, by its own account; None where that can't be.
+
+    >>> cached_of({"prompt_tokens_details": {"cached_tokens": 64}}, 100)
+    64
+    """
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = whole(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return cached if cached is not None and prompt is not None and cached <= prompt else None
 
 
 def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, manners: Manners) -> Counted:

@@ -16,11 +16,12 @@ class Call:
     seconds: float
     asked: int  # choices
     got: int  # choices that could be used
-    surplus: int = 0  # choices that came beyond those asked for; paid for, and not used
+    surplus: int = 0  # choices that came and were not used: beyond those asked for, or no good; paid for
     kind: str = "ok"  # or the kind of the error
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt's, those that the server had cached, where it says so
     completion_tokens: int | None = None  # of all choices
     estimated: bool = False  # True: corrected or guessed, not as the server said
 
