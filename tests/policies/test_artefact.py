@@ -14,6 +14,7 @@ import pytest
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies import artefact
 from adacompute.policies.artefact import read_artefact, write_artefact
+from adacompute.policies.sealed import digest
 
 SETTINGS = {"budget": 2.5, "name": "é\n", "none": None, "deep": {"list": [1, -0.0, 1e-300, True, []]}}
 ARRAYS = {
@@ -74,7 +75,7 @@ def rewritten(folder: Path, packed: bytes | None = None, **fields: object) -> No
         arrays_file(folder).unlink()
         document["arrays"]["sha256"] = hashlib.sha256(packed).hexdigest()
         (folder / f"arrays-{document['arrays']['sha256'][:16]}.npz").write_bytes(packed)
-    document["sha256"] = artefact._digest(document)
+    document["sha256"] = digest(document)
     (folder / "policy.json").write_text(json.dumps(document))
 
 

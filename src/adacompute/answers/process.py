@@ -33,7 +33,7 @@ class Helper:
     that fails (no memory, no file handle left) is tried again after a pause, never given up.
     """
 
-    def __init__(self, kind: Literal["math", "search"], *, limit: float) -> None:
+    def __init__(self, kind: Literal["extract", "math", "search"], *, limit: float) -> None:
         self.kind = kind
         self.limit = limit  # seconds of processor time for one question
         self.timeouts = 0  # questions that took longer

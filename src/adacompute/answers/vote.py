@@ -43,6 +43,7 @@ class Tally:
         "_counts",
         "_entropy",
         "_last",
+        "_placed",
         "_run",
         "_runner",
         "_spellings",
@@ -70,6 +71,7 @@ class Tally:
         self._answered = 0
         self._total = 0
         self._entropy: float | None = None
+        self._placed: list[int] = []  # the class of each sample; -1: it abstained
         self._last = -1  # the class of the last sample; -1: it abstained, or there is none
         self._run = 0
         self.abstained = 0  # samples without an answer
@@ -135,6 +137,11 @@ class Tally:
             return []
         best = self._weights[self._top]
         return [s for s, weight in zip(self._spellings, self._weights, strict=True) if weight == best]
+
+    @property
+    def behind(self) -> list[int]:
+        """The places, in the order of counting, of the samples that gave the answer that leads."""
+        return [place for place, number in enumerate(self._placed) if number == self._top >= 0]
 
     @property
     def first(self) -> int:
@@ -204,6 +211,7 @@ class Tally:
             self._entropy = item.entropy
 
     def _count(self, number: int, answer: str | None, weight: int) -> None:
+        self._placed.append(number if answer is not None else -1)
         if number < 0 or answer is None:
             self.abstained += 1
             self._last, self._run = -1, 0

@@ -1,4 +1,4 @@
-"""The program that works on hostile input in a process that can be killed. Imports nothing of this package.
+"""The program that works on hostile input in a process that can be killed. Knows nothing of who asks.
 
 Run as a file by `process.py`, never imported. It loads what it needs once, then forks a child that does
 the work. A child that spends more processor time than it may is killed and forked anew, which costs
@@ -125,6 +125,18 @@ def search(message: Message) -> Message:
     return {"found": last.group(1) if last.re.groups else last.group()}
 
 
+def extractor() -> Work:
+    """Reads answers out of texts."""
+    from adacompute.answers.extract import extract_answer
+    from adacompute.answers.task import Task
+
+    def extract(message: Message) -> Message:
+        found = extract_answer(message["text"], Task(message["extract"]), finished=message["finished"])
+        return {"found": found}
+
+    return extract
+
+
 def mathematician() -> Work:
     """Compares two formulas with math-verify."""
     from math_verify import LatexExtractionConfig, parse, verify
@@ -223,7 +235,9 @@ def main() -> None:
     if start is None:
         return
     sys.path[:] = start["path"]
-    work = mathematician() if start["kind"] == "math" else search
+    work: Work = search
+    if start["kind"] != "search":
+        work = mathematician() if start["kind"] == "math" else extractor()
     gc.collect()
     gc.freeze()  # the collector would otherwise touch, and so copy, every page in every child
     child = Child(work)

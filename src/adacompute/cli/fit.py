@@ -3,6 +3,7 @@
 Knows how to ask and to tell, not how a policy learns.
 """
 
+import functools
 import math
 from enum import StrEnum
 from pathlib import Path
@@ -12,26 +13,23 @@ import numpy as np
 import typer
 
 from adacompute.cli.evaluate import Votes, Voting
+from adacompute.cli.fitted import show_fitted
+from adacompute.cli.lengths import MOST, enough
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
+from adacompute.cli.show import as_json, message, path_text
 from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.errors import BudgetOutOfRange, PolicyError
+from adacompute.errors import PolicyError
+from adacompute.evaluate.charted import BUDGETS, charted
 from adacompute.evaluate.prepare import weighable
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy
+from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.confidence import confidence
 from adacompute.policies.registry import POLICIES
 from adacompute.pool import Ballots
-from adacompute.replay import calibrate, replay
 from adacompute.score.grades import graded, grades
 
 __all__ = ["fit"]
-
-_ASKED = (1.5, 2.0, 3.0, 4.0, 6.0)  # samples on average that the dial is told for
-_ORDERS = 20
-_DIGITS = 5  # of a price
-_SHORT = 0.9  # of a budget: spending less is worth a word
-_MOST = 16  # samples a request
 
 
 class Learned(StrEnum):
@@ -53,8 +51,8 @@ def _average(text: str) -> float:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 1 <= found <= _MOST:
-        raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {_MOST}, e.g. 2")
+    if not 1 <= found <= MOST:
+        raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {MOST}, e.g. 2")
     return found
 
 
@@ -67,6 +65,14 @@ Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The
 With = Annotated[Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")]
 Waves = Annotated[
     int | None, typer.Option(min=1, help="Rounds of sampling a request, at most (stopping); fewer wait less.")
+]
+Longest = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        help="Samples a request, at most: learned from problems with as many. [default: as recorded, to 16]",
+    ),
 ]
 Labels = Annotated[
     bool | None,
@@ -84,6 +90,7 @@ def fit(
     budget: Budget = None,
     output: Folder = Path("policy"),
     learner: With = None,
+    longest: Longest = None,
     max_waves: Waves = None,
     labels: Labels = None,
     votes: Votes = Voting.auto,
@@ -110,7 +117,9 @@ def fit(
         extract=extract,
         percent=percent,
     )
-    given: dict[str, Any] = {"longest": min(_MOST, int(ballots.drawn.min()))}
+    every = len(ballots)
+    ballots, most = enough(ballots, longest)
+    given: dict[str, Any] = {"longest": most}
     given["weigh"] = confidence(ballots) if weighable(ballots, votes.value) else None
     if policy is Learned.stopping:
         given["max_waves"] = max_waves
@@ -118,10 +127,26 @@ def fit(
             given["weigh"] = "auto"  # the same, and kept on the scale of what it learns from
     if learner is not None:
         given["model"] = learner.value
-    made = _fitted(policy, ballots, given, budget=budget, labels=labels)
+    refit = functools.partial(_fitted, policy, given=given, budget=budget, labels=labels)
+    made = refit(ballots)
     made.save(output)
-    found = _found(made, ballots, name=name, folder=path_text(output), budget=budget, labels=labels)
-    as_json(found) if json else _show(found)
+    chart = charted(made, ballots, refit=refit, budgets=_budgets(made, budget))
+    if chart is not None:
+        write_chart(output, chart)
+    found = _found(made, ballots, chart, name=name, folder=path_text(output), labels=labels)
+    found["left_out"] = every - len(ballots)
+    if budget is not None and made.dial is not None:
+        _say_unreached(found, budget)
+    as_json(found) if json else show_fitted(found)
+
+
+def _say_unreached(found: dict[str, Any], budget: float) -> None:
+    reached = [one["budget"] for one in found["settings"]]
+    if budget not in reached:
+        some = (
+            f"give one of {', '.join(f'{one:g}' for one in reached)}" if reached else "collect more samples"
+        )
+        message(f"{found['policy']}: budget {budget:g} can't be reached on these samples; {some}")
 
 
 def _refuse_idle(
@@ -147,7 +172,7 @@ def _refuse_idle(
 
 
 def _fitted(
-    policy: Learned, ballots: Ballots, given: dict[str, Any], *, budget: float | None, labels: bool | None
+    policy: Learned, ballots: Ballots, *, given: dict[str, Any], budget: float | None, labels: bool | None
 ) -> Policy:
     made: Any = POLICIES[policy.value](**given)
     if policy is Learned.classifier:
@@ -160,7 +185,7 @@ def _fitted(
 
 
 def _found(
-    made: Policy, ballots: Ballots, *, name: str, folder: str, budget: float | None, labels: bool | None
+    made: Policy, ballots: Ballots, chart: Chart | None, *, name: str, folder: str, labels: bool | None
 ) -> dict[str, Any]:
     """Plain data, for JSON: what was learned from, where it is, and the dial for some budgets."""
     known = int(graded(ballots, grades(ballots)).sum())
@@ -176,46 +201,35 @@ def _found(
         "longest": made.longest,
         "max_waves": made.max_waves,
         "dial": made.dial,
-        "settings": _dials(made, ballots, budget),
+        "settings": _settings(chart),
         **_named(made, ballots),
     }
 
 
-def _dials(made: Policy, ballots: Ballots, budget: float | None) -> list[dict[str, Any]]:
-    """The dial for each budget, and what it costs and gives on these very problems."""
+def _budgets(made: Policy, budget: float | None) -> tuple[float, ...]:
     if made.dial is None:
-        return [_ran(made, ballots, budget, None)]
-    found = []
-    for asked in sorted({*_ASKED, *([] if budget is None else [budget])}):
-        try:
-            dial = calibrate(made, ballots, asked, orders=_ORDERS, rng=np.random.default_rng(0))
-        except BudgetOutOfRange as exc:
-            if asked == budget:
-                message(f"{made.kind}: {exc}")
-            continue
-        found.append(_ran(made, ballots, asked, None if dial is None else _told(dial)))
-    return found
+        return (1.0 if budget is None else budget,)
+    return tuple(sorted({*BUDGETS, *([] if budget is None else [budget])}))
 
 
-def _told(price: float) -> float:
-    """A price as it is printed, rounded up: what is spent is measured at the number that people copy."""
-    if price <= 0:
-        return price
-    step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
-    return float(f"{math.ceil(price / step - 1e-9) * step:.{_DIGITS}g}")
-
-
-def _ran(made: Policy, ballots: Ballots, budget: float | None, dial: float | None) -> dict[str, Any]:
-    done = replay(made, ballots, dial=dial, orders=_ORDERS, rng=np.random.default_rng(1))
-    return {
-        "budget": budget,
-        "dial": dial,
-        "cost": done.cost,
-        "agreement": done.agreement,
-        "accuracy": None if done.accuracy is None else done.accuracy.mean,
-        "waves": done.waves,
-        "protocol": "in-sample: on the problems that it was fitted on",
-    }
+def _settings(chart: Chart | None) -> list[dict[str, Any]]:
+    """The dial for each budget, and what it costs and gives."""
+    return [
+        {
+            "budget": row.budget,
+            "dial": row.price,
+            "cost": row.cost,
+            "agreement": row.stays,
+            "accuracy": row.accuracy,
+            "uniform": row.uniform,
+            "waves": row.waves,
+            "share": row.agreement,
+            "share_deviation": row.deviation,
+            "protocol": chart.protocol,
+        }
+        for row in (() if chart is None else chart.rows)
+        if chart is not None
+    ]
 
 
 def _named(made: Any, ballots: Ballots) -> dict[str, Any]:  # noqa: ANN401 - what a kind has of its own
@@ -229,67 +243,3 @@ def _named(made: Any, ballots: Ballots) -> dict[str, Any]:  # noqa: ANN401 - wha
         "imitation": float((labels == predicted).mean()),
         "majority": float(counts.max() / counts.sum()),
     }
-
-
-def _show(found: dict[str, Any]) -> None:
-    problems, samples = counted(found["problems"], "problem"), counted(found["samples"], "sample")
-    line(f"{found['policy']}: learned from {problems} and {samples} of {found['pool']}")
-    line()
-    for label, value in _facts(found):
-        fact(label, value)
-    line()
-    if found["settings"]:
-        _show_settings(found)
-        line()
-    paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
-    line(f"  adacompute evaluate {found['pool']} --policies fixed,asc,{found['policy']}")
-    line(f"  adacompute answer PROMPTS --policy {found['folder']} --budget 2 --endpoint URL -o answers.jsonl")
-    line(f"  python: adacompute.load_policy({found['folder']!r})")
-
-
-def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    graded_ = f"correctness of {counted(found['labels'], 'problem')}"
-    waves = found["max_waves"]
-    facts = [
-        ("saved in", found["folder"]),
-        ("learned", graded_ if found["labels"] else "agreement with the vote of all samples: no labels"),
-        ("votes", found["votes"]),
-        ("asks for", f"at most {found['longest']} samples" + (f" in {waves} rounds" if waves else "")),
-    ]
-    if "imitation" in found:
-        counts = ", ".join(f"{n:,} × {budget}" for budget, n in found["oracle_counts"].items())
-        facts.append(("oracle", f"gives {counts} samples"))
-        names = f"names the oracle's budget on {percent(found['imitation'])} of these problems, in-sample"
-        facts.append(("imitation", f"{names} (always the commonest: {percent(found['majority'])})"))
-    return facts
-
-
-def _show_settings(found: dict[str, Any]) -> None:
-    dial = found["dial"]
-    headings = [
-        "samples on average",
-        *([dial] if dial else []),
-        "spent",
-        "rounds",
-        "agrees with the full vote",
-    ]
-    rows = []
-    for one in found["settings"]:
-        own = [f"{one['dial']:.{_DIGITS}g}"] if dial else []
-        rows.append(
-            [
-                f"{one['budget']:g}",
-                *own,
-                f"{one['cost']:.2f}",
-                f"{one['waves']:.1f}",
-                percent(one["agreement"]),
-            ]
-        )
-    table(headings, rows)
-    paragraph("(by replay of these very samples, which needs no labels)", indent=2)
-    if dial and any(one["cost"] < _SHORT * one["budget"] for one in found["settings"]):
-        paragraph(
-            "Many requests stand alike here, so one price can't meet every budget: where less is spent than "
-            "asked for, mix two of these prices by lot.",
-            indent=2,
-        )

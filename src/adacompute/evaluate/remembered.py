@@ -15,10 +15,10 @@ import numpy.typing as npt
 from adacompute.paths import Paths, Standing
 from adacompute.policies.base import Policy
 from adacompute.replay.each import Each
-from adacompute.replay.run import run
+from adacompute.replay.run import Run, run
 from adacompute.replay.sweep import Sweep, sweep
 
-__all__ = ["swept_once"]
+__all__ = ["Remembered", "swept_once"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,16 +36,31 @@ def swept_once(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> S
     """As `adacompute.replay.sweep`, each state judged once and not once a dial, where that can be."""
     if not isinstance(policy, _Pricing) or len(dials) < 2:
         return sweep(policy, paths, dials)
-    known = _Known(policy, paths)
-    stand_in: Any = copy.copy(policy)
-    stand_in.critical = known.critical
-    # every path is a problem of its own here, and its number is what is read of its prompt
-    alone = replace(paths, ballots=_Rows(len(paths)), orders=1)  # type: ignore[arg-type]
-    numbers = np.arange(len(paths), dtype=np.float64)[:, None]
-    found = [Each.of(paths, run(stand_in, alone, dial=dial, reading=numbers)) for dial in dials]
+    remembered = Remembered(policy, paths)
+    found = [Each.of(paths, remembered.run(dial)) for dial in dials]
     return Sweep(
         dials=tuple(dials), **{name: np.array([getattr(one, name) for one in found]) for name in _NAMES}
     )
+
+
+class Remembered:
+    """A policy along paths at one dial after another: what it reads, and what it can of states, once."""
+
+    def __init__(self, policy: Policy, paths: Paths) -> None:
+        self._policy, self._paths = policy, paths
+        if not isinstance(policy, _Pricing):
+            self._reading = policy.read(paths.ballots.prompts)
+            return
+        stand_in: Any = copy.copy(policy)
+        stand_in.critical = _Known(policy, paths).critical
+        self._policy = stand_in
+        # every path is a problem of its own here, and its number is what is read of its prompt
+        self._paths = replace(paths, ballots=_Rows(len(paths)), orders=1)  # type: ignore[arg-type]
+        self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
+
+    def run(self, dial: float | None) -> Run:
+        """As `adacompute.replay.run`."""
+        return run(self._policy, self._paths, dial=dial, reading=self._reading)
 
 
 class _Rows:

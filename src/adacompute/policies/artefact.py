@@ -10,20 +10,20 @@ import io
 import json
 import math
 import re
-import stat
 import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.folder import publish
+from adacompute.policies.sealed import content_of, digest, plain_json
 
 __all__ = ["Artefact", "read_artefact", "write_artefact"]
 
@@ -51,6 +51,7 @@ class Artefact:
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
     arrays: Mapping[str, _Any] = field(repr=False)  # read-only
+    sha256: str = field(default="", repr=False)  # of all of it
 
 
 def write_artefact(
@@ -73,7 +74,7 @@ def write_artefact(
             ],
         },
     }
-    document["sha256"] = _digest(document)
+    document["sha256"] = digest(document)
     text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
     if len(text) > MOST_TEXT or len(packed) > MOST_BYTES or len(ready) > MOST_ARRAYS:
         raise PolicyError(
@@ -88,21 +89,23 @@ def read_artefact(folder: Path) -> Artefact:
     """What `write_artefact` wrote; PolicyInvalid, naming the file and what is wrong, for anything else."""
     path = folder / DOCUMENT
     for left in reversed(range(_TRIES)):
-        text = _bytes(path, MOST_TEXT)
+        text = content_of(path, MOST_TEXT)
         document = _document(text, path)
         if not document["arrays"]["content"]:
             arrays: dict[str, _Any] = {}
             break
         packed = folder / _arrays_name(document)
         try:
-            arrays = _unpacked(_bytes(packed, MOST_BYTES), document["arrays"], packed)
+            arrays = _unpacked(content_of(packed, MOST_BYTES), document["arrays"], packed)
             break
         except PolicyInvalid:
-            if not left or _bytes(path, MOST_TEXT) == text:  # else it was replaced between the two files
+            if not left or content_of(path, MOST_TEXT) == text:  # else it was replaced between the two files
                 raise
     else:  # pragma: no cover - the last try breaks or raises
         raise PolicyInvalid(f"{path}: is being overwritten all the time; try again")
-    return Artefact(kind=document["kind"], settings=document["settings"], arrays=arrays)
+    return Artefact(
+        kind=document["kind"], settings=document["settings"], arrays=arrays, sha256=document["sha256"]
+    )
 
 
 def _ready(name: object, array: npt.NDArray[Any]) -> _Any:
@@ -144,12 +147,6 @@ def _plain(value: object, where: str) -> Any:  # noqa: ANN401 # it is JSON
     )
 
 
-def _digest(document: Mapping[str, Any]) -> str:
-    """The hash of everything but itself; the arrays are in it by their file's hash."""
-    rest = {key: value for key, value in document.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 def _arrays_name(document: Mapping[str, Any]) -> str:
     return f"arrays-{document['arrays']['sha256'][:16]}.npz"
 
@@ -157,50 +154,15 @@ def _arrays_name(document: Mapping[str, Any]) -> str:
 def _ours(folder: Path) -> bool:
     """Whether a folder holds a policy, be it of another version or with damaged arrays."""
     try:
-        found = _loaded(_bytes(folder / DOCUMENT, MOST_TEXT), folder / DOCUMENT)
+        found = plain_json(content_of(folder / DOCUMENT, MOST_TEXT), folder / DOCUMENT)
     except PolicyInvalid:
         return False
     return isinstance(found, dict) and found.get("schema") == SCHEMA
 
 
-def _bytes(path: Path, most: int) -> bytes:
-    """A plain file's content, if it isn't larger than anything we write."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise PolicyInvalid(f"{path}: is no plain file; give the folder that `policy.save` wrote")
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except FileNotFoundError as exc:
-        raise PolicyInvalid(f"{path}: is not there; give the folder that `policy.save` wrote") from exc
-    except (OSError, ValueError) as exc:  # ValueError: a null character in the path
-        raise PolicyInvalid(f"{path}: can't be read: {exc}") from exc
-    if len(content) > most:
-        raise PolicyInvalid(f"{path}: is larger than any policy's ({most:,} bytes)")
-    return content
-
-
-def _loaded(text: bytes, path: Path) -> object:
-    def constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no number")
-
-    def finite(digits: str) -> float:
-        return float(digits) if math.isfinite(float(digits)) else constant(digits)
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(found := dict(pairs)) != len(pairs):
-            raise ValueError("a key is there twice")
-        return found
-
-    try:
-        return json.loads(text.decode(), parse_constant=constant, parse_float=finite, object_pairs_hook=once)
-    except (ValueError, RecursionError) as exc:  # JSON and UTF-8 errors are ValueErrors
-        raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); save the policy again") from exc
-
-
 def _document(text: bytes, path: Path) -> dict[str, Any]:
     """policy.json, checked field by field."""
-    found = _loaded(text, path)
+    found = plain_json(text, path)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise PolicyInvalid(f"{path}: is no policy of adacompute's; give the folder that `policy.save` wrote")
     written = found.get("version")
@@ -210,7 +172,7 @@ def _document(text: bytes, path: Path) -> dict[str, Any]:
         )
     if written != VERSION or type(written) is not int or set(found) != _FIELDS:
         raise PolicyInvalid(f"{path}: its fields are not those of format {VERSION}; save the policy again")
-    if found["sha256"] != _digest(found):
+    if found["sha256"] != digest(found):
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
     if not isinstance(found["kind"], str) or not isinstance(found["settings"], dict):
         raise PolicyInvalid(f"{path}: kind and settings are not text and a mapping; save the policy again")

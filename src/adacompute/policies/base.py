@@ -42,15 +42,25 @@ class Policy(ABC):
     weigh: Weigh | None = None  # how it weighs votes; None: plain
     max_waves: int | None = None  # None: as many as there are samples
     beforehand: bool = False  # True: decides on the prompt alone, and never looks at a tally
+    reads_entropy: bool = False  # True: the entropy of the first sample has a say, so ask the endpoint for it
     reads_first: ClassVar[bool] = (
         True  # False: what it asks for on an empty tally is the same for every prompt
     )
 
-    def more(self, prompt: str, tally: Tally, dial: float | None = None) -> int:
-        """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally."""
-        skipped = not self.reads_first and not tally.drawn
-        reading = np.zeros((1, 0)) if skipped else self.read([prompt])
+    def more(
+        self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
+    ) -> int:
+        """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally.
+
+        `reading` is what `read([prompt])` gave, where somebody has read it already.
+        """
+        if reading is None:
+            reading = np.zeros((1, 0)) if self.skips(tally) else self.read([prompt])
         return int(self.decide(reading, Standing.of([tally]), dial)[0])
+
+    def skips(self, tally: Tally) -> bool:
+        """Does it decide without looking at the prompt, as things stand?"""
+        return not self.reads_first and not tally.drawn
 
     def more_batch(
         self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None

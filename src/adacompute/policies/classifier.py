@@ -131,6 +131,7 @@ class ClassifierPolicy(Foretelling):
 
     def _settle(self) -> None:
         self.beforehand = not self.sight_.entropy
+        self.reads_entropy = self.sight_.entropy
         self.max_waves = 1 if self.beforehand else 2
         self._best = Repeated(self.scorer_.best)
 

@@ -142,6 +142,7 @@ class CurvePolicy(Foretelling):
     def _settle(self, trees: Trees, rises: Any, sight: Sight) -> None:  # noqa: ANN401
         self.trees_, self.rises_, self.sight_ = trees, np.asarray(rises, dtype=np.int64), sight
         self.beforehand = not sight.entropy
+        self.reads_entropy = sight.entropy
         self.max_waves = 1 if self.beforehand else 2
         self._least = np.where(self.rises_ > 0, 0.0, -np.inf)  # that a step of a curve may be
         modes = np.array(self.modes, dtype=np.float64)

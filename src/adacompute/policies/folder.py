@@ -12,7 +12,9 @@ from pathlib import Path
 from adacompute.errors import PolicyError
 from adacompute.policies.settings import shown
 
-__all__ = ["folder_of", "publish"]
+__all__ = ["CHART", "folder_of", "place", "publish"]
+
+CHART = "chart.json"  # belongs to the files that it was put beside, and goes with them
 
 _PART = ".part"  # ends the name of what is being written
 _THERE = (errno.ENOTEMPTY, errno.EEXIST)  # what a rename onto a folder with files ends in
@@ -38,8 +40,8 @@ def publish(
     """Writes files into a folder, `last` when the others are there for good, and removes those of before.
 
     Where the folder is new it appears at once. One that holds something else (`ours` says) is left alone. Of
-    several writers the last one's files stay, and are whole. The files of before are `arrays-*.npz`. A link
-    to a folder stays a link.
+    several writers the last one's files stay, and are whole. The files of before are `arrays-*.npz`, and what
+    `place` put beside the last. A link to a folder stays a link.
     """
     name = folder_of(folder)
     try:
@@ -98,8 +100,24 @@ def _replace(
             os.fsync(descriptor)
         for other in list(folder.iterdir()):
             old = other.name.startswith("arrays-") and other.name.endswith((".npz", ".npz" + _PART))
-            if old and other.name not in files:
+            if (old and other.name not in files) or other.name in (CHART, CHART + _PART):
                 other.unlink()
+
+
+def place(folder: Path, name: str, content: bytes, *, fits: Callable[[Path], bool]) -> bool:
+    """Puts one more file beside published ones, whole or not at all; False where it doesn't fit them now."""
+    try:
+        with _alone(folder) as descriptor:
+            if not fits(folder):
+                return False
+            _write(folder / (name + _PART), content)
+            (folder / (name + _PART)).replace(folder / name)
+            os.fsync(descriptor)
+    except OSError as exc:
+        raise PolicyError(
+            f"{folder / name}: can't be written: {exc.strerror or exc}; what was there is intact"
+        ) from exc
+    return True
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from adacompute.policies.oracle import OraclePolicy
 from adacompute.policies.shuffled import ShuffledPolicy
 from adacompute.policies.stopping import StoppingPolicy
 
-__all__ = ["POLICIES", "load_policy"]
+__all__ = ["POLICIES", "load_policy", "read_policy"]
 
 POLICIES: dict[str, type[Policy]] = {
     policy.kind: policy
@@ -37,6 +37,11 @@ POLICIES: dict[str, type[Policy]] = {
 
 def load_policy(folder: str | Path) -> Policy:
     """The policy that `save` wrote to a folder; PolicyInvalid, with the reason, where it didn't."""
+    return read_policy(folder)[0]
+
+
+def read_policy(folder: str | Path) -> tuple[Policy, str]:
+    """As `load_policy`, with the hash of what was read."""
     artefact = read_artefact(folder_of(folder))
     kind = POLICIES.get(artefact.kind)
     if kind is None:
@@ -44,6 +49,6 @@ def load_policy(folder: str | Path) -> Policy:
             f"{folder}: there is no policy of kind {artefact.kind!r}; the kinds are {', '.join(POLICIES)}"
         )
     try:
-        return kind.restored(artefact.settings, artefact.arrays)
+        return kind.restored(artefact.settings, artefact.arrays), artefact.sha256
     except PolicyInvalid as exc:
         raise PolicyInvalid(f"{folder}: {exc}") from exc

@@ -16,6 +16,7 @@ from adacompute.errors import PolicyInvalid
 from adacompute.paths import Paths, Standing, paths
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.base import Arrays
+from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.confidence import confidence
 from adacompute.policies.stopping.counts import counts_table, look_up
 from adacompute.policies.stopping.induction import learned
@@ -26,7 +27,7 @@ from adacompute.policies.stopping.waves import QUANTILES
 from adacompute.policies.stored import stored
 from adacompute.pool import Ballots
 
-__all__ = ["BUNDLED", "Prior", "bundled_prior", "prior_of", "worths"]
+__all__ = ["BUNDLED", "Prior", "bundled_chart", "bundled_prior", "prior_of", "worths"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -127,6 +128,13 @@ def bundled_prior(name: str = BUNDLED[0]) -> Prior:
     return Prior.restored(
         stored_.arrays, problems=stored_.settings["problems"], scale=stored_.settings["scale"]
     )
+
+
+@functools.cache
+def bundled_chart() -> Chart | None:
+    """What a policy on the prior in the package costs and gives, on recordings that its prior hasn't seen."""
+    with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED[0]) as folder:
+        return read_chart(folder, policy=read_artefact(folder).sha256)
 
 
 def _opened(prior: Prior, some: Sequence[Paths]) -> Prior:

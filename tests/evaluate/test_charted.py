@@ -1,0 +1,172 @@
+"""Charts: prices that meet their budgets; what they give, told by policies that have not seen the problem."""
+
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adacompute.answers import Tally
+from adacompute.errors import PolicyError
+from adacompute.evaluate.charted import BUDGETS, Replays, around, charted, drawn_chart, told
+from adacompute.paths import paths, paths_of_orders
+from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.base import Policy
+from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, bundled
+from adacompute.replay import replay
+
+
+@functools.cache
+def words(count: int = 80) -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots().only(range(0, 5 * count, 5))
+
+
+def unlabelled(ballots: Ballots) -> Ballots:
+    return replace(
+        ballots,
+        correct=np.full_like(ballots.correct, np.nan),
+        gold_known=np.zeros(len(ballots), dtype=bool),
+    )
+
+
+def test_prices_fall_and_costs_rise_to_what_was_asked_for():
+    policy = StoppingPolicy().adapted(words())
+    chart = charted(policy, words(), orders=8)
+    assert chart is not None
+    assert [row.budget for row in chart.rows] == list(BUDGETS)
+    for one, other in itertools.pairwise(chart.rows):
+        assert one.price > other.price
+        assert one.cost < other.cost
+        assert one.accuracy < other.accuracy + 0.03
+    for row in chart.rows:
+        assert 0.9 * row.budget <= row.cost <= row.budget
+        again = replay(policy, words(), dial=row.price, orders=8, rng=np.random.default_rng(0))
+        assert (again.cost, again.waves) == pytest.approx((row.cost, row.waves))
+        assert (again.agreement, again.accuracy.mean) == pytest.approx((row.stays, row.accuracy))
+
+
+def test_who_judges_has_not_seen_the_problem_and_each_problem_is_judged_once():
+    fitted: list[set[str]] = []
+
+    class Spied(AdaptiveConsistency):
+        def read(self, prompts):
+            asked.append((self, set(prompts)))
+            return super().read(prompts)
+
+    asked: list[tuple[Policy, set[str]]] = []
+
+    def refit(some: Ballots) -> Policy:
+        fitted.append(set(some.prompts))
+        return Spied()
+
+    chart = charted(AdaptiveConsistency(), words(), refit=refit, orders=2)
+    assert chart is not None
+    assert "held out at the same cost" in chart.protocol
+    judged = [prompts for _, prompts in asked]
+    assert [prompts & one for one, prompts in zip(fitted, judged, strict=True)] == [set(), set()]
+    assert set.union(*judged) == set(words().prompts)
+
+
+def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_is_said():
+    def refuses(some: Ballots) -> Policy:
+        raise PolicyError("too little to learn from")
+
+    for ballots, refit in ((words(59), lambda _: AdaptiveConsistency()), (words(), refuses), (words(), None)):
+        chart = charted(AdaptiveConsistency(), ballots, refit=refit, orders=2)
+        assert chart is not None
+        assert chart.protocol.endswith("in-sample: on the problems that it was fitted on")
+        assert f"{len(ballots)} problems, 2 orders, plain votes" in chart.protocol
+
+
+def test_agreement_is_that_of_live_tallies():
+    ballots, orders = words(12), np.arange(6).reshape(1, 1, 6)
+    some = paths_of_orders(ballots, np.repeat(orders, 12, axis=0))
+    found = Replays([(FixedPolicy(5.0, budgets=[5], longest=6), some)]).at(None)
+    votes = [[None if one < 0 else str(one) for one in row[:5]] for row in ballots.classes.tolist()]
+    live = np.array([Tally.of(row).agreement for row in votes])
+    assert found["agreement"] == pytest.approx(live.mean())
+    assert found["square"] == pytest.approx((live**2).mean())
+
+
+@pytest.mark.parametrize("budget", [1, 2, 4, 8])
+def test_all_alike_are_as_accurate_as_themselves(budget: int):
+    policy = FixedPolicy(float(budget))
+    some = paths(words(), rng=np.random.default_rng(0), orders=20)
+    replays = Replays([(policy, some)])
+    found = replays.uniform(replays.at(None)["accuracy"])
+    assert budget - 1 <= found <= budget + 1e-9  # on the hull, or just below it
+
+
+def test_what_is_more_accurate_than_all_samples_is_worth_the_most_there_are():
+    replays = Replays([(FixedPolicy(2.0), paths(words(), rng=np.random.default_rng(0), orders=4))])
+    assert replays.uniform(1.0) == 16.0
+    assert replays.uniform(0.0) == 1.0
+
+
+def test_without_labels_everything_but_accuracy_is_told():
+    chart = charted(AdaptiveConsistency(), unlabelled(words()), orders=2)
+    assert chart is not None
+    assert {(row.accuracy, row.uniform) for row in chart.rows} == {(None, None)}
+    assert all(0 < row.agreement <= 1 for row in chart.rows)
+
+
+def test_accuracy_is_that_of_problems_with_labels():
+    half, none = words(20), unlabelled(words(40).only(range(20, 40)))
+    joined = replace(
+        words(40),
+        correct=np.concatenate([half.correct, none.correct]),
+        gold_known=np.concatenate([half.gold_known, none.gold_known]),
+    )
+    policy = FixedPolicy(2.0)
+    some = paths(joined, rng=np.random.default_rng(0), orders=4)
+    found = Replays([(policy, some)]).at(None)["accuracy"]
+    assert found == pytest.approx(some.mean(some.grade[1])[:20].mean())
+
+
+def test_a_policy_without_a_dial_has_one_row():
+    chart = charted(FixedPolicy(4.0), words(), budgets=(4.0,), orders=2)
+    assert chart is not None
+    (row,) = chart.rows
+    assert (row.budget, row.price, row.cost) == (4.0, None, 4.0)
+
+
+def test_a_policy_that_reaches_no_budget_has_no_chart():
+    assert charted(AdaptiveConsistency(longest=1), words(), orders=2) is None
+
+
+@pytest.mark.parametrize("waves", [1, 2, 3])
+def test_few_waves_make_a_chart_too(waves: int):
+    policy = StoppingPolicy(max_waves=waves).adapted(words())
+    chart = charted(policy, words(), orders=4)
+    assert chart is not None
+    assert all(row.waves <= waves for row in chart.rows)
+
+
+def test_a_price_of_tokens_is_told_in_tokens():
+    policy = StoppingPolicy(unit="tokens", draw_cost=200.0).adapted(words())
+    plain = StoppingPolicy().adapted(words())
+    some = paths(words(), rng=np.random.default_rng(0), orders=4, weigh=plain.weigh)
+    made = [Replays([(one, some)]) for one in (policy, plain)]
+    tokens, samples = (drawn_chart(one, one, budgets=(2.0, 4.0), protocol="") for one in made)
+    assert tokens is not None
+    assert samples is not None
+    assert tokens.unit == "tokens"
+    for one, other in zip(tokens.rows, samples.rows, strict=True):
+        assert 200 * one.price == pytest.approx(other.price, rel=0.1)
+
+
+def test_the_two_dials_around_a_cost_are_on_its_two_sides():
+    replays = Replays([(AdaptiveConsistency(), paths(words(), rng=np.random.default_rng(0), orders=4))])
+    for cost in (2.5, 3.0, 5.0):
+        low, high = around(replays, cost)
+        assert replays.at(high)["cost"] <= cost < replays.at(low)["cost"]
+        assert replays.near(cost, 0.1)["cost"] == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(("price", "shown"), [(0.0, 0.0), (0.0123456789, 0.012346), (1.0, 1.0), (1e-9, 1e-9)])
+def test_a_price_is_told_in_five_digits_rounded_up(price: float, shown: float):
+    assert told(price) == shown
