@@ -59,9 +59,11 @@ docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
-lock: ## resolve pyproject.toml anew into requirements.lock (needs uv)
+lock: ## resolve pyproject.toml anew into requirements.lock, and the image's part of it (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
+	uv pip compile pyproject.toml --universal --python-version 3.11 --constraints requirements.lock --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-gateway.lock
 
 clean: ## remove what setup and the tests made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, _stage, load_config
+from adacompute.config import Config, KeyConfig, _stage, load_config, read_keys
 from adacompute.errors import ConfigError
+from adacompute.records import Secret
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +96,60 @@ def test_settings_that_do_not_go_together_are_blamed_on_every_place_they_come_fr
     places = {("range", "low"): "a.toml, [range]", ("range", "high"): "environment variable HIGH"}
     with pytest.raises(ConfigError, match=r"a\.toml, \[range\] and environment variable HIGH: low 3"):
         _stage("range", Range, {"low": 3, "high": 2}, places)
+
+
+ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
+
+
+def test_keys_are_read_from_their_file_and_the_environment(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[alice]\nkey = "{ALICE}"\ncap = 100\n["b.o-b_1"]\nkey_env = "BOB"\noperator = true\n')
+    assert read_keys(file, environ={"BOB": BOB + "\n"}) == (
+        KeyConfig(name="alice", key=Secret(ALICE), cap=100.0, operator=False),
+        KeyConfig(name="b.o-b_1", key=Secret(BOB), cap=None, operator=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("toml", "parts"),
+    [
+        ("", ["holds no key", "[alice]"]),
+        (f'key = "{ALICE}"\n', ["before the first section"]),
+        (f'{ALICE} = "alice"\n', ["before the first section"]),
+        ("[alice\n", ["not valid TOML"]),
+        ("[alice]\ncap = 1\n", ["[alice]", "either key or key_env"]),
+        (f'[alice]\nkey = "{ALICE}"\nkey_env = "X"\n', ["[alice]", "either key or key_env"]),
+        (f'[alice]\nkey = "{ALICE}"\ncapp = 1\n', ["[alice]", "'capp'", "did you mean 'cap'?"]),
+        (f'[alice.b]\nkey = "{ALICE}"\n', ["[alice]", "unknown setting 'b'"]),
+        (f'["a b"]\nkey = "{ALICE}"\n', ["[a b]", "rename the section"]),
+        (f'[{"a" * 65}]\nkey = "{ALICE}"\n', ["1 to 64", "rename the section"]),
+        ('[alice]\nkey = "short-canary-15"\n', ["[alice]: key", "fewer than 16", "`openssl rand -hex 24`"]),
+        ("[alice]\nkey = 12345678901234567\n", ["[alice]: key", "`openssl rand -hex 24`"]),
+        ('[alice]\nkey_env = "NONE"\n', ["variable NONE", "fewer than 16"]),
+        ("[alice]\nkey_env = 3\n", ["key_env is 3", "a text"]),
+        (f'[alice]\nkey = "{ALICE} x"\n', ["[alice]: key", "blanks or special"]),
+        (f'[alice]\nkey = "{ALICE}ü"\n', ["[alice]: key", "blanks or special"]),
+        (f'[alice]\nkey = "{ALICE}"\n[bob]\nkey = "{ALICE}"\n', ["[bob]", "the key of [alice]"]),
+        (f'[alice]\nkey = "{ALICE}"\ncap = 0\n', ["cap is 0", "above 0"]),
+        (f'[alice]\nkey = "{ALICE}"\ncap = nan\n', ["cap is nan", "a number"]),
+        (f'[alice]\nkey = "{ALICE}"\ncap = true\n', ["cap is True", "a number"]),
+        (f'[alice]\nkey = "{ALICE}"\noperator = 2\n', ["operator is 2", "true or false"]),
+    ],
+)
+def test_c21_a_keys_file_that_cannot_be_used_is_named_and_no_key_shown(
+    tmp_path: Path, toml: str, parts: list[str]
+):
+    file = tmp_path / "keys.toml"
+    file.write_text(toml)
+    with pytest.raises(ConfigError) as caught:
+        read_keys(file, environ={})
+    message = str(caught.value)
+    assert "keys.toml" in message
+    assert all(part in message for part in parts), message
+    assert "\n" not in message
+    assert not any(secret in message for secret in (ALICE, "short-canary", "12345678901234567"))
+
+
+def test_a_keys_file_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"keys file .*no\.toml.*No such file"):
+        read_keys(tmp_path / "no.toml")

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -24,13 +25,19 @@ __all__ = [
     "CollectConfig",
     "Config",
     "EndpointConfig",
+    "KeyConfig",
     "ScoreConfig",
+    "ServeConfig",
     "load_config",
     "read_key",
+    "read_keys",
 ]
 
 FILE = "adacompute.toml"
 PREFIX = "ADACOMPUTE_"
+SHORTEST = 16  # characters of a key that clients are known by
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # of a key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,101 @@ class CollectConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """The gateway. Its upstream is the [endpoint], its way of reading answers that of [answers]."""
+
+    host: str = "127.0.0.1"  # beyond loopback only with keys
+    port: int = 8080  # 0: any that is free
+    policy: str = ""  # the folder of the default policy; "": stopping, on its bundled prior
+    policies: tuple[str, ...] = ()  # others, NAME=FOLDER each, that x-adacompute-policy may name
+    budget: float = 2.0  # samples a request on average
+    max_budget: float = 16.0  # that a request may ask for itself
+    price: float = -1.0  # 0 or more: a fixed dial, and no pacing; below 0: the dial moves to meet the budget
+    mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample, and what would have been
+    keys_file: str = ""  # TOML: a section a key, with key, cap and operator
+    state: str = "adacompute-gateway.sqlite"  # the ledger and the prices; survives restarts
+    unit: Literal["samples", "tokens", "money"] = "samples"  # of caps, and of the cost in replies
+    cap: float = 0.0  # of all keys together, in that unit; 0: none
+    key_cap: float = 0.0  # of each key that has none of its own; 0: none
+    window: Literal["ever", "hour", "day", "month"] = "ever"  # after which caps begin anew, UTC
+    cached_price: float = -1.0  # money for a million cached prompt tokens; below 0: as other prompt tokens
+    vote: Literal["auto", "always", "never"] = "auto"  # auto: where the first sample states an answer
+    vote_pattern: str = ""  # only prompts in which this regular expression is found are voted on
+    min_agreement: float = 0.0  # of a vote, 0 to 1; weaker ones are marked, or refused
+    weak: Literal["mark", "refuse"] = "mark"
+    explore: float = 0.0  # share of requests that get as many samples as there can be, to learn from
+    record: str = ""  # a pool that traffic is recorded into, with its texts; "": none
+    show_texts: bool = False  # in the dashboard
+    concurrency: int = 256  # upstream calls at the same time, at most
+    max_requests: int = 1000  # at the same time; more are turned away with 503
+    max_body: int = 4_194_304  # bytes of a request
+    max_messages: int = 512  # of a request
+    max_depth: int = 32  # of its nesting
+    max_tokens: int = 32_768  # that a request may allow for one response
+    max_n: int = 16  # choices that a client may ask for itself
+    deadline: float = 600.0  # seconds of a request, at most
+    client_timeout: float = 60.0  # seconds that a client may let us wait: to send the rest, or to read
+    grace: float = 30.0  # seconds that requests have to finish when it is told to stop
+    log: Literal["debug", "info", "warning", "error"] = "info"
+    tls_cert: str = ""  # a PEM file; with it and the key it speaks https
+    tls_key: str = ""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _SERVE_RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                most = f"to {high:,.10g}" if math.isfinite(high) else "up"
+                raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {most}")
+        if self.budget > self.max_budget:
+            raise ConfigError(
+                f"budget {self.budget:g} is above max_budget {self.max_budget:g}; lower it, or raise that"
+            )
+        if not self.state:
+            raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
+        try:
+            re.compile(self.vote_pattern)
+        except re.error as exc:
+            raise ConfigError(
+                f"vote_pattern {self.vote_pattern!r} is no regular expression ({exc}); mend it, or give none"
+            ) from exc
+        for each in self.policies:
+            name, _, folder = each.partition("=")
+            if not name.strip() or not folder.strip():
+                raise ConfigError(f"policies has {each!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+
+
+_SERVE_RANGES = (  # of ServeConfig's settings: from, to; both can be used
+    ("port", 0, 65_535),
+    ("budget", 1.0, 1024.0),
+    ("max_budget", 1.0, 1024.0),
+    ("cap", 0.0, math.inf),
+    ("key_cap", 0.0, math.inf),
+    ("min_agreement", 0.0, 1.0),
+    ("explore", 0.0, 1.0),
+    ("concurrency", 1, 65_536),
+    ("max_requests", 1, 1_000_000),
+    ("max_body", 1, 1_073_741_824),
+    ("max_messages", 1, 1_000_000),
+    ("max_depth", 1, 512),
+    ("max_tokens", 1, 100_000_000),
+    ("max_n", 1, 1024),
+    ("deadline", 0.001, 86_400.0),
+    ("client_timeout", 0.001, 86_400.0),
+    ("grace", 0.0, 86_400.0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig:
+    """A key that a client of the gateway is known by: one section of the keys file."""
+
+    name: str
+    key: Secret
+    cap: float | None = None  # on its spending, in the gateway's unit; None: the gateway's key_cap
+    operator: bool = False  # may see the dashboard and metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings, by stage."""
 
@@ -93,6 +195,7 @@ class Config:
     score: ScoreConfig = field(default_factory=ScoreConfig)
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
+    serve: ServeConfig = field(default_factory=ServeConfig)
 
 
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -140,15 +243,65 @@ def read_key(
     return Secret(text)
 
 
-def _read_toml(file: Path) -> dict[str, dict[str, Any]]:
-    try:
-        data = tomllib.loads(file.read_text("utf-8"))
-    except OSError as exc:
+def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
+    """The keys that clients of the gateway are known by: a section each, named after whose it is.
+
+    Each has `key`, or in `key_env` the environment variable that holds it, and may have `cap` and `operator`.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[Secret, KeyConfig] = {}
+    for name, table in _toml(file, "keys file").items():
+        if not isinstance(table, dict):  # not named: it may be the key itself
+            raise ConfigError(
+                f"{file}: a line stands before the first section; begin with [NAME], then key ="
+            )
+        key = _key_of(f"{file}, [{name}]", name, table, environ)
+        if key.key in found:
+            raise ConfigError(f"{file}, [{name}]: has the key of [{found[key.key].name}]; give it its own")
+        found[key.key] = key
+    if not found:
+        raise ConfigError(f'{file}: holds no key; add a section such as [alice] with key = "..."')
+    return tuple(found.values())
+
+
+def _key_of(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
+    known = ["key", "key_env", "cap", "operator"]
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
+    for setting in table:
+        if setting not in known:
+            raise ConfigError(f"{place}: unknown setting {setting!r}{_nearest(setting, known)}")
+    if ("key" in table) == ("key_env" in table):
+        raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
+    variable = _scalar(table.get("key_env", ""), str, f"{place}: key_env")
+    text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
+    source = f"environment variable {variable}" if "key_env" in table else "key"
+    if not isinstance(text, str) or len(text) < SHORTEST:  # no message shows it
         raise ConfigError(
-            f"settings file {str(file)!r} can't be read ({exc.strerror}); name one that can"
-        ) from exc
+            f"{place}: {source} has fewer than {SHORTEST} characters; make one with `openssl rand -hex 24`"
+        )
+    if not text.isprintable() or not text.isascii() or " " in text:
+        raise ConfigError(
+            f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
+        )
+    cap = None if "cap" not in table else _scalar(table["cap"], float, f"{place}: cap")
+    if cap is not None and cap <= 0.0:
+        raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
+    operator = _scalar(table.get("operator", False), bool, f"{place}: operator")
+    return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
+
+
+def _toml(file: Path, what: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"{what} {str(file)!r} can't be read ({exc.strerror}); name one that can") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"settings file {str(file)!r} is not valid TOML ({exc}); mend it there") from exc
+        raise ConfigError(f"{what} {str(file)!r} is not valid TOML ({exc}); mend it there") from exc
+
+
+def _read_toml(file: Path) -> dict[str, dict[str, Any]]:
+    data = _toml(file, "settings file")
     known = [f.name for f in fields(Config)]
     for name, table in data.items():
         if name not in known or not isinstance(table, dict):

@@ -26,6 +26,13 @@
     ├── CollectError         samples can't be collected in this way
     │   └── SourceChanged    the pool was begun with another model, template or parameter
     ├── LocalModelError      the model on this machine can't be found, started or reached
+    ├── ServeError           one request to the gateway isn't served; `status` and `code` are the reply's
+    │   ├── RequestInvalid       it asks for what can't be, or isn't supported
+    │   ├── Unauthorized         no key, or an unknown one
+    │   ├── CapReached           a key's or everybody's hard cap on spending
+    │   ├── WeakVote             the vote's winner is too weak to be given out
+    │   ├── Overloaded           too many requests at the same time, or it is closing down
+    │   └── LedgerUnavailable    what was spent can't be written down, so nothing is
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
         ├── NotAPool         the file is something else, or a pool of a newer version
@@ -46,6 +53,7 @@ import typing
 __all__ = [
     "AdacomputeError",
     "BudgetOutOfRange",
+    "CapReached",
     "CollectError",
     "ConfigError",
     "ConnectionLost",
@@ -57,10 +65,12 @@ __all__ = [
     "EndpointTimeout",
     "EndpointUnreachable",
     "Infeasible",
+    "LedgerUnavailable",
     "LocalModelError",
     "NotAPool",
     "NotFitted",
     "NotRecorded",
+    "Overloaded",
     "PolicyError",
     "PolicyInvalid",
     "PoolDamaged",
@@ -73,13 +83,17 @@ __all__ = [
     "RecordInvalid",
     "RecordNotFound",
     "ReplyInvalid",
+    "RequestInvalid",
     "ScoreError",
     "SendingStopped",
+    "ServeError",
     "SourceAmbiguous",
     "SourceChanged",
     "TableInvalid",
     "TaskError",
     "TooFewSamples",
+    "Unauthorized",
+    "WeakVote",
 ]
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -218,6 +232,75 @@ class SourceChanged(CollectError):
 
 class LocalModelError(AdacomputeError):
     """The model on this machine can't be found, started or reached."""
+
+
+class ServeError(AdacomputeError):
+    """One request to the gateway isn't served. Status and code are those of the reply, in OpenAI's shape."""
+
+    status = 500
+    code = "internal_error"
+    kind = "server_error"  # OpenAI's `type`
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = self.status if status is None else status
+        self.code = self.code if code is None else code
+        self.param = param  # the field that it is about
+        self.retry_after = retry_after  # seconds; None: trying again is of no use, or nobody knows when
+
+
+class RequestInvalid(ServeError):
+    """It asks for what can't be, or isn't supported."""
+
+    status = 400
+    code = "invalid_request"
+    kind = "invalid_request_error"
+
+
+class Unauthorized(ServeError):
+    """No key, or an unknown one."""
+
+    status = 401
+    code = "invalid_api_key"
+    kind = "authentication_error"
+
+
+class CapReached(ServeError):
+    """A key's or everybody's hard cap on spending."""
+
+    status = 429
+    code = "insufficient_quota"
+    kind = "insufficient_quota"
+
+
+class WeakVote(ServeError):
+    """The vote's winner is too weak to be given out."""
+
+    status = 422
+    code = "weak_vote"
+    kind = "weak_vote"
+
+
+class Overloaded(ServeError):
+    """Too many requests at the same time, or it is closing down."""
+
+    status = 503
+    code = "overloaded"
+
+
+class LedgerUnavailable(ServeError):
+    """What was spent can't be written down, so nothing is."""
+
+    status = 503
+    code = "ledger_unavailable"
 
 
 class PoolError(AdacomputeError):

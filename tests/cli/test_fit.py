@@ -4,10 +4,15 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from adacompute import open_pool
+from adacompute.cli.lengths import enough
+from adacompute.policies.artefact import read_artefact
+from adacompute.policies.chart import read_chart
 from adacompute.policies.registry import load_policy
+from adacompute.pool import Ballots
 from adacompute.replay import replay
 
 
@@ -63,6 +68,8 @@ def test_a_person_is_told_what_was_learned_where_it_is_and_what_is_next(adacompu
         "saved in kept",
         "learned correctness of 40 problems",
         "samples on average price spent rounds",
+        "as accurate as, for all",
+        "in-sample, so flattering",  # 40 problems are too few for two halves
         "problems that it has not learned from",
         "adacompute evaluate a.jsonl --policies fixed,asc,stopping",
     ):
@@ -107,6 +114,7 @@ def test_votes_are_weighted_where_log_probabilities_are_recorded_and_plain_on_re
         (("--policy", "classifier"), 2, "the classifier is fitted for one budget; give e.g. --budget 2"),
         (("--policy", "asc"), 2, "--policy"),
         (("--budget", "none"), 2, "'none' is no average number of samples; give 1 to 16"),
+        (("--longest", "0"), 2, "--longest"),
         (("--budget", "0.5"), 2, "'0.5' is no average number of samples"),
         (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
@@ -121,6 +129,67 @@ def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: 
     assert done.stdout == ""
     if code == 1:
         assert done.stderr.count("\n") == 1
+
+
+def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, pool):
+    body = json.loads(adacompute("fit", "a.jsonl", "-o", "kept", "--json").stdout)
+    chart = read_chart(pool / "kept", policy=read_artefact(pool / "kept").sha256)
+    assert chart is not None
+    assert (chart.problems, chart.dial) == (40, "price")
+    told = [(one["budget"], one["dial"], one["cost"], one["uniform"]) for one in body["settings"]]
+    assert told == [(row.budget, row.price, row.cost, row.uniform) for row in chart.rows]
+    assert {one["protocol"] for one in body["settings"]} == {chart.protocol}
+
+
+def test_recorded_traffic_is_learned_from_as_far_as_enough_of_it_goes(adacompute, tmp_path):
+    rows = [json.loads(line) for line in lines(problems=130).splitlines()]
+    for i, row in enumerate(rows):
+        row["samples"] = row["samples"][: (16, 1, 2)[i % 3] if i % 2 else 12]
+    (tmp_path / "traffic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("fit", "traffic.jsonl", "--policy", "classifier", "--budget", "2", "--overwrite", "-o", "kept")
+    body = json.loads(adacompute(*words, "--json").stdout)
+    kept = [len(row["samples"]) for row in rows if len(row["samples"]) >= 12]
+    assert (body["longest"], body["problems"], body["left_out"]) == (12, len(kept), 130 - len(kept))
+    assert body["samples"] == sum(kept)
+    shown = " ".join(adacompute(*words, "--longest", "16").stdout.split())
+    assert "with fewer than 16 samples (see --longest)" in shown
+    refused = adacompute(*words, "--longest", "17", code=1).stderr
+    assert "no problem has 17 samples, the most is 16; give --longest 16 or less" in refused
+
+
+@pytest.mark.parametrize(
+    ("drawn", "longest", "used"),
+    [
+        ([16] * 40, 16, 40),
+        ([64] * 40, 16, 40),
+        ([5] * 40, 5, 40),
+        ([5] * 200 + [4], 5, 200),
+        ([16] * 95 + [12] * 5, 16, 95),
+        ([16] * 10 + [1] * 30, 16, 10),  # too few have several: all of those
+        ([16] * 49 + [3] * 10 + [1] * 100, 3, 59),
+        ([16] * 50 + [3] * 10 + [1] * 100, 16, 50),
+        ([16] * 60 + [4] * 90 + [1] * 2850, 4, 150),  # a twentieth of 3,000
+        ([1] * 100, 1, 100),
+        ([2, 1], 2, 1),
+        ([7], 7, 1),
+    ],
+)
+def test_how_far_to_go_is_what_fifty_problems_and_a_twentieth_have(drawn, longest: int, used: int):
+    ballots = Ballots(
+        ids=tuple(map(str, range(len(drawn)))),
+        prompts=tuple(map(str, range(len(drawn)))),
+        subjects=(None,) * len(drawn),
+        levels=(None,) * len(drawn),
+        gold_known=np.zeros(len(drawn), dtype=bool),
+        classes=np.where(np.arange(max(drawn)) < np.array(drawn)[:, None], 0, -2).astype(np.int32),
+        correct=np.full((len(drawn), max(drawn)), np.nan, dtype=np.float32),
+        tokens=np.full((len(drawn), max(drawn)), np.nan),
+        logprob=np.full((len(drawn), max(drawn)), np.nan),
+        entropy=np.full((len(drawn), max(drawn)), np.nan),
+    )
+    kept, found = enough(ballots)
+    assert (found, len(kept)) == (longest, used)
+    assert kept.drawn.min() >= found
 
 
 @pytest.mark.parametrize("kind", ["curve", "classifier"])

@@ -84,6 +84,7 @@ def demo(context: typer.Context, json: Json = False) -> None:
     line("  adacompute fit words -o policy         learn a policy and save it")
     line("  adacompute solve words --budget 2      who gets how many samples, at what price")
     line("  adacompute local                       serve that model; then, in another terminal:")
+    line("  adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 2 --policy policy   the gateway")
     line("  adacompute collect facts --limit 20 --samples 8 --max-tokens 24 --pool mine.sqlite \\")
     line("      --endpoint http://127.0.0.1:8081/v1     (or your own endpoint, and a file of problems)")
     line("  adacompute answer facts --limit 20 --budget 3 --max-tokens 24 -o answers.jsonl \\")

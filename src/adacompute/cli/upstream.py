@@ -2,16 +2,15 @@
 
 import asyncio
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from adacompute.cli.show import message
-from adacompute.config import EndpointConfig, read_key
-from adacompute.endpoint import Client, Endpoint, Limits, Retries, Timeouts
+from adacompute.config import EndpointConfig
+from adacompute.endpoint import Client, Endpoint
+from adacompute.endpoint.configured import configured, exposed
 from adacompute.errors import ConfigError, EndpointError
 from adacompute.pool import open_pool
 
@@ -104,36 +103,11 @@ def chosen(
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def endpoint_of(settings: EndpointConfig) -> Endpoint:
-    """The endpoint that the settings name, with its key."""
-    if not settings.url:
-        raise ConfigError(
-            "no endpoint is named; give --endpoint URL (or [endpoint] url in adacompute.toml); "
-            "`adacompute local` serves a small model on this machine"
-        )
-    file = Path(settings.key_file) if settings.key_file else None
-    key = read_key(env=settings.key_env, file=file)
-    if key is None and settings.key_env != EndpointConfig().key_env:
-        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
-    endpoint = Endpoint(
-        url=settings.url,
-        key=key,
-        timeouts=Timeouts(
-            connect=min(settings.connect_timeout, settings.total_timeout),
-            first_byte=min(settings.first_byte_timeout, settings.total_timeout),
-            total=settings.total_timeout,
-        ),
-        retries=Retries(
-            attempts=settings.attempts, deadline=settings.deadline, after_timeout=settings.retry_timeouts
-        ),
-        limits=Limits(
-            concurrency=settings.concurrency,
-            requests_per_minute=settings.requests_per_minute or None,
-            tokens_per_minute=settings.tokens_per_minute or None,
-        ),
-    )
-    if endpoint.key is not None and endpoint.url.startswith("http://") and not _near(endpoint.url):
-        message(f"{endpoint.url}: the key goes there unencrypted; use https:// where you can")
+def endpoint_of(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
+    """The endpoint that the settings name, with its key; says so where the key goes out unencrypted."""
+    endpoint = configured(settings, remedy=remedy)
+    if (warning := exposed(endpoint)) is not None:
+        message(warning)
     return endpoint
 
 
@@ -163,12 +137,3 @@ def model_of(settings: EndpointConfig, endpoint: Endpoint) -> str:
 async def _models(endpoint: Endpoint) -> list[str]:
     async with Client(endpoint) as client:
         return await client.models()
-
-
-def _near(url: str) -> bool:
-    """Whether an address is this machine's own."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -128,7 +128,8 @@ def choose_source(
     ]
     if len(fitting) == 1 or not known:
         return fitting[0] if fitting else None
-    shown = ", ".join(f"{name!r} {values}" for name, values in list(known.values())[:8])
+    # as --parameters takes them
+    shown = ", ".join(f"{name!r} {json.dumps(values)}" for name, values in list(known.values())[:8])
     if not fitting:
         asked = f"model {model!r}" + (f" with {dict(parameters)}" if parameters is not None else "")
         raise RecordNotFound(f"{path}: has no samples of {asked}; name one (--model) of {shown}")

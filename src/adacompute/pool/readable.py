@@ -38,6 +38,10 @@ from adacompute.records import Account, Problem, Recorded
 __all__ = ["Counts", "Readable"]
 
 T = TypeVar("T")
+_LAST = """
+    SELECT max(s.idx) FROM problems p JOIN records r ON r.problem = p.key JOIN samples s ON s.record = r.key
+    WHERE r.source = ? AND p.id = ?
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +174,15 @@ class Readable:
                 yield id_, {index for _, index in group}
 
         return self._stream(grouped)
+
+    def next_index(
+        self, problem_id: str, model: str | None, parameters: Mapping[str, Any] | None = None
+    ) -> int:
+        """The index after the last sample of a problem from this source; 0 where there is none."""
+        with self._state():
+            source = find_source(self._connection, model, parameters or {})
+            row = self._connection.execute(_LAST, (source, problem_id)).fetchone()
+        return 0 if row[0] is None else int(row[0]) + 1
 
     def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
         """What asking this source has cost so far: calls and tokens, of every collection into this pool."""

@@ -1,0 +1,107 @@
+"""The demo's last part: the gateway in front of the real model, asked as clients ask. Knows no options."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from adacompute.cli.show import line, paragraph, table
+from adacompute.errors import LocalModelError
+from adacompute.problems import Template
+from adacompute.records import Problem
+
+__all__ = ["GATED", "gated", "show_gated", "votes_words"]
+
+GATED = "the gateway in front of that model, asked with the OpenAI SDK"
+_BUDGET = 3.0
+_PATIENCE = 120.0  # seconds for one reply
+
+
+def gated(
+    upstream: str, model: str, folder: Path, *, problems: Sequence[Problem], template: Template
+) -> dict[str, Any]:
+    """Starts the gateway, asks it, stops it; plain data of what each question took."""
+    try:
+        from openai import OpenAI
+    except ImportError:
+        return {"absent": "the OpenAI SDK isn't here: pip install openai, and say make demo again"}
+    with _gateway(upstream, folder) as said:
+        client = OpenAI(base_url=said["url"], api_key="none-is-needed", timeout=_PATIENCE, max_retries=0)
+        requests = [_asked(client, model, problem, template) for problem in problems]
+    samples = [one["samples"] for one in requests]
+    return {
+        "url": said["url"],
+        "policy": said["policy"],
+        "budget": _BUDGET,
+        "requests": requests,
+        "samples": sum(samples) / len(samples),
+    }
+
+
+def show_gated(found: dict[str, Any]) -> None:
+    """What each question took."""
+    line(GATED)
+    if "absent" in found:
+        paragraph(found["absent"], indent=2)
+        return
+    table(
+        ["question", "votes", "samples", "tokens"],
+        [
+            [one["question"], votes_words(one["votes"]), str(one["samples"]), str(one["tokens"])]
+            for one in found["requests"]
+        ],
+    )
+    paragraph(
+        f"{found['samples']:.1f} samples on average of these few, {found['budget']:g} is what it steers "
+        f"towards; `adacompute serve` is the same, for your own endpoint: clients change base_url.",
+        indent=2,
+        hang=2,
+    )
+
+
+def _asked(client: Any, model: str, problem: Problem, template: Template) -> dict[str, Any]:  # noqa: ANN401 - the SDK's
+    reply = client.chat.completions.create(
+        model=model, messages=template.messages(problem), temperature=0.7, max_tokens=24, seed=7
+    )
+    told = reply.model_extra["adacompute"]
+    return {
+        "question": problem.question,
+        "answer": told["answer"],
+        "votes": told["votes"],
+        "samples": told["samples"],
+        "tokens": reply.usage.total_tokens,
+    }
+
+
+@contextmanager
+def _gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """A gateway as a process of its own, as an operator starts it, on any port that is free."""
+    state, log = folder / "gateway.sqlite", folder / "gateway.log"
+    words = ["serve", "--json", "--upstream", upstream, "--budget", f"{_BUDGET:g}", "--port", "0"]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", "adacompute", *words, "--state", str(state)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        if not first:
+            raise LocalModelError(f"the gateway did not start; {log} says why")
+        yield json.loads(first)
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def votes_words(votes: Mapping[str, int]) -> str:
+    """Answers with their votes, the leader first."""
+    ranked = sorted(votes.items(), key=lambda one: -one[1])
+    return ", ".join(answer + (f" × {times}" if times > 1 else "") for answer, times in ranked) or "–"

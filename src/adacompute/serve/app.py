@@ -1,0 +1,206 @@
+"""The gateway's routes as an ASGI app. Knows HTTP; decides nothing.
+
+Pure ASGI to the bottom: middleware that hands replies on through queues would hide that a client has gone.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.routing import Route as At
+from starlette.routing import Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from adacompute.errors import EndpointError, ServeError, Unauthorized
+from adacompute.serve.chat import Chat, headers_in, replied
+from adacompute.serve.dashboard import HEADERS, PAGE
+from adacompute.serve.gateway import Gateway
+from adacompute.serve.keys import Key
+from adacompute.serve.limits import ClientGone
+from adacompute.serve.reply import failure
+
+__all__ = ["build_app"]
+
+_LOG = logging.getLogger("adacompute.serve")
+_JSON = {"content-type": "application/json", "cache-control": "no-store"}
+_METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
+_ANYBODY = "anonymous"  # the key's name where there are none
+
+
+def build_app(gateway: Gateway) -> ASGIApp:
+    """The app of a gateway."""
+    desk = _Desk(gateway)
+    routes = [
+        At("/v1/chat/completions", Chat(gateway, desk.who), methods=["POST"]),
+        At("/v1/models", _Page(desk.models), methods=["GET"]),
+        At("/v1/models/{name:path}", _Page(desk.model), methods=["GET"]),
+        At("/healthz", _Page(desk.health), methods=["GET"]),
+        At("/readyz", _Page(desk.readiness), methods=["GET"]),
+        At("/metrics", _Page(desk.metrics), methods=["GET"]),
+        At("/dashboard", _Page(desk.dashboard), methods=["GET"]),
+        At("/dashboard/data", _Page(desk.board), methods=["GET"]),
+    ]
+    return _Shaped(Router(routes, redirect_slashes=False))
+
+
+Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
+
+
+class _Desk:
+    """All routes but the one that works: who may ask, and what can be looked at."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def who(self, headers: Mapping[str, str]) -> str:
+        """The name of the client's key; Unauthorized where it has none, or comes by a false name."""
+        return _ANYBODY if (key := self._key(headers)) is None else key.name
+
+    async def models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """The models that can be asked, as the upstream lists them."""
+        self.who(headers)
+        names = await self._gateway.models()
+        return 200, _JSON, orjson.dumps({"object": "list", "data": [_model(name) for name in names]})
+
+    async def model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """One of them."""
+        self.who(headers)
+        name = scope["path_params"]["name"]
+        if name not in await self._gateway.models():
+            raise ServeError(
+                f"model {name[:100]!r} is not known; /v1/models lists those that are",
+                status=404,
+                code="model_not_found",
+            )
+        return 200, _JSON, orjson.dumps(_model(name))
+
+    async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
+        """It runs."""
+        return 200, _JSON, b'{"status":"ok"}'
+
+    async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
+        """It takes requests."""
+        if not self._gateway.ready:
+            return 503, _JSON, b'{"status":"closing"}'
+        if not self._gateway.means.ledger.available:
+            return 503, _JSON, b'{"status":"ledger unavailable"}'
+        return 200, _JSON, b'{"status":"ready"}'
+
+    async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """For Prometheus."""
+        self._operator(headers)
+        return 200, _METRICS, self._gateway.seen.metrics()
+
+    async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """For people."""
+        self._operator(headers)
+        return 200, HEADERS, PAGE
+
+    async def board(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """What the dashboard shows."""
+        self._operator(headers)
+        return 200, _JSON, orjson.dumps(self._gateway.seen.board())
+
+    def _operator(self, headers: Mapping[str, str]) -> None:
+        key = self._key(headers)
+        if key is not None and not key.operator:
+            raise Unauthorized(
+                f"key {key.name!r} may not see this; the operator's may: operator = true in the keys file",
+                status=403,
+                code="not_the_operator",
+            )
+
+    def _key(self, headers: Mapping[str, str]) -> Key | None:
+        keys = self._gateway.keys
+        if not len(keys):
+            _check_host(headers.get("host", ""))
+        return keys.who(headers.get("authorization"))
+
+
+class _Page:
+    """One thing to look at, as an ASGI app."""
+
+    def __init__(self, give: Callable[[Scope, Mapping[str, str]], Awaitable[Reply]]) -> None:
+        self._give = give
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Replies with it."""
+        await replied(send, *await self._give(scope, headers_in(scope)))
+
+
+class _Shaped:
+    """Whatever goes wrong below is an error in OpenAI's shape, unless the reply has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves, and replies with the error where there is one."""
+        if scope["type"] != "http":
+            return
+        begun = False
+
+        async def told(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app({**scope, "app": self}, receive, told)
+        except ClientGone:
+            return  # nobody is there to be told
+        except Exception as exc:
+            if begun:
+                _LOG.exception("a reply broke off")
+                raise
+            await replied(send, *_failure(exc, scope))
+
+
+def _failure(exc: Exception, scope: Scope) -> Reply:
+    allow: Mapping[str, str] = {}
+    if isinstance(exc, HTTPException):  # the router's
+        allow = exc.headers or {}  # the methods that there are
+        word = "method_not_allowed" if exc.status_code == 405 else "not_found"
+        known = "; see docs/gateway.md for the routes that there are"
+        exc = ServeError(
+            f"{scope['method'][:20]} {scope['path'][:100]!r} is not served{known}",
+            status=exc.status_code,
+            code=word,
+        )
+    elif not isinstance(exc, ServeError | EndpointError):
+        _LOG.error("a request failed in a way that nobody thought of", exc_info=exc)
+        exc = ServeError("the gateway failed; its log says why")
+    status, headers, body = failure(exc)
+    if status == 401:
+        headers = {**headers, "www-authenticate": 'Basic realm="adacompute", charset="UTF-8"'}
+    return status, {**headers, **allow}, body
+
+
+def _check_host(host: str) -> None:
+    """Without keys only this machine's own names are served: a web page may have its own name point here."""
+    if not _is_near(host):
+        raise Unauthorized(
+            f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
+            status=403,
+            code="host_not_allowed",
+        )
+
+
+def _is_near(host: str) -> bool:
+    if not host:  # as in HTTP/1.0; browsers always name one
+        return True
+    try:
+        name = (urlsplit(f"//{host}").hostname or "") if host.isprintable() else ""
+    except ValueError:  # half an address of IPv6
+        return False
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "upstream"}

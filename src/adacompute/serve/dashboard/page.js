@@ -1,0 +1,298 @@
+// Asks the gateway what it saw, every two seconds while somebody looks, and shows it.
+const EVERY = 2000, PATIENCE = 8000;
+const SMOOTH = { hour: 300, day: 3600 }; // seconds that a line is the mean of
+const GAP = { hour: 600, day: 7200 }; // seconds without requests that break a line
+const LENGTH = { hour: 3600, day: 86400 };
+const ROWS = 15; // of recent requests, until more are asked for
+const COLORS = ["c0", "c1", "c2", "c3", "c4"];
+const $ = (selector) => document.querySelector(selector);
+const state = { span: "hour", board: null, timer: 0, lost: null, turn: 0, all: false };
+
+const fixed = (value, places = 2) => (value === null || value === undefined ? "–" : value.toFixed(places));
+const percent = (value, places = 0) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(places)}%`);
+const count = (value) => Math.round(value).toLocaleString("en-US");
+const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Number(value.toPrecision(3)).toString());
+const amount = (value, unit) => (unit === "money" ? value.toLocaleString("en-US", { maximumFractionDigits: value < 10 ? 4 : 2 }) : count(value));
+const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+const put = (selector, text) => { $(selector).textContent = text; };
+
+function lasted(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+function columns(board) {
+  return board.rows.map((row) => Object.fromEntries(board.columns.map((name, i) => [name, row[i]])));
+}
+
+// the mean of `what` over `of`, of the slots in the seconds before each
+function trailing(slots, what, of, seconds, { step, at }) {
+  const points = [];
+  let first = 0, sum = 0, n = 0;
+  slots.forEach((slot) => {
+    sum += slot[what];
+    n += slot[of];
+    while (slots[first].at <= slot.at - seconds) { sum -= slots[first][what]; n -= slots[first][of]; first++; }
+    if (slot[of] && n) points.push([Math.min(at, slot.at + step), sum / n]);
+  });
+  return points;
+}
+
+function legend(card, ...items) {
+  $(`#${card} .legend`).replaceChildren(...items.map(([kind, color, text]) =>
+    el("span", {}, ...(kind ? [el("i", { class: `key ${kind} ${color}` })] : []), text)));
+}
+
+function tile(id, big, small, mood, stated, sub, unknown = false) {
+  const node = $(`#tile-${id} .big`);
+  node.replaceChildren(big, ...(small ? [el("small", { text: small })] : []));
+  node.classList.toggle("unknown", unknown);
+  const words = $(`#tile-${id} .state`);
+  if (words) { words.textContent = stated; words.className = `state ${mood}`; }
+  put(`#tile-${id} .sub`, sub);
+}
+
+function tiles(board) {
+  const { total, ever, savings } = board;
+  const average = total.counted ? total.samples / total.counted : null;
+  const target = total.counted ? total.target / total.counted : null;
+  for (const id of ["cost", "requests"]) put(`#tile-${id} h2 span`, `, last ${board.span}`);
+  const since = ever.requests ? `since the start ${fixed(ever.average)} against ${fixed(ever.target)}` : "";
+  if (average === null) tile("cost", "–", "", "", "", "no request of the policy in this time");
+  else {
+    const off = average / target - 1, near = Math.abs(off) <= 0.02;
+    const words = near ? "on target" : `${percent(Math.abs(off), 1)} ${off > 0 ? "above" : "below"} target`;
+    const settling = !near && total.counted < 200;
+    tile("cost", fixed(average), `of ${fixed(target)} samples`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), since);
+  }
+  if (savings.share === null || !savings.protocol) tile("savings", "not known", "", "", "", savings.why.replace(/^not known: /, ""), true);
+  else {
+    const part = savings.covered < 0.995 ? `, for ${percent(savings.covered)} of requests` : "";
+    const words = savings.share >= 0 ? percent(savings.share) : `−${percent(-savings.share)}`;
+    tile("savings", words, "", "", "", `against uniform at the same accuracy, ${fixed(savings.uniform)} samples each${part} (as calibration measured: ${savings.protocol})`);
+  }
+  agreementTile(board);
+  const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
+  const mean = total.requests ? `${fixed(total.seconds / total.requests)} s on average` : "";
+  const more = [mean, `${count(board.requests)} since the start`, refused ? `${count(refused)} refused` : ""];
+  tile("requests", count(total.requests), `${count(board.in_flight)} in flight`, !errors ? "good" : errors > 0.01 * total.requests ? "bad" : "",
+    errors ? `${plural(errors, "error")} (${percent(errors / total.requests, 1)})` : "no errors", more.filter(Boolean).join(" · "));
+}
+
+function worst(board) {
+  return board.drift.filter((d) => d.live !== null).sort((a, b) => b.alarm - a.alarm || b.requests - a.requests)[0];
+}
+
+function agreementTile(board) {
+  const drift = worst(board);
+  if (!drift) return tile("agreement", "–", "", "", "", "no votes yet");
+  const measure = drift.source === "calibration" ? "calibration" : "the first requests";
+  if (drift.expected === null) return tile("agreement", percent(drift.live), "", "", "no chart to compare with", `the first 500 votes become the measure: ${count(drift.requests)} so far`);
+  const words = drift.alarm ? "drift alarm" : drift.z === null ? "too few votes to compare" : "as expected";
+  const z = drift.z === null ? "" : `, ${fixed(Math.abs(drift.z), 1)} standard errors apart`;
+  tile("agreement", percent(drift.live), "", drift.alarm ? "bad" : drift.z === null ? "" : "good", words,
+    `${measure} saw ${percent(drift.expected)}${z}; last ${plural(drift.requests, "vote")} of ${drift.policy}`);
+}
+
+function charts(board) {
+  const slots = columns(board), span = board.span, step = board.step;
+  const from = Math.max(board.at - LENGTH[span], Math.min(board.at - 300, board.rows.length ? board.rows[0][0] : board.at));
+  const frame = { from, to: board.at, gap: GAP[span] };
+  const paced = slots.filter((slot) => slot.counted);
+  const smooth = trailing(paced, "samples", "counted", SMOOTH[span], board);
+  const targets = trailing(paced, "target", "counted", SMOOTH[span], board);
+  const target = targets.length ? targets.at(-1)[1] : null;
+  const steady = targets.every((p) => Math.abs(p[1] - target) < 0.005);
+  legend("card-cost", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ["dot", "c0", `of ${lasted(step)}`], ["dash", "c1", "target"]);
+  lineChart($("#card-cost .chart"), {
+    ...frame, label: "Average samples a request over time, against the target", show: (v) => v.toFixed(1),
+    lines: [{ points: smooth, color: "c0", name: "average", area: true }, ...(steady ? [] : [{ points: targets, color: "c1 dashed", name: "target" }])],
+    dots: paced.map((slot) => [slot.at + step / 2, slot.samples / slot.counted]),
+    refs: steady && target !== null ? [{ y: target, label: `target ${fixed(target)}` }] : [], bounds: { floor: 0, least: 1 },
+  });
+
+  const drawn = new Map(board.samples), most = Math.max(4, ...board.samples.map((one) => one[0]));
+  const bars = Array.from({ length: most }, (_, i) => [i + 1 === 32 ? "32+" : `${i + 1}`, drawn.get(i + 1) || 0]);
+  legend("card-samples", ["", "", "share of requests by samples"]);
+  barChart($("#card-samples .chart"), { label: "Requests by number of samples", bars });
+
+  const prices = board.prices.slice(0, COLORS.length);
+  const named = (one) => `${one.policy} @${one.budget}`;
+  legend("card-price", ...(prices.length ? prices.map((one, i) => ["line", COLORS[i], `${named(one)}: ${price(one.points.at(-1)[1])}`]) : [["", "", "no price moves"]]));
+  lineChart($("#card-price .chart"), {
+    ...frame, label: "Price of a sample over time", show: price, bounds: { floor: 0 },
+    lines: prices.map((one, i) => ({ points: one.points, color: COLORS[i], name: named(one) })),
+  });
+
+  const drift = worst(board), expected = drift ? drift.expected : null;
+  legend("card-agreement", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ...(expected === null ? [] : [["dash", "c1", drift.source === "calibration" ? "calibration saw" : "first requests"]]));
+  lineChart($("#card-agreement .chart"), {
+    ...frame, label: "Agreement of votes over time, against what calibration saw", show: (v) => percent(v), bounds: { floor: 0, ceil: 1, least: 0.2 },
+    lines: [{ points: trailing(slots.filter((slot) => slot.voted), "agreement", "voted", SMOOTH[span], board), color: "c0", name: "agreement", area: true }],
+    refs: expected === null ? [] : [{ y: expected, label: percent(expected) }],
+  });
+}
+
+function meter(what, much, parts) {
+  const track = el("div", { class: "track" });
+  for (const [share, color] of parts) {
+    const part = el("i", { class: color });
+    part.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
+    track.append(part);
+  }
+  return el("div", { class: "meter" }, el("span", { class: "what", text: what }), el("span", { class: "much", text: much }), track);
+}
+
+function upstream(board) {
+  const calls = board.upstream.reduce((sum, one) => sum + one[1], 0);
+  const ok = new Map(board.upstream).get("ok") || 0;
+  const failed = calls - ok - (new Map(board.upstream).get("cancelled") || 0);
+  legend("card-upstream", ["", "", calls ? `${plural(calls, "call")}, ${failed ? percent(failed / calls, 1) + " failed" : "none failed"}` : "no calls in this time"]);
+  $("#card-upstream .bars").replaceChildren(...board.upstream.slice(0, 7).map(([kind, n]) =>
+    meter(kind, `${count(n)}  ·  ${percent(n / calls, n / calls < 0.1 ? 1 : 0)}`, [[n / calls, kind === "ok" ? "c0" : kind === "cancelled" ? "c4" : "c1"]])));
+  if (!calls) nothing($("#card-upstream .bars"), "nothing yet");
+}
+
+function spend(board) {
+  const unit = board.unit, capped = board.spend.some((one) => one.cap !== null);
+  const window = board.window === "ever" ? "in all" : `this ${board.window}`;
+  legend("card-spend", ["", "", `${unit} ${window}${capped ? "" : "; no cap is set"}`],
+    ...(capped ? [["", "", "grey: under way, or may be charged"]] : []));
+  const rows = board.spend.filter((one) => one.name === "" || one.spent || one.maybe || one.reserved || one.cap !== null);
+  const most = Math.max(1e-9, ...rows.map((one) => one.spent + one.maybe + one.reserved));
+  $("#card-spend .bars").replaceChildren(...rows.slice(0, 8).map((one) => {
+    const whole = one.cap ?? most, open = one.maybe + one.reserved, used = one.spent + open;
+    const tight = one.cap !== null && used >= 0.9 * one.cap;
+    const much = one.cap === null ? amount(used, unit) : `${amount(used, unit)} of ${amount(one.cap, unit)}  ·  ${one.cap ? percent(used / one.cap) : "closed"}`;
+    return meter(one.name || "all keys", much, [[one.spent / (whole || 1), tight ? "c1" : "c0"], [open / (whole || 1), "c4"]]);
+  }));
+  if (!rows.length) nothing($("#card-spend .bars"), "nothing yet");
+}
+
+function dials(board) {
+  $("#card-dials tbody").replaceChildren(...board.dials.slice(0, 12).map((one) => el("tr", {},
+    el("td", { text: one.policy }), el("td", { class: "n", text: fixed(one.budget) }), el("td", { class: "n", text: fixed(one.average) }),
+    el("td", { class: "n", text: price(one.price) }), el("td", { class: "n", text: count(one.requests) }), el("td", { class: "weak", text: one.version || "–" }))));
+}
+
+function votes(one) {
+  const box = el("div", { class: "squares" });
+  one.votes.forEach(([, n], i) => { for (let k = 0; k < n; k++) box.append(el("i", { class: COLORS[Math.min(i, 4)] })); });
+  for (let k = 0; k < one.abstained; k++) box.append(el("i", { class: "void" }));
+  const why = one.notes.find((note) => note.startsWith("no vote")) || "no vote";
+  if (!one.votes.length) for (let k = 0; k < one.samples; k++) box.append(el("i", { class: "c4" }));
+  const words = one.votes.map(([label, n]) => `${label}: ${n}`).concat(one.abstained ? [`no answer: ${one.abstained}`] : []);
+  box.append(el("span", { text: words.length ? words.join(", ") : one.samples ? why : "no sample came" }));
+  return box;
+}
+
+function recent(board) {
+  const last = board.recent[0];
+  const mark = last ? `${last.id} ${board.recent.length} ${state.all}` : "";
+  if (mark === state.mark) return;
+  state.mark = mark;
+  legend("card-recent", ["", "", `each square is a sample, each colour an answer, the winner first${board.texts ? "" : "; texts are not shown (show_texts)"}`]);
+  $("#more").hidden = board.recent.length <= ROWS;
+  put("#more", state.all ? `Show the last ${ROWS}` : `Show the last ${board.recent.length}`);
+  $("#card-recent tbody").replaceChildren(...board.recent.slice(0, state.all ? undefined : ROWS).map((one) => {
+    const cell = el("td", {});
+    if (one.prompt) cell.append(el("div", { class: "prompt", text: one.prompt }));
+    cell.append(votes(one));
+    const notes = [...one.notes.filter((note) => one.votes.length || !note.startsWith("no vote")), ...(one.missing ? [`${one.missing} missing`] : []), ...(one.would ? [`the policy would have drawn ${one.would} more`] : [])];
+    if (notes.length) cell.append(el("div", { class: "note", text: notes.join(" · ") }));
+    const bad = one.status >= 400;
+    return el("tr", {},
+      el("td", { class: "time", text: clock(one.at, true) }), cell,
+      el("td", { class: "n", "data-unit": " agree", text: one.agreement === null ? "" : percent(one.agreement) }),
+      el("td", { class: "n", text: one.samples }),
+      el("td", { class: "n weak", text: one.price === null ? "" : price(one.price) }),
+      el("td", { class: "weak", text: `${one.policy} @${one.budget}${one.mode === "adaptive" ? "" : ` (${one.mode})`}` }),
+      el("td", { class: "n", "data-unit": " s", text: fixed(one.seconds) }),
+      el("td", { class: bad ? "bad" : "weak fine", text: bad ? `${one.status} ${one.error}` : `${one.status}` }));
+  }));
+}
+
+function banners(board) {
+  const told = [];
+  if (state.lost) told.push(["The gateway can't be reached", `: ${state.lost.why}. ${board ? `What you see is from ${clock(board.at, true)}. ` : ""}Trying again every 2 seconds.`]);
+  for (const one of board ? board.drift.filter((d) => d.alarm) : [])
+    told.push(["Drift", `: votes of ${one.policy} agree by ${percent(one.live)}, and ${one.source === "calibration" ? "calibration" : "the first requests"} saw ${percent(one.expected)}. Traffic is not what the policy was fitted on: record some of it, and fit anew.`]);
+  for (const one of board ? board.spend : []) {
+    const used = one.spent + one.maybe + one.reserved;
+    if (one.cap !== null && used >= 0.9 * one.cap)
+      told.push([one.name ? `Key ${one.name}` : "All keys together", ` is at ${one.cap ? percent(used / one.cap) : "the end"} of the cap of ${amount(one.cap, board.unit)} ${board.unit}. At the cap, requests are refused with 429.`]);
+  }
+  if (board && board.recorder && board.recorder.dropped) told.push(["Recording", `: ${plural(board.recorder.dropped, "request")} could not be written to the pool in time.`]);
+  const text = JSON.stringify(told);
+  if (text === state.told) return; // a screen reader says an alert each time that it changes
+  state.told = text;
+  $("#banners").replaceChildren(...told.map(([what, why]) => el("p", {}, el("b", { text: what }), why)));
+}
+
+function empty(board) {
+  const base = location.origin + location.pathname.replace(/\/dashboard\/?$/, "") + "/v1";
+  const key = board.keys ? " \\\n  -H 'Authorization: Bearer YOUR-KEY'" : "";
+  put("#curl", `curl ${base}/chat/completions \\\n  -H 'Content-Type: application/json'${key} \\\n  -d '{"model": "default", "messages": [{"role": "user", "content": "What is 17 * 23?"}]}'`);
+  put("#python", `from openai import OpenAI\nclient = OpenAI(base_url="${base}", api_key="${board.keys ? "YOUR-KEY" : "none"}")`);
+  const refused = Object.entries(board.refused).map(([code, n]) => `${code}: ${n}`).join(", ");
+  put("#waiting", `Waiting for the first one; this page shows it by itself.${refused ? ` Refused so far: ${refused}.` : ""}`);
+}
+
+function render() {
+  const board = state.board;
+  $("#live").className = state.lost ? "off" : board ? "on" : "";
+  put("#live span", state.lost ? "not reached" : board ? (document.hidden ? "paused" : "live") : "connecting");
+  document.body.classList.toggle("stale", Boolean(state.lost));
+  banners(board);
+  if (!board) return;
+  const fresh = !board.requests;
+  const first = board.dials[0];
+  put("#serving", [first ? `${first.policy} @${first.budget}` : "", board.mode === "adaptive" ? "" : `${board.mode} mode`, `up ${lasted(board.at - board.since)}`].filter(Boolean).join(" · "));
+  $("#empty").hidden = !fresh;
+  $("#full").hidden = fresh;
+  if (fresh) return empty(board);
+  tiles(board);
+  charts(board);
+  upstream(board);
+  spend(board);
+  dials(board);
+  recent(board);
+  const told = [Object.entries(board.unvoted).map(([why, n]) => `${why} ${count(n)}`).join(", "), Object.entries(board.refused).map(([code, n]) => `${code} ${count(n)}`).join(", ")];
+  const recorded = board.recorder ? `recorded ${count(board.recorder.stored)}` : "";
+  const reloads = board.reloads.ok || board.reloads.refused ? `policies read anew ${count(board.reloads.ok)}, refused ${count(board.reloads.refused)}` : "";
+  put("#footer", [told[0] && `Without a vote: ${told[0]}`, told[1] && `turned away: ${told[1]}`, recorded, reloads].filter(Boolean).join(" · "));
+}
+
+async function poll() {
+  clearTimeout(state.timer);
+  const turn = ++state.turn;
+  const stop = new AbortController(), late = setTimeout(() => stop.abort(), PATIENCE);
+  try {
+    const path = location.pathname.replace(/\/$/, "");
+    const reply = await fetch(`${path}/data?span=${state.span}`, { signal: stop.signal, cache: "no-store" });
+    if (!reply.ok) throw new Error(reply.status === 401 || reply.status === 403 ? "it asks for an operator's key; reload this page and give it" : `it answered ${reply.status}`);
+    const board = await reply.json();
+    if (turn !== state.turn) return;
+    state.board = board;
+    state.lost = null;
+  } catch (error) {
+    if (turn !== state.turn) return;
+    state.lost = { why: error.name === "AbortError" ? "no answer in 8 seconds" : error instanceof TypeError ? "no connection" : error.message };
+  } finally {
+    clearTimeout(late);
+  }
+  render();
+  if (!document.hidden) state.timer = setTimeout(poll, EVERY);
+}
+
+for (const span of ["hour", "day"]) $(`#span-${span}`).onclick = () => {
+  state.span = span;
+  for (const one of ["hour", "day"]) $(`#span-${one}`).setAttribute("aria-pressed", String(one === span));
+  poll();
+};
+$("#more").onclick = () => { state.all = !state.all; recent(state.board); };
+document.addEventListener("visibilitychange", () => (document.hidden ? (clearTimeout(state.timer), render()) : poll()));
+let resized = 0;
+addEventListener("resize", () => { cancelAnimationFrame(resized); resized = requestAnimationFrame(render); });
+poll();

@@ -1,0 +1,215 @@
+"""Structured logs: a line of JSON each, no secret in any. Knows nothing of requests' texts.
+
+A reader of them that stalls doesn't stall the gateway: lines wait in a queue, and are dropped, and counted,
+where it is full.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+import orjson
+
+from adacompute.records import Secret
+from adacompute.serve.redact import Redactor
+from adacompute.serve.told import Told
+
+__all__ = ["JsonLines", "RequestLog", "Seldom", "log", "logging_to"]
+
+_QUEUE = 10_000  # lines
+_LONGEST = 20_000  # characters of a message or a traceback
+_KEY = 1000  # characters of a key in any form, at most
+_OURS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON, masked: message, arguments, extras and traceback alike."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        name_of, value_of = self._redactor.name, self._redactor.named
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": name_of(record.name),
+            "message": self._cut(_message(record)),
+        }
+        for name, value in vars(record).items():
+            if name not in _OURS:
+                plain = value is None or isinstance(value, int | float)
+                line[name_of(name)] = value if plain else value_of(name, value)
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = self._cut(_trace(record.exc_info[1]))
+        elif record.exc_text:
+            line["error"] = self._cut(record.exc_text)
+        if record.stack_info:
+            line["stack"] = self._cut(record.stack_info)
+        try:
+            return orjson.dumps(line).decode()
+        except TypeError:  # huge numbers and half surrogates
+            return json.dumps(line, default=str)
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= _LONGEST:
+            return self._redactor.text(text)
+        # half a key at the end would not be known for one: it goes with what is cut off after masking
+        return self._redactor.text(text[:_LONGEST])[:-_KEY] + "…"
+
+
+class Seldom(logging.Filter):
+    """Lets the same warning through a few times a minute; the next one says how many were left out."""
+
+    def __init__(
+        self, *, most: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._most, self._seconds, self._now = most, seconds, now
+        self._seen: dict[tuple[str, int, str], list[float]] = {}  # since when, let through, left out
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Is it to be written?"""
+        if record.levelno < logging.WARNING:
+            return True
+        key, now = (record.name, record.levelno, str(record.msg)[:200]), self._now()
+        with self._lock:
+            if key not in self._seen and len(self._seen) >= 256:
+                self._seen.clear()
+            found = self._seen.setdefault(key, [now, 0, 0])
+            if now - found[0] >= self._seconds:
+                left_out, found[:] = int(found[2]), [now, 0, 0]
+                if left_out:
+                    record.left_out = left_out
+            found[1] += 1
+            if found[1] <= self._most:
+                return True
+            found[2] += 1
+            return False
+
+
+class RequestLog:
+    """One line for each request, without its texts."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("adacompute.request")
+
+    def request(self, told: Told) -> None:
+        """A request ended."""
+        if not self._log.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": told.id,
+            "key_name": told.key,
+            "policy": told.policy,
+            "mode": told.mode,
+            "budget": told.budget,
+            "status": told.status,
+            "samples": told.samples,
+            "waves": told.waves,
+            "votes": sorted(told.votes.values(), reverse=True),
+            "agreement": None if told.agreement is None else round(told.agreement, 4),
+            "price": told.price,
+            "seconds": round(told.seconds, 4),
+            "spent_samples": told.spent.samples,
+            "spent_tokens": told.spent.tokens,
+            "spent_money": told.spent.of("money"),
+        }
+        if told.error:
+            fields["code"] = told.error
+        if told.missing:
+            fields["missing"] = told.missing
+        self._log.info("request", extra=fields)
+
+
+log: Final = RequestLog()
+
+
+@contextlib.contextmanager
+def logging_to(stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = ()) -> Iterator[None]:
+    """All of the process's logs, uvicorn's and aiohttp's too, as masked lines, until it is left."""
+    root = logging.getLogger()
+    handler = _Lines(stream)
+    handler.setFormatter(JsonLines(Redactor(secrets)))
+    handler.addFilter(Seldom())
+    old, old_level = root.handlers[:], root.level
+    access = logging.getLogger("uvicorn.access")
+    old_access = access.level
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    if level != "debug":
+        access.setLevel(logging.WARNING)  # every request has a line of ours
+    try:
+        yield
+    finally:
+        root.handlers[:] = old
+        root.setLevel(old_level)
+        access.setLevel(old_access)
+        handler.close()
+
+
+class _Lines(logging.Handler):
+    """Writes formatted lines in a thread of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._queue: queue.Queue[str | None] = queue.Queue(_QUEUE)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Puts the line into the queue; never waits."""
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - logging's own way to tell of it would print the arguments, unmasked
+            line = json.dumps({"level": "error", "message": "a line of the log could not be written"})
+        try:
+            self._queue.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Writes what is there, for at most two seconds."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=1.0)
+            self._thread.join(2.0)
+        super().close()
+
+    def _write(self) -> None:
+        while (line := self._queue.get()) is not None:
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                line += "\n" + json.dumps(
+                    {"level": "warning", "message": f"{dropped} lines of the log were dropped"}
+                )
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # nobody reads it any more
+                return
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - arguments that don't fit the message, or can't be shown
+        return f"{record.msg!s} (its arguments can't be shown)"
+
+
+def _trace(error: BaseException) -> str:
+    told = io.StringIO()
+    traceback.print_exception(error, file=told, limit=-30)
+    return told.getvalue()

@@ -1,0 +1,57 @@
+"""What came of one request: for the reply, the ledger, metrics, the dashboard and the recorder alike.
+
+Knows nothing of HTTP, or of how it came about.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from adacompute.endpoint import Response
+from adacompute.serve.asked import Mode
+from adacompute.serve.spend import Spend
+
+__all__ = ["Told", "Usage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of all calls that were paid for, as the upstream counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompts', where the upstream says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One request that has ended, well or not."""
+
+    id: str  # of the reply, e.g. "chatcmpl-…"
+    at: float  # seconds since 1970, when it came
+    seconds: float
+    key: str  # the name of the client's key
+    model: str
+    policy: str  # by its name
+    mode: Mode
+    budget: float  # that it counts towards
+    price: float | None  # the dial that it was decided at; None: a policy without
+    stream: bool = False
+    status: int = 200  # of the reply; 499: the client went away
+    error: str = ""  # the code of the error; "": none
+    samples: int = 0  # that came
+    missing: int = 0  # that were asked for and did not come
+    waves: int = 0
+    would: int | None = None  # shadow mode: how many more the policy would have drawn after the first
+    answer: str | None = None  # that won
+    votes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    agreement: float | None = None  # the winner's share of the weight, 0 to 1; None: there was no vote
+    weighted: bool = False  # whether votes were weighed
+    weak: bool = False  # whether the agreement is below what the operator wants
+    explored: bool = False  # drawn to the end, to learn from
+    notes: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    spent: Spend = field(default_factory=Spend)
+    maybe: Spend = field(default_factory=Spend)  # at most: calls that gave nothing, and may be charged for
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
+    best: int | None = None  # the place of the one that stands for the winner
+    prompt: str = field(default="", repr=False)

@@ -1,0 +1,50 @@
+"""The benchmarks of the gateway still run, on little; their speed is nobody's test."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module
+
+
+def test_the_bare_proxy_passes_on_what_the_upstream_gives_and_the_load_counts_it(benchmarks, tmp_path: Path):
+    serving, processes = benchmarks("benchmarks.serving"), benchmarks("benchmarks.processes")
+    with processes.upstream() as url, serving.bare(url, tmp_path) as proxy:
+        found = serving.asked(proxy, 2, 0.3)
+        assert found["whole"] == serving.drawn(proxy) > 0
+        assert found["cpu"] > 0
+
+
+def test_the_upstream_gives_as_many_choices_as_asked_and_streams(benchmarks):
+    upstream = benchmarks("benchmarks.upstream")
+    body = json.loads(upstream.reply(8, logprobs=True, size=600).partition(b"\r\n\r\n")[2])
+    assert len(body["choices"]) == 8
+    assert all(abs(len(choice["message"]["content"]) - 600) < 10 for choice in body["choices"])
+    told = b"".join(upstream.events(600, 1))
+    assert told.count(b"data: ") == upstream.PIECES + 3
+    assert told.endswith(b"0\r\n\r\n")
+
+
+def test_a_slope_is_not_moved_by_a_spike(benchmarks):
+    slope = benchmarks("benchmarks.soak").slope
+    held = [(float(i), 1000 + 3 * i) for i in range(100)]
+    assert slope(held) == 3.0
+    held[40] = (40.0, 10**9)
+    assert slope(held) == 3.0
+
+
+def test_the_command_knows_its_names():
+    words = [sys.executable, "-m", "benchmarks", "nothing"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert "soak" in done.stderr

@@ -1,0 +1,94 @@
+"""Live and in replay a policy decides alike: the gateway, on recorded samples, against replay's arrays."""
+
+import copy
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from behaviours import Reply
+from running import Running
+
+from adacompute.paths.paths import paths_of_orders
+from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.base import Policy
+from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import bundled
+from adacompute.records import Sample
+from adacompute.replay import run
+from upstream import Upstream
+
+ASKED = 60  # requests
+
+
+class Recording:
+    """Gives each question's samples one after the other, as they were recorded."""
+
+    def __init__(self, samples: dict[str, tuple[Sample, ...]]) -> None:
+        self.samples = samples
+        self.given: Counter[str] = Counter()
+
+    def __call__(self, _number: int, body: dict[str, Any]) -> Reply:
+        question, count = body["messages"][-1]["content"], body.get("n", 1)
+        first = self.given[question]
+        self.given[question] += count
+        samples = self.samples[question][first : first + count]
+        usage = {"prompt_tokens": 20, "completion_tokens": sum(sample.tokens or 0 for sample in samples)}
+        return Reply(body={"choices": [self._choice(*one) for one in enumerate(samples)], "usage": usage})
+
+    def _choice(self, index: int, sample: Sample) -> dict[str, Any]:
+        said = "I don't know what to say about this." if sample.answer is None else f"Answer: {sample.answer}"
+        each = (sample.logprob or 0.0) / (sample.tokens or 1)
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": said},
+            "finish_reason": "length" if sample.finished is False else "stop",
+            "logprobs": {"content": [{"token": "t", "logprob": each}] * (sample.tokens or 1)},
+        }
+
+
+def _fitted(policy: Policy) -> Policy:
+    with bundled("words") as pool:
+        return policy.fit(pool)
+
+
+@pytest.mark.parametrize(
+    ("make", "dial"),
+    [
+        (lambda: StoppingPolicy(), 0.01),
+        (lambda: StoppingPolicy(max_waves=2), 0.005),
+        (lambda: AdaptiveConsistency(), 0.3),
+        (lambda: _fitted(CurvePolicy(features="text")), 0.02),
+    ],
+    ids=["stopping", "two waves", "asc", "curve"],
+)
+def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, dial, tmp_path: Path):
+    policy = make()
+    policy.save(tmp_path / "policy")
+    with bundled("facts") as pool:
+        recorded, ballots = list(pool)[:ASKED], pool.ballots()
+    script = Recording({one.problem.question: one.samples for one in recorded})
+    order = np.arange(policy.longest).reshape(1, 1, policy.longest)
+    live, replayed, answers = [], [], []
+    with (
+        Upstream(script) as up,
+        Running(up.url, policy=str(tmp_path / "policy"), price=dial, vote="always") as gate,
+    ):
+        served = gate.gateway.shelf.of("policy")
+        for row, one in enumerate(recorded):
+            assert one.problem.id == ballots.ids[row]
+            weigh = served.weigh()  # live, its scale follows what was seen; this is what the request will use
+            message = {"role": "user", "content": one.problem.question}
+            told = gate.ask({"model": "m", "messages": [message], "temperature": 0.7}).json["adacompute"]
+            live.append(told["samples"])
+            answers.append(told["answer"])
+            paths = paths_of_orders(ballots.only([row]), order, weigh=weigh)
+            same = copy.copy(served.policy)
+            same.weigh = weigh
+            replayed.append(int(run(same, paths, dial=dial).drawn[0]))
+    assert live == replayed
+    assert len(set(live)) > 1  # it did decide
+    assert sum(live) == sum(script.given.values())
+    assert sum(answer is not None for answer in answers) > ASKED / 2

@@ -1,0 +1,256 @@
+"""The gateway as its clients see it: a real server on a real socket, in front of a scripted upstream."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from behaviours import Honest, Reply, Status
+from running import QUESTION, Running
+
+from upstream import Upstream
+
+CHEAP, DEAR = 1e-6, 0.5  # prices: at the first it goes on while there is any doubt, at the second it stops
+
+
+class Votes:
+    """Gives these answers one after the other, whatever is asked."""
+
+    def __init__(self, *answers: str, logprobs: Sequence[float] = ()) -> None:
+        self.answers = answers
+        self.logprobs = logprobs
+        self.given = 0
+
+    def __call__(self, _number: int, body: dict[str, Any]) -> Reply:
+        places = range(self.given, self.given + body.get("n", 1))
+        self.given += len(places)
+        choices = [self._choice(i, place % len(self.answers), body) for i, place in enumerate(places)]
+        usage = {
+            "prompt_tokens": 20,
+            "completion_tokens": 8 * len(places),
+            "total_tokens": 20 + 8 * len(places),
+        }
+        return Reply(body={"object": "chat.completion", "choices": choices, "usage": usage})
+
+    def _choice(self, index: int, place: int, body: dict[str, Any]) -> dict[str, Any]:
+        text = f"Sample {place}. The answer is {self.answers[place]}."
+        choice = {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        if body.get("logprobs"):
+            each = self.logprobs[place] if self.logprobs else -0.3
+            choice["logprobs"] = {"content": [{"token": "t", "logprob": each}] * 8}
+        return choice
+
+
+def test_a_reply_is_an_ordinary_completion_with_the_winner_of_the_vote():
+    with Upstream(Votes("7", "42", "42")) as up, Running(up.url, price=CHEAP) as gate:
+        answer = gate.ask()
+    assert answer.status == 200, answer.raw
+    reply, told = answer.json, answer.json["adacompute"]
+    assert reply["object"] == "chat.completion"
+    (choice,) = reply["choices"]
+    assert choice["message"]["content"].endswith("The answer is 42.")
+    assert told["answer"] == "42"
+    assert told["votes"]["42"] > told["votes"]["7"]
+    assert told["samples"] == sum(told["votes"].values()) == int(answer.headers["x-adacompute-samples"])
+    assert told["samples"] > 1
+    assert {"samples", "answer", "votes", "agreement", "price", "policy", "cost"} <= set(told)
+    assert told["cost"] == told["samples"]
+    assert choice["logprobs"] is None  # they were ours
+
+
+def test_usage_counts_every_sample():
+    with Upstream(Votes("7", "42", "42")) as up, Running(up.url, price=CHEAP) as gate:
+        reply = gate.ask().json
+    usage = reply["usage"]
+    assert usage["completion_tokens"] == 8 * reply["adacompute"]["samples"]
+    assert usage["prompt_tokens"] == 20 * up.count.requests
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_a_high_price_stops_after_one_sample_and_a_low_one_goes_on():
+    with Upstream(Votes("7", "42")) as up, Running(up.url, price=DEAR) as gate:
+        assert gate.ask().json["adacompute"]["samples"] == 1
+    with Upstream(Votes("7", "42")) as up, Running(up.url, price=CHEAP) as gate:
+        assert gate.ask().json["adacompute"]["samples"] == 16
+
+
+def test_parameters_reach_the_upstream_unchanged():
+    body = {
+        "model": "some/model@20240229",
+        "temperature": 0.61,
+        "top_p": 0.9,
+        "max_tokens": 77,
+        "seed": 5,
+        "stop": ["END"],
+        "logit_bias": {"50256": -100},
+        "presence_penalty": 0.25,
+        "user": "somebody",
+        "top_k": 40,
+        "metadata": {"a": {"b": [1, 2.5, None, "ü"]}},
+    }
+    with Upstream(Votes("42")) as up, Running(up.url, price=DEAR) as gate:
+        assert gate.ask({**QUESTION, **body}).status == 200
+    sent = up.requests[-1].body
+    assert {key: sent.get(key) for key in body} == body
+    assert sent["messages"] == QUESTION["messages"]
+    assert set(sent) - set(body) - {"messages"} <= {"logprobs", "n"}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"temperature": 0}, "temperature"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
+        ({"n": 3}, "n is 3"),
+    ],
+)
+def test_what_is_not_voted_on_is_one_round_and_says_why(more, why):
+    with Upstream(Votes("7", "42")) as up, Running(up.url, price=CHEAP) as gate:
+        reply = gate.ask(**more).json
+    told = reply["adacompute"]
+    assert up.count.requests == 1
+    assert told["samples"] == len(reply["choices"]) == more.get("n", 1)
+    assert any(why in note for note in told["notes"]), told
+    assert told["answer"] is None
+
+
+def test_free_form_writing_is_not_voted_on():
+    poem = "The river bends where willows weep,\nand in 1969 the town fell asleep.\n" * 4
+    with Upstream(Reply(texts=[poem])) as up, Running(up.url, price=CHEAP) as gate:
+        told = gate.ask(messages=[{"role": "user", "content": "Write a poem about a river."}]).json
+    assert up.count.requests == 1
+    assert told["adacompute"]["notes"]
+    assert told["adacompute"]["samples"] == 1
+
+
+def test_more_confident_votes_weigh_more_and_the_client_does_not_see_how():
+    script = Votes("7", "42", "7", logprobs=(-3.0, -0.01, -3.0))
+    with Upstream(script) as up, Running(up.url, price=CHEAP) as gate:
+        reply = gate.ask(logprobs=True).json
+        assert reply["choices"][0]["logprobs"] is not None  # this client asked for them
+    assert all(request.body["logprobs"] is True for request in up.requests)
+    assert reply["adacompute"]["answer"] == "42"
+
+
+def test_an_upstream_without_log_probabilities_is_noticed_once_and_votes_are_plain():
+    with Upstream(Honest(logprobs="refuse")) as up, Running(up.url, price=CHEAP) as gate:
+        assert gate.ask().status == gate.ask().status == 200
+    refused = [request for request in up.requests if "logprobs" in request.body]
+    assert len(refused) == 1
+    assert up.count.statuses[400] == 1
+
+
+def test_c06_partial_fan_out_votes_on_what_came_says_so_and_refunds_the_rest(tmp_path):
+    def script(number: int, _body: dict[str, Any]) -> Reply | Status:
+        return Status(code=400, message="no") if number == 3 else Reply(texts=["The answer is 42."])
+
+    with (
+        Upstream(script) as up,
+        Running(up.url, price=CHEAP, cap=100, endpoint={"attempts": 1}, policy=_fixed(tmp_path, 4)) as gate,
+    ):
+        answer = gate.ask()
+        told = answer.json["adacompute"]
+        total = gate.gateway.means.ledger.account()
+    assert answer.status == 200
+    assert told["missing"] == 4 - told["samples"] > 0
+    assert any("failed" in note for note in told["notes"])
+    assert (total.spent.samples, total.reserved.samples) == (up.count.choices, 0)
+    assert told["samples"] == up.count.choices
+
+
+def test_nothing_came_is_an_error_in_openai_shape():
+    with Upstream(Status(code=500)) as up, Running(up.url, endpoint={"attempts": 2}) as gate:
+        answer = gate.ask()
+    assert answer.status == 502
+    assert set(answer.error) == {"message", "type", "param", "code"}
+    assert up.url not in answer.error["message"]
+
+
+def test_shadow_mode_answers_with_one_sample_and_tells_what_would_have_been():
+    with Upstream(Votes("7", "42")) as up, Running(up.url, price=CHEAP, mode="shadow") as gate:
+        told = gate.ask().json["adacompute"]
+    assert up.count.requests == told["samples"] == 1
+    assert told["would"] >= 1
+
+
+def test_the_budget_of_a_request_is_its_header_else_its_model_name_else_the_operators():
+    with Upstream(Votes("42")) as up, Running(up.url, budget=2.0, max_budget=4.0) as gate:
+        gate.ask(model="m@3")
+        gate.ask(model="m@3", headers={"x-adacompute-budget": "1"})
+        clamped = gate.ask(headers={"x-adacompute-budget": "9"}).json["adacompute"]
+        lanes = set(gate.gateway.paces.state())
+    assert [request.body["model"] for request in up.requests][:1] == ["m"]
+    assert any("4" in note for note in clamped["notes"])
+    assert len(lanes) == 3
+
+
+def test_one_sample_is_streamed_as_it_comes_with_usage_only_if_asked_for():
+    with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url) as gate:
+        plain = _events(gate.ask(stream=True, temperature=0).raw)
+        full = _events(gate.ask(stream=True, temperature=0, stream_options={"include_usage": True}).raw)
+    assert _text(plain) == _text(full) == "The answer is 42."
+    assert not any(event.get("usage") for event in plain)
+    (usage,) = [event["usage"] for event in full if event.get("usage")]
+    assert usage["completion_tokens"] > 0
+    assert [event["adacompute"]["samples"] for event in plain if "adacompute" in event] == [1]
+    assert up.requests[-1].body["stream"] is True
+
+
+def test_a_vote_is_streamed_after_it_with_the_winner():
+    with Upstream(Votes("7", "42", "42")) as up, Running(up.url, price=CHEAP) as gate:
+        events = _events(gate.ask(stream=True, stream_options={"include_usage": True}).raw)
+    assert "stream" not in up.requests[-1].body
+    assert _text(events).endswith("The answer is 42.")
+    (told,) = [event["adacompute"] for event in events if "adacompute" in event]
+    (usage,) = [event["usage"] for event in events if event.get("usage")]
+    assert usage["completion_tokens"] == 8 * told["samples"]
+
+
+def test_a_weak_vote_is_marked_or_refused():
+    script = Votes(*map(str, range(16)))
+    with Upstream(script) as up, Running(up.url, price=CHEAP, min_agreement=0.5) as gate:
+        told = gate.ask().json["adacompute"]
+    assert any("weak" in note for note in told["notes"])
+    with Upstream(script) as up, Running(up.url, price=CHEAP, min_agreement=0.5, weak="refuse") as gate:
+        refused = gate.ask()
+    assert refused.status == 422
+    assert refused.error["code"] == "weak_vote"
+
+
+def test_a_deadline_bounds_the_waves():
+    slow = Honest(latency=0.3)
+    with Upstream(slow) as up, Running(up.url, price=0.001) as gate:
+        told = gate.ask(headers={"x-adacompute-deadline": "1"}).json["adacompute"]
+    assert 1 <= told["samples"] < 16
+    assert any("deadline" in note for note in told["notes"])
+    assert up.count.requests < 16
+
+
+def test_models_health_readiness_and_unknown_routes():
+    with Upstream(models=("a", "b")) as up, Running(up.url, endpoint={"model": "b"}) as gate:
+        assert [one["id"] for one in gate.get("/v1/models").json["data"]] == ["b", "a"]
+        assert gate.get("/v1/models/a").json["id"] == "a"
+        assert gate.get("/v1/models/c").status == 404
+        assert gate.get("/healthz").status == gate.get("/readyz").status == 200
+        assert gate.get("/v1/nothing").error["code"] == "not_found"
+        assert gate.get("/v1/chat/completions").status == 405
+        assert b"adacompute_requests" in gate.get("/metrics").raw
+        assert gate.get("/dashboard").status == gate.get("/dashboard/data").status == 200
+
+
+def _fixed(folder, budget: int) -> str:
+    from adacompute.policies.oneshot import FixedPolicy
+
+    FixedPolicy(budget).save(folder / "fixed")
+    return str(folder / "fixed")
+
+
+def _events(raw: bytes) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in raw.decode().split("\n\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]", lines
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def _text(events: list[dict[str, Any]]) -> str:
+    parts = [choice["delta"].get("content") for event in events for choice in event["choices"]]
+    return "".join(part for part in parts if part)

@@ -1,0 +1,99 @@
+"""Who asks: every key is known, nothing else is, and no message shows one."""
+
+import base64
+import contextlib
+import hmac
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacompute.config import KeyConfig
+from adacompute.errors import Unauthorized
+from adacompute.records import Secret
+from adacompute.serve.keys import Key, Keys
+
+ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
+KEYS = Keys.of(
+    [
+        KeyConfig(name="alice", key=Secret(ALICE), cap=5.0),
+        KeyConfig(name="bob", key=Secret(BOB), operator=True),
+    ]
+)
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_a_key_is_known_as_bearer_and_as_password():
+    assert (len(KEYS), [key.name for key in KEYS]) == (2, ["alice", "bob"])
+    for said in (f"Bearer {ALICE}", f"bearer  {ALICE} ", basic("anybody", ALICE), basic("", ALICE)):
+        assert KEYS.who(said) == Key(name="alice", secret=Secret(ALICE), cap=5.0, operator=False)
+    bob = KEYS.who(f"Bearer {BOB}")
+    assert bob is not None
+    assert (bob.name, bob.cap, bob.operator) == ("bob", None, True)
+
+
+def test_without_any_keys_nobody_is_asked():
+    assert Keys([]).who(None) is None
+    assert Keys([]).who("Bearer whatever") is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        ALICE,
+        f"Token {ALICE}",
+        f"Bearer {ALICE}x",
+        f"Bearer {ALICE[:-1]}",
+        f"Bearer {ALICE},{BOB}",
+        f"Bearer {ALICE.upper()}",
+        "Bearer \udcff\x00",
+        basic(ALICE, ""),
+        basic(ALICE, BOB + "x"),
+        f"Basic {ALICE}",
+        "Basic ÿÿÿ",
+        "Basic /w==",
+        "Basic",
+    ],
+)
+def test_all_else_is_unauthorized_and_the_remedy_is_said(said: str | None):
+    with pytest.raises(Unauthorized, match="give it as Authorization: Bearer KEY") as caught:
+        KEYS.who(said)
+    assert caught.value.status == 401
+    assert ALICE not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_c22_every_key_is_compared_whole_whichever_it_is(monkeypatch: pytest.MonkeyPatch):
+    compared: list[tuple[int, int]] = []
+    real = hmac.compare_digest
+
+    def counted(a: bytes, b: bytes) -> bool:
+        compared.append((len(a), len(b)))
+        return real(a, b)
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    for said in (f"Bearer {ALICE}", f"Bearer {BOB}", "Bearer x"):
+        compared.clear()
+        with contextlib.suppress(Unauthorized):
+            KEYS.who(said)
+        assert compared == [(32, 32), (32, 32)]
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=255), max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_c10_no_header_breaks_it(said: str):
+    for value in (said, "Bearer " + said, "Basic " + said):
+        with pytest.raises(Unauthorized):
+            KEYS.who(value)
+
+
+def test_c21_a_key_is_never_shown():
+    assert ALICE not in repr(KEYS.who(f"Bearer {ALICE}"))
+    assert ALICE not in repr(KEYS)

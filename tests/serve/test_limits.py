@@ -1,0 +1,85 @@
+"""The body of a request: refused before more of it is in memory than is allowed."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacompute.errors import RequestInvalid
+from adacompute.serve.limits import ClientGone, body_of, check_kind, check_length
+
+
+class Wire:
+    """ASGI's receive: gives parts of a body, and counts how many were taken."""
+
+    def __init__(self, parts: Iterable[bytes], *, gone: bool = False) -> None:
+        self.events: list[dict[str, Any]] = [
+            {"type": "http.request", "body": part, "more_body": True} for part in parts
+        ]
+        if gone:
+            self.events.append({"type": "http.disconnect"})
+        elif self.events:
+            self.events[-1]["more_body"] = False
+        else:
+            self.events.append({"type": "http.request"})
+        self.taken = 0
+
+    async def __call__(self) -> dict[str, Any]:
+        self.taken += 1
+        return self.events[self.taken - 1]
+
+
+def read(wire: Wire, headers: dict[str, str] | None = None, *, limit: int = 10) -> bytes:
+    return asyncio.run(body_of(wire, headers or {}, limit=limit))
+
+
+@given(st.lists(st.binary(max_size=6), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_a_body_is_what_came_or_refused_as_too_long(parts: list[bytes]):
+    whole, wire = b"".join(parts), Wire(parts)
+    if len(whole) <= 10:
+        assert read(wire) == whole
+        return
+    with pytest.raises(RequestInvalid) as caught:
+        read(wire)
+    assert caught.value.status == 413
+    assert len(b"".join(parts[: wire.taken - 1])) <= 10
+
+
+def test_c09_an_announced_length_beyond_the_limit_is_refused_before_anything_is_read():
+    for length in ("11", "000011", "9" * 5000):
+        wire = Wire([b"x"])
+        with pytest.raises(RequestInvalid, match="longer than 10 bytes") as caught:
+            read(wire, {"content-length": length})
+        assert (caught.value.status, wire.taken) == (413, 0)
+    assert read(Wire([b"x"]), {"content-length": "0000000000000000000010"}) == b"x"
+
+
+@pytest.mark.parametrize("length", ["", "-1", "+1", "1.0", "1e3", "ten", "1_0", "²", "٣", "1, 1", " 1"])
+def test_a_malformed_length_is_refused(length: str):
+    with pytest.raises(RequestInvalid, match="Content-Length") as caught:
+        check_length({"content-length": length}, 10)
+    assert caught.value.status == 400
+
+
+def test_c08_a_client_that_goes_away_is_noticed():
+    for parts in ([], [b"half"]):
+        with pytest.raises(ClientGone):
+            read(Wire(parts, gone=True))
+
+
+def test_only_plain_json_is_taken():
+    check_kind({"content-type": "application/json"})
+    check_kind({"content-type": "Application/JSON; charset=utf-8", "content-encoding": "identity"})
+    for headers in (
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ):
+        with pytest.raises(RequestInvalid) as caught:
+            check_kind(headers)
+        assert caught.value.status == 415

@@ -1,0 +1,112 @@
+"""Responses read as samples: the same answers here and apart, and the event loop is never held."""
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from adacompute.answers import Task, extract_answer
+from adacompute.answers.apart import close_apart, extract_apart, late, takes_long, warm_apart
+from adacompute.endpoint import Response
+from adacompute.serve.reading import read, read_waiting, warm
+
+LONG = "We add them up, step by step, and look at each once more. " * 100
+
+
+@pytest.fixture(autouse=True, scope="module")
+def apart():
+    yield
+    close_apart()
+
+
+def response(text, finish_reason="stop", **more):
+    return Response(text=text, finish_reason=finish_reason, **more)
+
+
+def test_a_sample_has_the_answer_and_the_signals_of_its_response():
+    came = response("The answer is 42.", tokens=7, logprob=-1.5, entropy=0.2)
+    sample = asyncio.run(read(came, Task()))
+    assert (sample.answer, sample.tokens, sample.logprob, sample.entropy, sample.finished) == (
+        *("42", 7, -1.5, 0.2),
+        True,
+    )
+
+
+def test_a_response_that_was_cut_off_counts_only_where_it_states_its_answer():
+    assert asyncio.run(read(response("She has 3 or 4", "length"), Task())).answer is None
+    assert asyncio.run(read(response("\\boxed{3} or", "length"), Task())).answer == "3"
+    assert asyncio.run(read(response(LONG + "She has 3 or 4", "length"), Task())).answer is None
+
+
+@pytest.mark.parametrize(
+    ("extract", "end"),
+    [
+        ("auto", "The answer is 42."),
+        ("auto", "That makes 42"),
+        ("boxed", "\\boxed{42}"),
+        ("number", "about 42 or so"),
+        ("hash", "#### 42"),
+        ("line", "Answer: **42**"),
+        ("choice", "The answer is (B)."),
+        ("json:total", '{"total": 42}'),
+        ("regex:total (\\d+)", "total 42"),
+        ("regex:(?:sum|total) (\\d+)", "total 42"),
+        ("auto", "答案是 42。"),
+        ("auto", "nothing to see"),
+    ],
+)
+def test_answers_are_the_same_read_here_and_apart(extract, end):
+    task = Task(extract)
+    for text in (end, LONG + end):
+        wanted = extract_answer(text, task)
+        assert extract_apart(text, task) == wanted
+        assert asyncio.run(read(response(text), task)).answer == wanted
+        assert read_waiting(response(text), task).answer == wanted
+
+
+def test_no_answer_is_kept_as_none_so_that_a_pool_does_not_read_the_text_again():
+    assert asyncio.run(read(response("nothing to see in this text"), Task())).extra["answer"] is None
+
+
+def test_a_function_reads_here():
+    task = Task(lambda text: text[:2])
+    assert asyncio.run(read(response("ab" * 3_000), task)).answer == "ab"
+
+
+def test_c12_a_pattern_that_takes_for_ever_abstains_and_is_counted():
+    before = late()
+    sample = asyncio.run(read(response("a" * 3_000 + "!"), Task("regex:(a+)+$")))
+    assert sample.answer is None
+    assert late() == before + 1
+    assert takes_long("(a+)+$", 20_000)
+    assert not takes_long(r"(?i)\banswer\b.{0,20}\d+", 20_000)
+
+
+def test_c12_hostile_texts_do_not_hold_the_event_loop():
+    texts = [(unit * 100_000)[:100_000] for unit in ("1/", "answer" + " " * 20, "\\boxed{}", "$1 $ ", "(A) ")]
+    tasks = [Task(), Task("number"), Task("choice"), Task("regex:(a|a)*b")]
+
+    async def main():
+        for task in tasks:
+            await warm(task)
+        ticks = []
+
+        async def tick():
+            while True:
+                ticks.append(time.thread_time())
+                await asyncio.sleep(0.001)
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.gather(*(read(response(text), task) for text in texts for task in tasks))
+        ticking.cancel()
+        return max(later - earlier for earlier, later in pairwise(ticks))
+
+    # processor time of the loop's own thread between two turns: reading one of these texts there takes 40 ms
+    assert asyncio.run(main()) < 0.02
+
+
+def test_a_helper_that_was_killed_is_replaced():
+    assert warm_apart()
+    close_apart()
+    assert extract_apart(LONG + "\\boxed{7}") == "7"

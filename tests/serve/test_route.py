@@ -1,0 +1,118 @@
+"""What is to be done: clients may ask for less than the operator allows, never for more."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+
+from adacompute.config import ServeConfig
+from adacompute.errors import RequestInvalid
+from adacompute.serve.asked import Ask, Route
+from adacompute.serve.route import routed
+
+POLICIES = ("stopping", "maths", "single")
+
+
+def route(headers: Any = None, *, budget: float | None = None, **fields: Any) -> Route:
+    return routed(
+        Ask(body={}, budget=budget),
+        {"host": "x", "x-other": "1", **headers} if isinstance(headers, dict) else headers or {},
+        settings=ServeConfig(**fields),
+        key="alice",
+        policies=POLICIES,
+        default="stopping",
+    )
+
+
+def refused(headers: Any, **fields: Any) -> RequestInvalid:
+    with pytest.raises(RequestInvalid) as caught:
+        route(headers, **fields)
+    assert caught.value.status == 400
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_without_headers_the_operators_settings_hold():
+    assert route(budget=None, mode="shadow", deadline=60.0) == Route(
+        key="alice", policy="stopping", budget=2.0, mode="shadow", deadline=60.0
+    )
+
+
+def test_the_header_wins_over_the_models_name_and_that_over_the_settings():
+    assert route({"x-adacompute-budget": "3"}, budget=4.0).budget == 3.0
+    assert route(budget=4.0).budget == 4.0
+
+
+def test_a_budget_beyond_the_operators_is_clamped_with_a_note():
+    for found in (route({"x-adacompute-budget": "50.5"}), route(budget=50.5)):
+        assert found.budget == 16.0
+        assert found.notes == ("budget 50.5 is more than may be asked for: it is 16",)
+    assert route({"x-adacompute-budget": "16"}).notes == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0.99", "0", "-1", "", "nan", "inf", "1e3", "1_0", "two", "٣", "3 4", "9" * 400, "1.", ".5", "+2"],
+)
+def test_a_budget_that_is_none_is_refused(text: str):
+    error = refused({"x-adacompute-budget": text})
+    assert error.param == "x-adacompute-budget"
+    assert "1 to 16" in str(error)
+
+
+def test_a_policy_is_one_of_those_served():
+    assert route({"x-adacompute-policy": "maths"}).policy == "maths"
+    error = refused({"x-adacompute-policy": "Maths"})
+    assert "'Maths'; give one of maths, single, stopping" in str(error)
+
+
+def test_a_client_can_ask_for_pass_and_for_nothing_else():
+    for mode in ("adaptive", "shadow", "pass"):
+        assert route({"x-adacompute-mode": "pass"}, mode=mode).mode == "pass"
+        for wanted in ("adaptive", "shadow", "PASS", ""):
+            refused({"x-adacompute-mode": wanted}, mode=mode)
+
+
+def test_a_deadline_is_clamped_to_the_operators():
+    assert route({"x-adacompute-deadline": "1.5"}).deadline == 1.5
+    found = route({"x-adacompute-deadline": "9999"})
+    assert (found.deadline, len(found.notes)) == (600.0, 1)
+    for text in ("0", "0.0", "-1", "soon", "inf", "nan"):
+        refused({"x-adacompute-deadline": text})
+
+
+def test_a_header_of_ours_that_nobody_knows_is_refused_and_the_known_are_named():
+    for name in ("x-adacompute-budgets", "x-adacompute-", "x-adacompute-samples"):
+        error = refused({name: "1"})
+        assert name in str(error)
+        assert "x-adacompute-budget, x-adacompute-policy, x-adacompute-mode, x-adacompute-deadline" in str(
+            error
+        )
+
+
+def test_a_header_that_comes_twice_is_refused():
+    twice = Headers(raw=[(b"x-adacompute-budget", b"2"), (b"x-adacompute-budget", b"16")])
+    assert "twice" in str(refused(twice))
+    assert route(Headers({"X-Adacompute-Budget": " 3 "})).budget == 3.0
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["budget", "policy", "mode", "deadline", "x"]).map("x-adacompute-{}".format),
+        st.text(max_size=20) | st.floats().map(str) | st.sampled_from([*POLICIES, "pass"]),
+    ),
+    st.none() | st.floats(1, 1000),
+)
+@settings(max_examples=200, deadline=None)
+def test_c10_whatever_is_asked_stays_within_the_operators_limits(
+    headers: dict[str, str], budget: float | None
+):
+    try:
+        found = route(headers, budget=budget)
+    except RequestInvalid:
+        return
+    assert 1.0 <= found.budget <= 16.0
+    assert 0.0 < found.deadline <= 600.0
+    assert found.policy in POLICIES

@@ -1,0 +1,200 @@
+"""What the board says: true sums, constant memory, no text without leave, no savings without a protocol."""
+
+import json
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+from traffic import PROTOCOL, Clock, Policy, chart, hour, request, told
+
+from adacompute.config import ServeConfig
+from adacompute.serve.history import COLUMNS, SPANS
+from adacompute.serve.seen import Seen, Standing
+
+
+def seen_of(clock: Clock | None = None, **settings: object) -> Seen:
+    return Seen(ServeConfig(**settings), now=clock or Clock())
+
+
+def ended(seen: Seen, **fields: object) -> None:
+    seen.began()
+    seen.ended(told(1.0, **fields))
+
+
+def test_the_boards_sums_are_those_of_the_requests():
+    clock = Clock()
+    seen = seen_of(clock)
+    rng = random.Random(1)
+    ones = [request(clock.at, rng) for _ in range(500)]
+    for one in ones:
+        clock.at += 1.5
+        seen.began()
+        seen.ended(one)
+    board = seen.board()
+    total = board["total"]
+    paced = [one for one in ones if one.samples]
+    assert total["requests"] == board["requests"] == 500
+    assert (total["counted"], total["samples"]) == (len(paced), sum(one.samples for one in paced))
+    assert total["errors"] == sum(one.status == 502 for one in ones)
+    assert total["agreement"] == pytest.approx(sum(one.agreement or 0 for one in ones), abs=0.01)
+    assert board["columns"] == list(COLUMNS)
+    assert sum(row[COLUMNS.index("requests")] for row in board["rows"]) == 500
+    assert dict(board["samples"]) == {
+        n: sum(one.samples == n for one in paced) for n in {one.samples for one in paced}
+    }
+    assert board["ever"]["average"] == pytest.approx(total["samples"] / total["counted"])
+
+
+def test_an_hour_forgets_what_is_older_and_a_day_does_not():
+    clock = Clock()
+    seen = seen_of(clock)
+    ended(seen)
+    clock.at += 3 * 3600
+    ended(seen)
+    assert seen.board("hour")["total"]["requests"] == 1
+    assert seen.board("day")["total"]["requests"] == 2
+    clock.at += 30 * 3600
+    assert seen.board("day")["total"]["requests"] == 0
+    assert seen.board("day")["requests"] == 2
+    assert seen.board("no such span")["span"] == "hour"
+
+
+def test_a_clock_that_is_set_back_loses_nothing():
+    clock = Clock()
+    seen = seen_of(clock)
+    ended(seen)
+    clock.at -= 500
+    ended(seen)
+    assert seen.board()["total"]["requests"] == 2
+
+
+def test_the_board_stays_small_however_long_it_runs():
+    clock = Clock()
+    seen = seen_of(clock, show_texts=True)
+    rng = random.Random(2)
+    sizes = []
+    for i in range(4500):
+        clock.at += 60
+        one = request(clock.at, rng)
+        seen.began()
+        seen.ended(replace(one, prompt="x" * 2000, votes={f"{i} {k}" * 99: 1 for k in range(12)}))
+        seen.paced(f"p{i % 100}", 2 + i % 90, 0.1, 2.0)
+        seen.refused(400, f"code_{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}")
+        if i % 1500 == 1499:
+            sizes.append(len(json.dumps(seen.board("day"))))
+    assert sizes[-1] < 1.1 * sizes[0]  # of 25, 50 and 75 hours
+    board = seen.board("hour")
+    assert len(board["rows"]) <= SPANS["hour"][1]
+    assert len(board["recent"]) == 50
+    assert len(board["prices"]) <= 6
+    assert len(board["dials"]) <= 64
+    assert len(board["refused"]) <= 65
+    assert sys.getsizeof(json.dumps(board)) < 300_000
+
+
+def test_votes_are_letters_unless_the_operator_allows_texts():
+    fields = {"answer": "seven", "votes": {"eight": 3, "seven": 3, "nine": 1}, "samples": 8, "prompt": "3+4?"}
+    secret, open_ = seen_of(), seen_of(show_texts=True)
+    ended(secret, **fields)
+    ended(open_, **fields)
+    (row,) = secret.board()["recent"]
+    assert row["votes"] == [["A", 3], ["B", 3], ["C", 1]]
+    assert row["abstained"] == 1
+    assert not {"prompt", "answer"} & set(row)
+    assert not any(word in json.dumps(secret.board()) for word in ("seven", "eight", "3+4?"))
+    (row,) = open_.board()["recent"]
+    assert row["votes"] == [["seven", 3], ["eight", 3], ["nine", 1]]
+    assert (row["prompt"], row["answer"]) == ("3+4?", "seven")
+
+
+def test_savings_are_those_of_the_chart_at_the_running_average_and_name_their_protocol():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)
+    assert seen.board()["savings"]["share"] is None
+    for _ in range(10):
+        ended(seen, samples=2)
+    savings = seen.board()["savings"]
+    assert savings["share"] == pytest.approx(0.5)
+    assert (savings["uniform"], savings["protocol"], savings["covered"]) == (4.0, PROTOCOL, 1.0)
+    for _ in range(10):
+        ended(seen, samples=4)  # 3 on average: as accurate as 6 each
+    assert seen.board()["savings"]["uniform"] == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("uniform", [None, 4.0])
+def test_there_are_no_savings_without_labels_or_protocol(uniform):
+    seen = seen_of()
+    ended(seen)
+    seen.worth("stopping", 2.0, uniform, "" if uniform else PROTOCOL)
+    savings = seen.board()["savings"]
+    assert savings["share"] is None
+    assert savings["why"] == "not known: the policy has no chart with labels"
+    seen.serves(Policy("stopping", "v1", chart(uniform=None)), budget=2.0)
+    assert seen.board()["savings"]["share"] is None
+
+
+def test_savings_of_some_requests_say_of_how_many():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)
+    for _ in range(3):
+        ended(seen)
+    ended(seen, policy="another")
+    assert seen.board()["savings"]["covered"] == 0.75
+
+
+def test_another_version_is_not_measured_by_the_votes_of_the_old_one():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(agreement=0.9)), budget=2.0)
+    for _ in range(300):
+        ended(seen, agreement=0.4)
+    assert seen.board()["drift"][0]["alarm"]
+    seen.serves(Policy("stopping", "v1", chart(agreement=0.9)), budget=2.0)  # a reload without a change
+    assert seen.board()["drift"][0]["alarm"]
+    seen.serves(Policy("stopping", "v2", chart(agreement=0.4)), budget=2.0)
+    (drift,) = seen.board()["drift"]
+    assert (drift["alarm"], drift["expected"], drift["requests"]) == (False, 0.4, 0)
+
+
+def test_votes_at_another_budget_than_the_expected_are_no_drift():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(agreement=0.9)), budget=2.0)
+    for _ in range(300):
+        ended(seen, agreement=0.4, budget=8.0)
+    assert not seen.board()["drift"][0]["alarm"]
+    assert seen.board()["drift"][0]["requests"] == 0
+
+
+def test_an_alarm_is_logged_once_when_it_goes_on_and_once_when_it_goes_off(caplog):
+    seen = seen_of()
+    seen.expects("stopping", 0.9, 0.1)
+    for agreement in [0.4] * 600 + [0.9] * 600:
+        ended(seen, agreement=agreement)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "policy 'stopping' is 0.40" in said[0]
+    assert "fit anew" in said[0]
+    assert "back" in said[1]
+
+
+def test_spending_is_asked_for_when_it_is_shown():
+    seen = seen_of(unit="money", window="day")
+    assert seen.board()["spend"] == []
+    spent = 1.0
+    seen.balances(
+        lambda: (
+            [Standing(name="", spent=spent, cap=10.0)]
+            + [Standing(name=f"k{i}", spent=0.1) for i in range(99)]
+        )
+    )
+    assert seen.board()["spend"][0] == {"name": "", "spent": 1.0, "maybe": 0.0, "reserved": 0.0, "cap": 10.0}
+    spent = 2.0
+    assert seen.board()["spend"][0]["spent"] == 2.0
+    assert len(seen.board()["spend"]) == 21
+
+
+def test_an_hour_of_traffic_makes_a_board_of_moderate_size():
+    clock = Clock()
+    seen = seen_of(clock)
+    hour(seen, clock, requests=1500)
+    assert len(json.dumps(seen.board(), allow_nan=False)) < 100_000

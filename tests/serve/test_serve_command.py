@@ -1,0 +1,251 @@
+"""`adacompute serve` as a user has it: settings from options, file and environment, and what it says."""
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from running import Running
+from typer.testing import CliRunner
+
+from adacompute.cli.app import app
+from adacompute.cli.served import facts_of, show_started
+from adacompute.cli.shown_config import as_toml
+from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
+from adacompute.errors import ConfigError, EndpointUnreachable
+from upstream import Upstream
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEY = "canary-client-key-0123456789"
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs the command in this process, in an empty folder: starting one takes a second and more."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("ADACOMPUTE_")]:
+        monkeypatch.delenv(name)
+
+    def run(*words: str, error: type[BaseException] | None = None, **environ: str) -> Any:
+        done = CliRunner().invoke(app, ["serve", *words], env=environ)
+        found = None if isinstance(done.exception, SystemExit) else done.exception
+        assert type(found) is (error or type(None)), f"{found!r}\n{done.output}"
+        return done
+
+    return run
+
+
+def test_the_settings_shown_are_read_back_as_the_same(tmp_path: Path):
+    config = Config(
+        serve=ServeConfig(
+            budget=3.5, policies=("a=b", 'c="d"'), vote_pattern='\\d+ "x"\t\x7f', tls_cert="ü.pem"
+        ),
+        endpoint=EndpointConfig(url="http://h/v1", input_price=1e-7, retry_timeouts=True),
+        answers=AnswersConfig(extract="regex:(\\d+)"),
+    )
+    file = tmp_path / "shown.toml"
+    file.write_text(as_toml(config), "utf-8")
+    assert load_config(file, environ={}) == config
+
+
+def test_every_setting_is_shown_and_those_of_the_gateway_with_what_they_mean():
+    text = as_toml(Config())
+    for setting in dataclasses.fields(ServeConfig):
+        (line,) = re.findall(rf"^{setting.name} = .*$", text.partition("[endpoint]")[0], re.MULTILINE)
+        assert "  # " in line or setting.name in ("tls_key",), line
+
+
+def test_options_outrank_the_environment_and_that_the_file(serve, tmp_path: Path):
+    (tmp_path / "adacompute.toml").write_text(
+        '[serve]\nbudget = 4\nport = 1234\nmode = "shadow"\n[endpoint]\nurl = "http://file/v1"\n'
+    )
+    words = ("--show-config", "--port", "5", "--upstream", "http://option/v1", "--unit", "money")
+    found = tomllib.loads(serve(*words, ADACOMPUTE_SERVE_BUDGET="3").stdout)
+    assert (found["serve"]["budget"], found["serve"]["port"], found["serve"]["mode"]) == (3.0, 5, "shadow")
+    assert (found["serve"]["unit"], found["endpoint"]["url"]) == ("money", "http://option/v1")
+
+
+def test_every_option_that_is_a_setting_changes_it(serve):
+    options = {
+        "--upstream": ("endpoint", "url", "http://h/v1"),
+        "--policy": ("serve", "policy", "dir"),
+        "--budget": ("serve", "budget", 3.0),
+        "--model": ("endpoint", "model", "m"),
+        "--host": ("serve", "host", "::1"),
+        "--port": ("serve", "port", 7),
+        "--keys": ("serve", "keys_file", "keys.toml"),
+        "--cap": ("serve", "cap", 10.0),
+        "--key-cap": ("serve", "key_cap", 5.0),
+        "--unit": ("serve", "unit", "tokens"),
+        "--window": ("serve", "window", "day"),
+        "--mode": ("serve", "mode", "pass"),
+        "--price": ("serve", "price", 0.25),
+        "--min-agreement": ("serve", "min_agreement", 0.5),
+        "--weak": ("serve", "weak", "refuse"),
+        "--record": ("serve", "record", "traffic.sqlite"),
+        "--state": ("serve", "state", "s.sqlite"),
+        "--concurrency": ("serve", "concurrency", 9),
+        "--key-env": ("endpoint", "key_env", "NAME"),
+        "--key-file": ("endpoint", "key_file", "key"),
+        "--input-price": ("endpoint", "input_price", 1.5),
+        "--output-price": ("endpoint", "output_price", 2.5),
+        "--cached-price": ("serve", "cached_price", 0.5),
+        "--extract": ("answers", "extract", "boxed"),
+        "--percent": ("answers", "percent", "fraction"),
+        "--tls-cert": ("serve", "tls_cert", "c.pem"),
+        "--tls-key": ("serve", "tls_key", "k.pem"),
+        "--log": ("serve", "log", "error"),
+    }
+    words = [word for name, (_, _, value) in options.items() for word in (name, str(value))]
+    found = json.loads(serve("--show-config", "--json", *words).stdout)
+    assert {name: found[stage][key] for name, (stage, key, _) in options.items()} == {
+        name: value for name, (_, _, value) in options.items()
+    }
+    help_ = serve("--help").stdout
+    assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
+        *options,
+        "--show-config",
+        "--check",
+        "--json",
+    }
+
+
+def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
+    (tmp_path / "keys.toml").write_text(f'[alice]\nkey = "{KEY}"\n')
+    (tmp_path / "key").write_text("canary-upstream-key")
+    words = ("--show-config", "--keys", "keys.toml", "--key-file", "key")
+    for more in ((), ("--json",)):
+        url = "http://me:canary@h/v1?key=canary"
+        done = serve(*words, "--upstream", url, *more, ADACOMPUTE_KEY="canary-env")
+        assert "canary" not in done.output
+        assert "keys.toml" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"budget": 0.5}, "budget 0.5 can't be used; give 1 to 1,024"),
+        ({"budget": 17.0}, "budget 17 is above max_budget 16; lower it, or raise that"),
+        ({"cap": -1.0}, "cap -1 can't be used; give 0 up"),
+        ({"min_agreement": 1.5}, "min_agreement 1.5 can't be used; give 0 to 1"),
+        ({"explore": -0.1}, "explore -0.1 can't be used; give 0 to 1"),
+        ({"port": 65_536}, "port 65,536 can't be used; give 0 to 65,535"),
+        ({"max_n": 0}, "max_n 0 can't be used"),
+        ({"deadline": 0.0}, "deadline 0 can't be used"),
+        ({"state": ""}, "state '' names no file"),
+        ({"vote_pattern": "("}, "vote_pattern '(' is no regular expression"),
+        ({"policies": ("maths",)}, "policies has 'maths'; give NAME=FOLDER"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named_with_the_remedy(settings: dict[str, Any], words: str):
+    with pytest.raises(ConfigError) as caught:
+        ServeConfig(**settings)
+    assert words in str(caught.value)
+
+
+def test_a_setting_out_of_its_range_is_one_line_whichever_way_it_comes(serve, adacompute, tmp_path: Path):
+    done = adacompute("serve", "--budget", "0.5", code=1)
+    assert (done.stdout, done.stderr) == ("", "adacompute: budget 0.5 can't be used; give 1 to 1,024\n")
+    done = serve(ADACOMPUTE_SERVE_BUDGET="0.5", error=ConfigError)
+    assert str(done.exception).startswith("environment variable ADACOMPUTE_SERVE_BUDGET: budget 0.5 can't")
+    (tmp_path / "adacompute.toml").write_text("[serve]\nbudget = 0.5\n")
+    assert str(serve(error=ConfigError).exception).startswith("adacompute.toml, [serve]: budget 0.5 can't")
+
+
+def test_without_an_upstream_it_says_how_to_name_one(serve):
+    assert "--upstream URL" in str(serve("--port", "0", error=ConfigError).exception)
+
+
+def test_check_says_what_it_found_and_serves_nothing(serve, tmp_path: Path):
+    (tmp_path / "keys.toml").write_text(f'[alice]\nkey = "{KEY}"\n')
+    with Upstream(models=("one", "two")) as up:
+        words = ("--check", "--upstream", up.url, "--keys", "keys.toml", "--cap", "9", "--window", "day")
+        found = json.loads(serve(*words, "--json").stdout)
+        told = serve(*words).stdout
+    assert found["models"] == ["one", "two"]
+    assert (found["keys"], found["budget"], found["kind"]) == (1, 2.0, "stopping")
+    assert found["caps"] == "9 samples in all, each day"
+    assert up.count.requests == 0
+    assert all(word in told for word in ("ready to be served", "one, two", "9 samples in all, each day"))
+    assert KEY not in told
+
+
+def test_check_fails_where_the_upstream_is_not_there_or_it_may_not_listen(serve):
+    serve("--check", "--upstream", "http://127.0.0.1:9/v1", error=EndpointUnreachable)
+    serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0", error=ConfigError)
+
+
+def test_what_it_says_at_its_start_has_the_base_url_and_a_request_to_try(capsys: pytest.CaptureFixture[str]):
+    with Upstream() as up, Running(up.url, cap=10.0, mode="shadow", record="") as gate:
+        show_started(facts_of(gate.gateway, gate.base))
+    told = capsys.readouterr().out
+    assert f"{gate.url}: give that to an OpenAI client as its base_url" in told
+    assert f"curl {gate.url}/chat/completions -H 'content-type: application/json' -d '{{\"model\": " in told
+    assert all(
+        word in told for word in ("10 samples in all", "shadow", f"{gate.base}/dashboard", "none: open")
+    )
+
+
+# Docker: nothing is built here, so what the files name is checked to be there
+
+
+def test_the_image_is_made_of_files_that_are_there_and_that_it_may_see():
+    text = (ROOT / "Dockerfile").read_text()
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {
+        word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for word in line.split()
+    }
+    assert copied == allowed
+    assert all((ROOT / name).exists() for name in copied)
+    assert "*" in (ROOT / ".dockerignore").read_text().splitlines()
+
+
+def test_the_image_runs_as_nobody_special_and_checks_its_health():
+    text = (ROOT / "Dockerfile").read_text()
+    last = text.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER gateway$", last, re.MULTILINE)
+    assert "/healthz" in last
+    assert "--require-hashes" in text
+
+
+def test_every_option_that_docker_names_is_one_of_the_command(serve):
+    known = set(re.findall(r"--[a-z-]+", serve("--help").stdout))
+    entry = json.loads(re.search(r"^ENTRYPOINT (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1])
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    words = [*entry, *compose["services"]["gateway"]["command"]]
+    assert entry[:2] == ["adacompute", "serve"]
+    assert {word for word in words if word.startswith("--")} <= known
+    comment = " ".join(line[1:] for line in (ROOT / "Dockerfile").read_text().splitlines() if line[:1] == "#")
+    run = shlex.split(comment.partition("adacompute --upstream")[2].partition("It listens")[0])
+    assert {word for word in run if word.startswith("--")} <= known
+
+
+def test_the_parts_of_the_compose_file_fit_together():
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    gateway, services = compose["services"]["gateway"], compose["services"]
+    command = gateway["command"]
+    upstream = command[command.index("--upstream") + 1]
+    assert re.fullmatch(r"http://(\w+):8080/v1", upstream)[1] in services
+    assert set(gateway["depends_on"]) <= set(services)
+    assert command[command.index("--keys") + 1] == f"/run/secrets/{gateway['secrets'][0]}"
+    assert set(gateway["secrets"]) == set(compose["secrets"])
+    assert {volume.split(":")[0] for volume in gateway["volumes"]} == set(compose["volumes"])
+    assert float(gateway["stop_grace_period"].rstrip("s")) > ServeConfig().grace
+
+
+def test_c24_the_image_installs_a_part_of_the_lock_and_all_that_the_package_needs():
+    entry = re.compile(r"^([a-z0-9][\w.-]*)==\S+.*?(?=^[a-z0-9]|\Z)", re.MULTILINE | re.DOTALL)
+    whole = {match[0].strip() for match in entry.finditer((ROOT / "requirements.lock").read_text())}
+    part = {match[0].strip() for match in entry.finditer((ROOT / "requirements-gateway.lock").read_text())}
+    assert part < whole
+    assert all("--hash=sha256:" in each for each in part)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[^\w.-]", name, maxsplit=1)[0].lower() for name in project["dependencies"]}
+    assert needed <= {each.partition("==")[0] for each in part}

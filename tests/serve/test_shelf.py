@@ -1,0 +1,465 @@
+"""The policies in service: named, read anew without a gap, broken ones refused; weights on a live scale."""
+
+import functools
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacompute.answers import Tally, Weigh
+from adacompute.config import ServeConfig
+from adacompute.errors import ConfigError, PolicyError, PolicyInvalid
+from adacompute.paths import paths
+from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
+from adacompute.policies.artefact import MOST_TEXT, read_artefact, write_artefact
+from adacompute.policies.chart import Chart, Row, write_chart
+from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.heuristic import HeuristicPolicy
+from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
+from adacompute.policies.oracle import OraclePolicy
+from adacompute.policies.sealed import digest
+from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, bundled
+from adacompute.records import Sample
+from adacompute.replay import run
+from adacompute.serve.scale import MEMORY, Scale
+from adacompute.serve.shelf import Served, Shelf
+
+NAN = float("nan")
+
+
+def chart(price: float) -> Chart:
+    row = {"cost": 2.0, "waves": 1.5, "agreement": 0.8, "deviation": 0.2, "stays": 0.9}
+    rows = (Row(budget=2, price=price, **row),)
+    return Chart(dial="price", unit="samples", problems=300, protocol="replay", rows=rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    StoppingPolicy().save(tmp_path / "mine")
+    write_chart(tmp_path / "mine", chart(0.07))
+    return tmp_path / "mine"
+
+
+@functools.cache
+def recorded() -> Ballots:
+    with bundled("words") as pool:
+        return pool.ballots()
+
+
+def words(rows: range) -> Ballots:
+    return recorded().only(rows)
+
+
+def opened(policy: Path | str = "", *others: str) -> Shelf:
+    return Shelf.open(ServeConfig(policy=str(policy), policies=others))
+
+
+def test_without_a_folder_the_prior_in_the_package_serves_from_its_own_chart():
+    shelf = opened()
+    served = shelf.of(shelf.default)
+    assert (shelf.default, shelf.names, served.version) == ("stopping", ("stopping", "single"), "bundled")
+    assert served.policy.kind == "stopping"
+    assert served.chart is not None
+    assert served.start(2.0) == (served.chart.price(2.0), 1e-6, 1.0)
+    assert shelf.reload() == []
+    assert shelf.of("stopping") is served
+
+
+def test_single_is_always_there_and_draws_one_sample(folder):
+    single = opened(folder).of("single")
+    assert single.policy.more("2 + 2?", Tally()) == 1
+    assert single.policy.more("2 + 2?", Tally.of(["4"])) == 0
+    assert (single.weigh(), single.start(2.0), single.chart) == (None, None, None)
+
+
+def test_a_policy_serves_under_its_folders_name_and_others_under_the_name_given(folder):
+    shutil.copytree(folder, folder.parent / "it's ü new")
+    (folder.parent / "current").symlink_to(folder)
+    shelf = opened(folder.parent / "it's ü new", f"a.b_c-1={folder}", f" x = {folder} ")
+    assert shelf.names == ("it-s---new", "a.b_c-1", "x", "single")
+    assert shelf.of("x").version == read_artefact(folder).sha256[:12]
+    assert opened(folder.parent / "current").default == "current"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("single=FOLDER", "'single', which is one sample without a vote; give another name"),
+        ("mine=FOLDER", "'mine' is there twice"),
+        ("FOLDER", "NAME=FOLDER"),
+        ("a=", "NAME=FOLDER"),
+        ("=FOLDER", "NAME=FOLDER"),
+        ("a b=FOLDER", "NAME=FOLDER"),
+        ("a@2=FOLDER", "NAME=FOLDER"),
+        ("ä=FOLDER", "NAME=FOLDER"),
+        (f"{'x' * 65}=FOLDER", "NAME=FOLDER"),
+        ("a\n=FOLDER/..\n", ""),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_in_one_line(folder, text: str, words: str):
+    with pytest.raises((ConfigError, PolicyError)) as refused:
+        opened(folder, text.replace("FOLDER", str(folder)))
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_default_folder_named_single_is_refused(folder):
+    folder.rename(folder.parent / "single")
+    with pytest.raises(ConfigError, match="would be named 'single'"):
+        opened(folder.parent / "single")
+
+
+def test_a_name_that_nobody_has_is_refused_with_those_that_are_there(folder):
+    with pytest.raises(PolicyError, match="there is no policy 'else' here; there are mine, single"):
+        opened(folder).of("else")
+
+
+@pytest.mark.parametrize("make", [lambda: OraclePolicy(), lambda: ShuffledPolicy(2.0)])
+def test_what_needs_its_pool_cannot_serve(tmp_path, make: Callable):
+    make().save(tmp_path / "p")
+    with pytest.raises(PolicyError, match="can't serve; fit another policy"):
+        opened(tmp_path / "p")
+
+
+@pytest.mark.parametrize("make", [CurvePolicy, lambda: StoppingPolicy(unit="tokens")])
+def test_what_has_not_learned_is_refused_before_the_first_request(tmp_path, make: Callable):
+    make().save(tmp_path / "p")
+    with pytest.raises(PolicyError, match=r"p: can't decide: .*fit"):
+        opened(tmp_path / "p")
+
+
+@pytest.mark.parametrize("make", [FixedPolicy, RandomPolicy, HeuristicPolicy], ids=lambda kind: kind.kind)
+def test_a_policy_without_a_dial_serves_without_a_pace(tmp_path, make: Callable):
+    made = make(3.0)
+    if make is HeuristicPolicy:
+        made.fit(words(range(40)))
+    made.save(tmp_path / "p")
+    assert opened(tmp_path / "p").of("p").start(2.0) is None
+
+
+# -- read anew
+
+
+def test_a_new_policy_takes_over_whole_and_requests_under_way_keep_the_old_one(folder):
+    shelf = opened(folder)
+    old = shelf.of("mine")
+    was, kept = old.version, old.policy
+    StoppingPolicy(longest=8).save(folder)
+    assert shelf.of("mine") is old
+    (line,) = shelf.reload()
+    new = shelf.of("mine")
+    assert line == f"policy mine: {new.version} serves now, in place of {was}"
+    assert (new.policy.longest, old.policy, kept.longest) == (8, kept, 16)
+    assert (shelf.reload(), shelf.of("mine")) == ([], new)
+
+
+def test_a_chart_that_came_later_is_taken_up(folder):
+    (folder / "chart.json").unlink()
+    shelf = opened(folder)
+    assert shelf.of("mine").chart is None
+    write_chart(folder, chart(0.05))
+    assert len(shelf.reload()) == 1
+    assert shelf.of("mine").start(2.0) == (0.05, 1e-6, 1.0)
+
+
+def resealed(folder: Path, change: Callable[[dict], None]) -> None:
+    document = json.loads((folder / "policy.json").read_text())
+    change(document)
+    (folder / "policy.json").write_text(json.dumps(document | {"sha256": digest(document)}))
+
+
+def arrays(folder: Path, **changes: object) -> None:
+    """The policy with other arrays, whole by its hashes."""
+    found = read_artefact(folder)
+    some = {name: np.array(array) for name, array in found.arrays.items()}
+    for name, value in changes.items():
+        some[name].reshape(-1)[:] = value
+    write_artefact(folder, kind=found.kind, settings=found.settings, arrays=some)
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def named(document: dict) -> None:
+    document["arrays"]["content"][0]["name"] = "../../mine/table"
+
+
+def nan(folder: Path) -> None:
+    path = folder / "policy.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": NaN'))
+
+
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "a flipped bit of the settings": lambda folder: flipped(folder / "policy.json"),
+    "a flipped bit of the arrays": lambda folder: flipped(next(folder.glob("arrays-*"))),
+    "NaN among settings": nan,
+    "NaN among arrays": lambda folder: arrays(folder, table=NAN),
+    "a tree that leads back": lambda folder: arrays(folder, weighed_left=0, weighed_right=0),
+    "a tree that leads out": lambda folder: arrays(folder, weighed_left=2**30),
+    "a path elsewhere": lambda folder: resealed(folder, named),
+    "too large": lambda folder: (folder / "policy.json").write_bytes(b" " * (MOST_TEXT + 1)),
+    "an unknown schema": lambda folder: resealed(folder, lambda found: found.update(schema="else")),
+    "a newer format": lambda folder: resealed(folder, lambda found: found.update(version=2)),
+    "an unknown kind": lambda folder: resealed(folder, lambda found: found.update(kind="else")),
+    "a setting out of bounds": lambda folder: resealed(
+        folder, lambda found: found["settings"].update(longest=-1)
+    ),
+    "cut short": lambda folder: (folder / "policy.json").write_bytes(b'{"schema": "adacompute.policy"'),
+    "no arrays": lambda folder: next(folder.glob("arrays-*")).unlink(),
+    "no folder": shutil.rmtree,
+    "another's answers": lambda folder: (shutil.rmtree(folder), OraclePolicy().save(folder)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_c23_a_broken_artefact_is_refused_and_the_last_good_one_keeps_serving(folder, name: str):
+    shutil.copytree(folder, folder.parent / "good")
+    shelf = opened(folder)
+    good = shelf.of("mine")
+    BROKEN[name](folder)
+    for _ in range(2):
+        (line,) = shelf.reload()
+        assert line.startswith(f"policy mine: {good.version} keeps serving: {folder}")
+        assert "\n" not in line
+        assert shelf.of("mine") is good
+    assert good.policy.more("2 + 2?", Tally.of(["4", "5"]), 0.02) == 1
+    with pytest.raises(PolicyError, match=str(folder)):
+        opened(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder.parent / "good").rename(folder)
+    assert shelf.reload() == []  # what it was, again
+
+
+def test_one_broken_folder_does_not_hold_up_the_others(folder):
+    shutil.copytree(folder, folder.parent / "other")
+    shelf = opened(folder, f"other={folder.parent / 'other'}")
+    shutil.rmtree(folder)
+    StoppingPolicy(longest=4).save(folder.parent / "other")
+    assert [line.split(":")[0] for line in shelf.reload()] == ["policy other", "policy mine"]
+    assert shelf.of("other").policy.longest == 4
+
+
+@pytest.mark.parametrize("damage", ["flipped", "foreign", "of another dial"])
+def test_c23_a_chart_that_is_no_good_is_left_out_with_a_line_and_its_policy_serves(folder, damage: str):
+    def broken() -> None:
+        if damage == "flipped":
+            return flipped(folder / "chart.json")
+        if damage == "foreign":
+            kept = (folder / "chart.json").read_bytes()
+            StoppingPolicy(longest=8).save(folder)
+            (folder / "chart.json").write_bytes(kept)
+            return None
+        return write_chart(folder, replace(chart(0.07), dial="threshold"))
+
+    shelf = opened(folder)
+    broken()
+    lines = shelf.reload()
+    assert any("chart" in line and "remove it" in line for line in lines)
+    for one in (shelf, opened(folder)):
+        served = one.of("mine")
+        assert served.chart is None
+        assert served.start(2.0) is not None
+    (remark,) = opened(folder).remarks
+    assert "chart" in remark
+
+
+def test_of_two_reloads_at_once_the_later_reading_stays(folder):
+    shelf = opened(folder)
+    early = shelf.read()
+    StoppingPolicy(longest=8).save(folder)
+    late = shelf.read()
+    assert len(shelf.swap(late)) == 1
+    assert shelf.swap(early) == []
+    assert shelf.swap(late) == []
+    assert shelf.of("mine").policy.longest == 8
+
+
+def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_policy(folder):
+    shelf, done, faults = opened(folder), threading.Event(), []
+
+    def reloading() -> None:
+        while not done.is_set():
+            try:
+                faults.extend(line for line in shelf.reload() if "keeps serving" in line)
+                assert shelf.of("mine").policy.longest in (8, 16)
+            except Exception as exc:  # noqa: BLE001 - it is the test's finding
+                faults.append(repr(exc))
+
+    threads = [threading.Thread(target=reloading) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for longest in (8, 16) * 8:
+        StoppingPolicy(longest=longest).save(folder)
+        write_chart(folder, chart(0.01 * longest))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    shelf.reload()
+    assert shelf.of("mine").start(2.0) == (0.16, 1e-6, 1.0)
+
+
+# -- where to start
+
+
+@pytest.mark.parametrize(
+    ("policy", "bounds"),
+    [
+        (StoppingPolicy(), (1e-6, 1.0)),
+        (StoppingPolicy(unit="tokens", draw_cost=200.0), (5e-9, 5e-3)),
+        (AdaptiveConsistency(), (0.0, 1.0)),
+        (EarlyStopping(), (0.0, 1.0)),
+    ],
+    ids=["price", "price of tokens", "threshold", "window"],
+)
+@settings(max_examples=25)
+@given(budget=st.floats(1, 64))
+def test_a_start_is_within_its_bounds_whatever_the_budget(policy, bounds, budget: float):
+    found = Served("p", policy, chart=None, version="").start(budget)
+    assert found is not None
+    start, low, high = found
+    assert (low, high) == pytest.approx(bounds)
+    assert low <= start <= high
+    policy.more("2 + 2?", Tally.of(["4", "5"]), start)  # a dial that the policy takes
+
+
+def test_a_price_of_a_chart_beyond_the_bounds_is_brought_within():
+    assert Served("p", StoppingPolicy(), chart=chart(30.0), version="").start(2.0) == (1.0, 1e-6, 1.0)
+    assert Served("p", StoppingPolicy(), chart=chart(0.0), version="").start(2.0) == (1e-6, 1e-6, 1.0)
+
+
+def test_without_a_chart_a_stopping_policy_starts_near_its_budget():
+    ballots = words(range(0, 441, 7))
+    policy = StoppingPolicy().adapted(ballots)
+    some = paths(ballots, rng=np.random.default_rng(0), orders=8, weigh=policy.weigh)
+    served = Served("p", policy, chart=None, version="")
+    starts = [served.start(budget) for budget in (1.5, 2, 4, 8)]
+    costs = [float(run(policy, some, dial=start[0]).drawn.mean()) for start in starts if start is not None]
+    assert costs == sorted(costs)
+    for budget, cost in zip((1.5, 2, 4, 8), costs, strict=True):
+        assert budget / 2.5 <= cost <= budget * 2.5
+
+
+# -- the live scale
+
+
+def sure(mean: float | None) -> Sample:
+    return Sample(answer="4", tokens=10, logprob=None if mean is None else 10 * mean)
+
+
+def test_few_samples_leave_the_policys_own_scale_and_more_set_the_live_one():
+    served = opened().of("stopping")
+    own = served.policy.weigh
+    served.saw([sure(-3.0)] * 19)
+    assert served.weigh() is own
+    served.saw([sure(-3.0)])
+    weigh = served.weigh()
+    assert weigh is not None
+    assert weigh.scale == pytest.approx(-3.0)
+    assert replace(weigh, scale=own.scale) == own
+    assert served.policy.weigh is own
+
+
+def test_samples_without_the_signal_say_nothing():
+    served = opened().of("stopping")
+    served.saw([sure(None), sure(NAN), sure(-float("inf")), Sample(answer="4", logprob=-2.0)] * 20)
+    assert served.weigh() is served.policy.weigh
+    certain = opened().of("stopping")
+    certain.saw([sure(0.0)] * 50)  # a scale of 0 weighs nothing
+    assert certain.weigh() is certain.policy.weigh
+
+
+def test_weights_stay_the_same_until_the_scale_has_moved_by_a_hundredth():
+    scale = Scale(Weigh(signal="logprob", scale=-1.0))
+    scale.saw([sure(-2.0)] * 20)
+    first = scale.weigh()
+    scale.saw([sure(-2.001)] * 500)
+    assert scale.weigh() is first
+    scale.saw([sure(-3.0)] * 500)
+    assert scale.weigh().scale < -2.2
+
+
+def test_the_scale_follows_what_comes_in_constant_memory():
+    scale = Scale(Weigh(signal="logprob", scale=-1.0))
+    scale.saw(sure(-1.0) for _ in range(3 * MEMORY))
+    scale.saw(sure(-2.0) for _ in range(3 * MEMORY))
+    assert scale.weigh().scale == pytest.approx(-2.0, rel=0.06)
+    assert len(json.dumps(scale.state())) < 100
+
+
+def test_entropies_have_a_scale_of_their_own():
+    scale = Scale(Weigh(signal="entropy", scale=0.5))
+    scale.saw([Sample(answer="4", entropy=0.2)] * 20)
+    assert scale.weigh().scale == pytest.approx(0.2)
+
+
+def test_a_new_policy_keeps_the_live_scale_where_its_signal_is_the_same(folder):
+    shelf = opened(folder)
+    shelf.of("mine").saw([sure(-3.0)] * 30)
+    StoppingPolicy(longest=8).save(folder)
+    shelf.reload()
+    weigh = shelf.of("mine").weigh()
+    assert weigh is not None
+    assert weigh.scale == pytest.approx(-3.0)
+    StoppingPolicy(longest=8, weigh=Weigh(signal="entropy", scale=0.5)).save(folder)
+    shelf.reload()
+    assert shelf.of("mine").weigh() == Weigh(signal="entropy", scale=0.5)
+    StoppingPolicy(longest=8, weigh=None).save(folder)
+    shelf.reload()
+    shelf.of("mine").saw([sure(-3.0)])
+    assert shelf.of("mine").weigh() is None
+
+
+def test_the_scales_survive_a_restart(folder):
+    shelf, again = opened(folder), opened(folder)
+    shelf.of("mine").saw([sure(-3.0)] * 30)
+    kept = json.loads(json.dumps(shelf.state()))
+    assert list(kept) == ["mine"]
+    assert again.restore(kept) == []
+    assert again.of("mine").weigh() == shelf.of("mine").weigh()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None, 3, [], {}, {"signal": "logprob"},
+        {"signal": "entropy", "count": 30, "mean": 0.5},
+        {"signal": "logprob", "count": 30, "mean": 0.5},
+        {"signal": "logprob", "count": 30, "mean": NAN},
+        {"signal": "logprob", "count": 30, "mean": -1e300},
+        {"signal": "logprob", "count": 30, "mean": "-1"},
+        {"signal": "logprob", "count": -1, "mean": -1.0},
+        {"signal": "logprob", "count": 2.5, "mean": -1.0},
+        {"signal": "logprob", "count": True, "mean": -1.0},
+        {"signal": "logprob", "count": 2**60, "mean": -1.0},
+        {"signal": "logprob", "count": 30, "mean": -1.0, "more": 1},
+    ],
+)  # fmt: skip
+def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(state: object):
+    shelf = opened()
+    (line,) = shelf.restore({"stopping": state})
+    assert "not used" in line
+    assert shelf.of("stopping").weigh() is shelf.of("stopping").policy.weigh
+    assert shelf.of("stopping").state() == {"signal": "logprob", "count": 0, "mean": 0.0}
+
+
+def test_a_scale_of_a_policy_that_is_gone_is_left_out():
+    (line,) = opened().restore({"gone": {"signal": "logprob", "count": 30, "mean": -1.0}})
+    assert line.startswith("policy gone:")
+
+
+def test_a_folder_that_is_no_path_is_refused():
+    with pytest.raises((PolicyError, PolicyInvalid)):
+        opened("a\0b")

@@ -1,0 +1,196 @@
+"""What is voted on and what isn't: the operator's rule, and what the first sample shows."""
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+import adacompute as ac
+from adacompute.answers import Task
+from adacompute.config import ServeConfig
+from adacompute.endpoint import Response
+from adacompute.errors import ConfigError
+from adacompute.records import Sample
+from adacompute.serve.asked import Ask
+from adacompute.serve.purpose import purpose
+from adacompute.serve.votable import Votable
+
+CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
+AUTO = Votable(ServeConfig(), Task())
+
+
+def response(text, finish_reason="stop", **message):
+    message = {"role": "assistant", "content": text, **message}
+    return Response(text=text, finish_reason=finish_reason, message=message)
+
+
+def share(cases, *, votable):
+    """The share of cases that are found votable, or not, and those that aren't."""
+    wrong = []
+    for case in cases:
+        first = response(case["text"], "stop" if case.get("finished", True) else "length")
+        if (AUTO.after(case["prompt"], first) == "") != votable:
+            wrong.append(f"{case['kind']}: {case['prompt'][:60]}")
+    return 1 - len(wrong) / len(cases), wrong
+
+
+def test_the_cases_are_enough():
+    assert sum(not case["votable"] for case in CASES) >= 60
+    assert sum(case["votable"] for case in CASES) >= 40
+    assert len({case["prompt"] + case["text"] for case in CASES}) == len(CASES)
+
+
+def test_free_form_writing_is_not_voted_on():
+    found, wrong = share([case for case in CASES if not case["votable"]], votable=False)
+    assert found >= 0.95, wrong
+
+
+def test_what_states_an_answer_is_voted_on():
+    found, wrong = share([case for case in CASES if case["votable"]], votable=True)
+    assert not wrong, found
+
+
+@pytest.mark.parametrize("name", ["facts", "words"])
+def test_first_samples_with_an_answer_are_voted_on_in_the_bundled_recordings(name):
+    cases = []
+    with ac.bundled(name) as pool:
+        for record in pool:
+            sample = record.samples[0]
+            if sample.text and sample.answer is not None:
+                cases.append(case_of(record.problem.question, sample.text, finished=sample.finished))
+    assert len(cases) > 300
+    found, wrong = share(cases, votable=True)
+    assert found >= 0.99, wrong
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("name", ["gsm8k", "math", "reasoning-gym"])
+def test_first_samples_with_an_answer_are_voted_on_in_other_recordings(name, recordings):
+    cases = []
+    with gzip.open(recordings / f"{name}-qwen2.5-coder-1.5b.jsonl.gz") as lines:
+        for line in lines:
+            problem = orjson.loads(line)
+            sample = problem["samples"][0]
+            if sample["answer"] is not None:
+                cases.append(
+                    case_of(problem["question"], sample["text"], finished=sample.get("finished") != 0)
+                )
+    found, wrong = share(cases, votable=True)
+    assert len(cases) > 200
+    assert found >= 0.99, wrong
+
+
+@pytest.mark.recordings
+def test_worked_solutions_stay_votable_without_their_box(recordings):
+    cases = []
+    with gzip.open(recordings / "gsm8k-qwen2.5-coder-1.5b.jsonl.gz") as lines:
+        for line in lines:
+            problem = orjson.loads(line)
+            sample = problem["samples"][0]
+            text = sample["text"].replace("\\boxed{", "{")
+            if sample["answer"] is not None and sample.get("finished") != 0:
+                cases.append(case_of(problem["question"], text, finished=True))
+    found, wrong = share(cases, votable=True)
+    assert found >= 0.98, wrong
+
+
+def case_of(prompt, text, *, finished):
+    return {"kind": "recorded", "prompt": prompt, "text": text, "finished": finished is not False}
+
+
+def test_the_operator_can_vote_on_nothing():
+    assert "operator" in Votable(ServeConfig(vote="never"), Task()).before(ask("What is 2+2?"))
+
+
+def test_what_is_drawn_alone_is_never_voted_on():
+    for vote in ("auto", "always"):
+        votable = Votable(ServeConfig(vote=vote), Task())
+        assert votable.before(ask("What is 2+2?", alone="temperature is 0")) == "temperature is 0"
+
+
+def test_only_prompts_with_the_operators_pattern_are_voted_on():
+    votable = Votable(ServeConfig(vote_pattern=r"(?i)final answer|\\boxed"), Task())
+    assert votable.before(ask("What is 2+2? Give the Final Answer.")) == ""
+    assert votable.before(ask("What is 2+2?")) != ""
+    assert votable.before(ask("x" * 30_000 + "final answer")) != ""  # only the beginning is searched
+
+
+def test_json_is_voted_on_by_a_field_only():
+    wanted = ask("Extract the total.", json=True)
+    assert "JSON" in AUTO.before(wanted)
+    assert Votable(ServeConfig(), Task("json:total")).before(wanted) == ""
+    assert Votable(ServeConfig(vote="always"), Task()).before(wanted) == ""
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "(?P<a>x)(?P<a>y)", "*"])
+def test_a_pattern_that_is_none_is_refused_at_the_start(pattern):
+    with pytest.raises(ConfigError, match="vote_pattern"):
+        Votable(ServeConfig(vote_pattern=pattern), Task())
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+\s?)*!$", r"(x|x)*y"])
+def test_c12_a_pattern_that_takes_for_ever_is_refused_at_the_start(pattern):
+    with pytest.raises(ConfigError, match="takes too long"):
+        Votable(ServeConfig(vote_pattern=pattern), Task())
+
+
+def test_always_overrides_what_the_first_sample_shows_but_not_a_tool():
+    votable = Votable(ServeConfig(vote="always"), Task())
+    assert votable.after("Write a poem.", response("Roses are red, violets are blue, and so on.")) == ""
+    calling = response("", "tool_calls", content=None, tool_calls=[{"id": "1"}])
+    assert "tool" in votable.after("What is the weather?", calling)
+
+
+def test_refusals_and_calls_of_tools_are_not_voted_on():
+    refused = response("I can't help with that.", content=None, refusal="I can't help with that.")
+    assert "refusal" in AUTO.after("How many grams?", refused)
+    assert "tool" in AUTO.after("2+2?", response("4", function_call={"name": "add"}))
+
+
+def test_an_operators_own_extractor_decides():
+    votable = Votable(ServeConfig(), Task("boxed"))
+    assert votable.after("Write a poem", response("A poem. \\boxed{12}")) == ""
+    assert votable.after("What is 2+2?", response("The answer is 4.")) != ""
+    assert votable.after("What is 2+2?", response("Well,", "length")) == ""  # it abstains, others may not
+
+
+def test_c12_an_operators_own_pattern_is_not_run_again():
+    votable = Votable(ServeConfig(), Task("regex:(a+)+$"))
+    text = "a" * 5_000 + "!"
+    assert votable.after("?", response(text), Sample(answer=None)) != ""
+    assert votable.after("?", response(text), Sample(answer="aa")) == ""
+    assert votable.after("?", response(text)) == ""
+
+
+def test_a_pleasantry_is_no_answer_and_a_word_is():
+    assert AUTO.after("thank you", response("You're welcome!")) != ""
+    assert AUTO.after("What is the opposite of hot?", response("Cold")) == ""
+
+
+def test_an_empty_response_is_not_voted_on():
+    assert AUTO.after("Hello", response("")) != ""
+    assert AUTO.after("What is 2+2?", response(" \n ")) != ""
+
+
+def test_the_purpose_of_a_long_prompt_stands_at_its_ends():
+    filler = "The committee met and talked at length. " * 5_000
+    assert purpose(filler + "How many members met?") == "value"
+    assert purpose("Summarize the following text.\n" + filler) == "text"
+
+
+def test_c12_long_texts_are_judged_in_no_time():
+    units = ["a", "1 ", "answer is ", "Answer:\n", "\\boxed{", "(", "how many ", "write a ", ". ", "$", "? "]
+    begun = time.process_time()
+    for unit in units:
+        text = (unit * 70_000)[:65_536]
+        AUTO.after(text, response(text))
+        AUTO.after("How many?", response(text, "length"))
+    # milliseconds each; what is quadratic takes minutes
+    assert time.process_time() - begun < 0.05 * 2 * len(units)
+
+
+def ask(prompt, **more):
+    return Ask(body={"messages": [{"role": "user", "content": prompt}]}, prompt=prompt, **more)

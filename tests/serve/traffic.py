@@ -1,0 +1,159 @@
+"""An hour of made-up traffic, told to a `Seen` as the gateway would: for tests of the dashboard."""
+
+import math
+import random
+from dataclasses import replace
+
+from adacompute.policies.chart import Chart, Row
+from adacompute.records import Call
+from adacompute.serve.seen import Seen, Standing
+from adacompute.serve.spend import Spend
+from adacompute.serve.told import Told, Usage
+
+PROTOCOL = "5-fold over 1,319 problems, held out"
+START = 1_760_000_000.0
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, at: float = START) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
+class Policy:
+    """A policy as the shelf holds it."""
+
+    def __init__(self, name: str, version: str, chart: Chart | None) -> None:
+        self.name, self.version, self.chart = name, version, chart
+
+
+def chart(*, agreement: float = 0.9, deviation: float = 0.2, uniform: float | None = 3.9) -> Chart:
+    rows = [
+        Row(
+            budget=budget,
+            price=0.08 / budget,
+            cost=budget,
+            waves=1.5,
+            agreement=agreement,
+            deviation=deviation,
+            stays=0.9,
+            accuracy=0.8,
+            uniform=uniform and uniform * budget / 2,
+        )
+        for budget in (1.0, 2.0, 4.0, 8.0)
+    ]
+    return Chart(dial="price", unit="samples", problems=1319, protocol=PROTOCOL, rows=tuple(rows))
+
+
+def told(at: float, **fields: object) -> Told:
+    plain = {
+        "id": f"chatcmpl-{int(at * 1000):032x}",
+        "seconds": 1.2,
+        "key": "alice",
+        "model": "scripted",
+        "policy": "stopping",
+        "mode": "adaptive",
+        "budget": 2.0,
+        "price": 0.04,
+        "samples": 2,
+        "waves": 1,
+        "answer": "42",
+        "votes": {"42": 2},
+        "agreement": 1.0,
+        "usage": Usage(prompt_tokens=100, completion_tokens=300, cached_tokens=40),
+        "spent": Spend(samples=2, tokens=400, nanos=120_000),
+        "prompt": "What is 6 times 7?",
+    }
+    return Told(at=at, **(plain | fields))
+
+
+def request(at: float, rng: random.Random, *, hard: float = 0.28) -> Told:
+    """One request of ordinary traffic: most are easy, a few are not answered at all."""
+    draw = rng.random()
+    seconds = rng.lognormvariate(0.2, 0.5)
+    if draw < 0.012:
+        code = rng.choice(["timeout", "server-error"])
+        return told(
+            at,
+            seconds=seconds * 8,
+            status=502,
+            error=code,
+            samples=0,
+            waves=1,
+            answer=None,
+            votes={},
+            agreement=None,
+        )
+    if draw < 0.06:
+        notes = ("no vote: temperature is 0: every sample would be the same",)
+        return told(at, seconds=seconds, samples=1, answer=None, votes={}, agreement=None, notes=notes)
+    if rng.random() > hard:
+        samples = 1 if rng.random() < 0.7 else 2
+        return told(at, seconds=seconds, samples=samples, votes={"42": samples}, prompt="What is 6 times 7?")
+    samples = rng.choice([3, 4, 4, 5, 6, 8])
+    votes: dict[str, int] = {}
+    for _ in range(samples):
+        answer = rng.choices(["17/4", "4.2", "no solution", "4", None], [6, 2, 1, 1, 0.4])[0]
+        if answer is not None:
+            votes[answer] = votes.get(answer, 0) + 1
+    best = max(votes, key=lambda one: votes[one], default=None)
+    return told(
+        at,
+        seconds=seconds * 1.8,
+        samples=samples,
+        waves=2,
+        answer=best,
+        votes=votes,
+        agreement=votes[best] / sum(votes.values()) if best is not None else 0.0,
+        missing=int(rng.random() < 0.03),
+        prompt="A train travels 17 km in 4 minutes. What is its speed in km per minute, as a fraction?",
+    )
+
+
+def hour(seen: Seen, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_at_end: float = 0.28) -> None:
+    """An hour of requests from now on: a dial that swings in, upstream errors, a little of a second budget."""
+    rng = random.Random(seed)
+    end = clock.at + 3600
+    seen.serves(Policy("stopping", "3f9c2a1e", chart()), budget=2.0)
+    total = n = 0
+    for i in range(requests):
+        clock.at = end - 3600 * (1 - (i + 1) / requests)
+        share = i / requests
+        hard = 0.28 if share < 0.6 else hard_at_end
+        one = request(clock.at, rng, hard=hard)
+        price = 0.04 + 0.03 * math.exp(-share * 9) + 0.002 * math.sin(share * 40) + rng.gauss(0, 0.0004)
+        one = replace(one, price=price)
+        if rng.random() < 0.15:
+            one = replace(one, budget=4.0, price=price / 2, key="bob")
+        seen.began()
+        for _ in range(one.waves):
+            kind = one.error or ("rate-limit" if rng.random() < 0.02 else "ok")
+            got = one.samples if kind == "ok" else 0
+            seen.called(
+                Call(
+                    at=clock.at, seconds=one.seconds, asked=2, got=got, kind=kind, paid="yes" if got else "no"
+                )
+            )
+        if one.samples and one.budget == 2.0:
+            total, n = total + one.samples, n + 1
+            seen.paced("stopping", 2.0, price, total / n)
+        elif one.samples:
+            seen.paced("stopping", 4.0, price / 2, 3.1)
+        seen.ended(one)
+        if rng.random() < 0.004:
+            seen.refused(401, "invalid_api_key")
+    for _ in range(3):
+        seen.began()
+    seen.balances(
+        lambda: [
+            Standing(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
+            Standing(name="alice", spent=6820.0, maybe=40.0, reserved=12.0, cap=7000.0),
+            Standing(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
+        ]
+    )
+    seen.recording(lambda: (3731, 0))
+    clock.at = end
