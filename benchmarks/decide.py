@@ -1,5 +1,6 @@
 """Deciding for one request beside XGBoost's own call for one row. Knows nothing of pages."""
 
+import random
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,23 @@ from adacompute.policies import AdaptiveConsistency, Policy
 
 LEARNED = 120  # problems of the bundled recording that policies are fitted on
 PRICE = 0.02
+LONG = 100_000  # characters of a long prompt
 PROMPT = "A farmer has 12 cows and 7 goats, and sells 3 of them every week for 4 dollars each. " * 6
 
 
 def microseconds(work: Callable[[], object], times: int = 200) -> float:
     """Of one call, the best of some runs."""
     return min(timeit.repeat(work, number=times, repeat=15)) / times * 1e6
+
+
+def long_prompt() -> str:
+    """Words, numbers and signs in no order, none of them told apart by where it stands."""
+    drawn = random.Random(0)
+    words = [*PROMPT.split(), "1,200", "3/4", "50%", "half", "per", "hour?", "then", "remaining"]
+    return " ".join(
+        f"{drawn.choice(words)}{drawn.randrange(10**6) if drawn.random() < 0.2 else ''}"
+        for _ in range(LONG // 4)
+    )[:LONG]
 
 
 def library(rows: int = 300) -> float:
@@ -30,7 +42,7 @@ def library(rows: int = 300) -> float:
 
 
 def speed() -> list[dict[str, Any]]:
-    """Microseconds of `more` for a prompt of 500 characters and a tally of three votes."""
+    """Microseconds of `more` for prompts of 500 characters and of 100 KB, and a tally of three votes."""
     with ac.bundled("words") as pool:
         ballots = pool.ballots().only(range(LEARNED))
     policies: dict[str, tuple[Policy, float | None]] = {
@@ -44,11 +56,12 @@ def speed() -> list[dict[str, Any]]:
         ac.Sample(answer=answer, tokens=10, logprob=logprob, entropy=0.3)
         for answer, logprob in (("1", -1.0), ("2", -2.0), ("1", -1.5))
     ]
-    other = library()
+    other, long = library(), long_prompt()
     found = []
     for name, (policy, dial) in policies.items():
         tally = ac.Tally.of(samples, weigh=policy.weigh)
         prompt = PROMPT[:500]
         ours = microseconds(lambda p=policy, t=tally, d=dial, q=prompt: p.more(q, t, d))
-        found.append({"policy": name, "more": ours, "library": other, "ratio": other / ours})
+        slow = microseconds(lambda p=policy, t=tally, d=dial, q=long: p.more(q, t, d), 10)
+        found.append({"policy": name, "more": ours, "long": slow, "library": other, "ratio": other / ours})
     return found

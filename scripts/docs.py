@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIVE = re.compile(r"^(a real model on this machine, live)\n(?:.+\n)+", re.MULTILINE)  # to the next empty line
+LIVE = re.compile(  # to the next empty line
+    r"^(a real model on this machine, live|the gateway in front of that model, .+)\n(?:.+\n)+", re.MULTILINE
+)
 PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 
 

@@ -52,7 +52,7 @@ class Costs:
 
 
 @cache
-def recorded(name: str, points: int = 50) -> Costs:
+def recorded(name: str, points: int = 40) -> Costs:
     """The stopping policy, as it comes, on one of the bundled recordings."""
     ballots = ac.bundled(name).ballots()
     policy = settled(ac.StoppingPolicy(), ballots)

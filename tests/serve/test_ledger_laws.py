@@ -114,4 +114,4 @@ class Sums(RuleBasedStateMachine):
 
 
 TestSums = Sums.TestCase
-TestSums.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)
+TestSums.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)

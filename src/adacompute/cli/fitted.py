@@ -73,7 +73,7 @@ def _show_settings(found: dict[str, Any]) -> None:
     table(headings, rows)
     paragraph("(by replay of these very samples, which needs no labels)", indent=2)
     if known:
-        held_out = "held out at the same cost" in found["settings"][0]["protocol"]
+        held_out = "held out" in found["settings"][0]["protocol"]
         how = "judged on one half, learned on the other" if held_out else "in-sample, so flattering"
         paragraph(f"(as accurate as so many samples for every request alike: {how})", indent=2)
     if dial and any(one["cost"] < _SHORT * one["budget"] for one in found["settings"]):

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from orjson import Fragment
+
 from adacompute.endpoint.caller import Caller, Heard
 from adacompute.endpoint.faults import retried
 from adacompute.endpoint.outcome import Reply
-from adacompute.endpoint.reply import cap_of, encoded, prompt_tokens
+from adacompute.endpoint.reply import cap_of, encoded_with, prompt_tokens
 from adacompute.endpoint.trial import Trial
 from adacompute.endpoint.understand import Question, WithoutIt, understood
 from adacompute.errors import EndpointError, EndpointTimeout, RateLimited
@@ -29,6 +31,7 @@ class Asking(Generic[T]):
         "_body",
         "_cap",
         "_data",
+        "_fixed",
         "_heard",
         "_patience",
         "_until",
@@ -41,7 +44,13 @@ class Asking(Generic[T]):
     )
 
     def __init__(
-        self, caller: Caller, body: Mapping[str, Any], n: int, patience: float, heard: Heard | None = None
+        self,
+        caller: Caller,
+        body: Mapping[str, Any],
+        n: int,
+        patience: float,
+        heard: Heard | None = None,
+        fixed: Mapping[str, Fragment] | None = None,
     ) -> None:
         self.caller = caller
         self.calls: list[Call] = []
@@ -49,6 +58,7 @@ class Asking(Generic[T]):
         self.n = n
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._heard = heard
+        self._fixed = fixed  # fields of the body that are written already
         self._barred = False
         self._patience = patience
         self._until = min(patience, caller.loop.time() + caller.endpoint.retries.deadline)
@@ -122,7 +132,7 @@ class Asking(Generic[T]):
             self._body.pop("top_logprobs", None)
             self._data = b""
         if not self._data:
-            self._data = encoded(self._body)
+            self._data = encoded_with(self._body, self._fixed)
             if caller.pace.weighs:
                 each = _UNCAPPED if self._cap is None else self._cap
                 self._weight = float(prompt_tokens(self._body) + self.n * each)

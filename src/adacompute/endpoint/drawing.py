@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orjson import Fragment
+
 from adacompute.endpoint.caller import Caller, Heard
 from adacompute.endpoint.calling import Asking, Plain
 from adacompute.endpoint.outcome import Answered, Failed, Reply
+from adacompute.endpoint.reply import fixed_of
 from adacompute.endpoint.understand import TooMany
 from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
 from adacompute.records import Call
@@ -63,6 +66,7 @@ class _Drawing:
         self._caller = caller
         self._heard = heard
         self._body = body
+        self._fixed: dict[str, Fragment] | None = None
         self._patience = patience
         self._ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         self._dropped: list[asyncio.Task[Reply]] = []
@@ -76,8 +80,11 @@ class _Drawing:
         while self.todo and len(self.running) < self._most:
             part = self._next()
             body = _seeded(self._body, part.first)
-            asking = Plain(self._caller, body, part.count, self._patience, self._heard)
-            if not (self.todo or self.running):  # no task for a lone call
+            lone = not (self.todo or self.running)
+            if self._fixed is None and not lone:
+                self._fixed = fixed_of(self._body)  # else a long prompt would be written for every call
+            asking = Plain(self._caller, body, part.count, self._patience, self._heard, self._fixed)
+            if lone:  # no task for it
                 return part, await _outcome(asking.run())
             task = asyncio.ensure_future(asking.run())
             self.running[task] = part, asking

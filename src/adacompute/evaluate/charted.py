@@ -2,7 +2,8 @@
 
 Prices and costs are those of the policy itself on recorded samples, which needs no labels. What it gives is
 told, where there are enough problems, by policies that haven't seen them: fitted on one half and judged on
-the other, at the same cost.
+the other. It is told for the budget met, as the gateway meets it: where many requests stand alike and one
+price costs too little, by that price and the next one in turn.
 """
 
 import math
@@ -149,8 +150,8 @@ def charted(
     how = (
         "in-sample: on the problems that it was fitted on"
         if held is None
-        else "prices and costs in-sample, agreement and accuracy held out at the same cost: fitted on one "
-        "half, judged on the other"
+        else "prices and costs in-sample; agreement and accuracy with the budget met, held out: fitted on "
+        "one half, judged on the other"
     )
     protocol = (
         f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {how}"
@@ -169,14 +170,11 @@ def drawn_chart(own: Replays, judged: Replays, *, budgets: Sequence[float], prot
             if not least <= budget <= most * (1 + _NEAR):
                 continue
             price = told(around(own, budget).high)
-            price = (
-                min(price, rows[-1].price or 0.0) if rows else price
-            )  # rounded up, it may pass the one before
+            if rows:  # rounded up, it may pass the one before
+                price = min(price, rows[-1].price or 0.0)
             spent = own.at(price)
             if not rows or spent["cost"] >= rows[-1].cost:  # with few waves it may fall
-                rows.append(
-                    _row(spent, judged.near(spent["cost"], price), judged, budget=budget, price=price)
-                )
+                rows.append(_row(spent, judged.near(budget, price), judged, budget=budget, price=price))
     if not rows:
         return None
     return Chart(dial=own.dial, unit=own.unit, problems=own.problems, protocol=protocol, rows=tuple(rows))

@@ -36,15 +36,19 @@ _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one average number of samples took, and gave."""
+    """What one average number of samples took, and gave.
+
+    Cost, waves and `stays` are of that one price. Where many requests stand alike it may cost less than the
+    budget; the rest is told for the budget met, by two prices in turn.
+    """
 
     budget: float  # samples a request on average that were asked for
-    price: float | None  # the dial; None: the policy has none
-    cost: float  # samples a request that it took
+    price: float | None  # the dial, the lowest that costs no more; None: the policy has none
+    cost: float  # samples a request
     waves: float  # rounds a request
+    stays: float  # share of requests whose answer is that of the vote of all recorded samples
     agreement: float  # the winner's share of a vote's weight, mean over requests
     deviation: float  # of that, the standard deviation over requests
-    stays: float  # share of requests whose answer is that of the vote of all recorded samples
     accuracy: float | None = None  # None: correctness is not known
     uniform: float | None = (
         None  # samples for all alike that are as accurate; the most there are where none is

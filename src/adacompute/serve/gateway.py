@@ -8,9 +8,10 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
@@ -109,7 +110,7 @@ class Gateway:
         return self._ended(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The events of a request that is passed through; errors before the first are raised as by `complete`.
+        """The events of a request that is passed on; errors before the first one are raised, as by `complete`.
 
         Closing it ends the upstream's stream.
         """
@@ -146,6 +147,14 @@ class Gateway:
         """Tells what calibration saw of each policy, so that leaving it can be noticed."""
         for name in self.shelf.names:
             self.seen.serves(self.shelf.of(name), budget=self.settings.budget)
+
+    def resume(self, prices: Mapping[str, Any]) -> None:
+        """Goes on from the prices of before; that of the operator's own budget is shown at once."""
+        self.paces.restore(prices)
+        served, budget = self.shelf.of(self.shelf.default), self.settings.budget
+        pacer = self._pacer(served, budget)
+        if pacer is not None and pacer.requests:
+            self.seen.paced(served.name, budget, pacer.price, pacer.average)
 
     def _pacer(self, served: Served, budget: float) -> Pacer | None:
         if self.settings.price >= 0 or served.policy.dial is None:

@@ -46,14 +46,14 @@ class Changes:
     notes: dict[str, str] = field(default_factory=dict)
     afresh: str | None = None  # a window: this is all that there is of it, and all that is reserved
 
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.open or self.notes or self.afresh is not None)
-
-    def over(self, older: "Changes") -> "Changes":
-        """Both, this one the newer."""
-        if self.afresh is not None:
-            return self
-        return Changes(older.rows | self.rows, older.open | self.open, older.notes | self.notes, older.afresh)
+    def add(self, newer: "Changes") -> None:
+        """Takes in what came later."""
+        if newer.afresh is not None:
+            self.rows, self.open, self.notes = {}, {}, {}
+            self.afresh = newer.afresh
+        self.rows.update(newer.rows)
+        self.open.update(newer.open)
+        self.notes.update(newer.notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ class Ledger:
         self._roll()
         scribe = self._scribe
         if scribe is not None and scribe.trouble:
-            raise LedgerUnavailable(f"the ledger is closed: {scribe.trouble}", retry_after=1.0)
+            raise _closed()
+        most = _sane(most)
         self._check(key, most)
         self._last += 1
         made = Reservation(self._last, key, most, self._hour)
@@ -132,7 +133,7 @@ class Ledger:
                 await scribe.written(Changes(open={made.number: ((made.hour, key), most)}))
             except OSError as exc:
                 self.settle(made, _NONE)
-                raise LedgerUnavailable(f"the ledger is closed: {exc}", retry_after=1.0) from exc
+                raise _closed() from exc
             except BaseException:  # nobody waits for it any more
                 self.settle(made, _NONE)
                 raise
@@ -165,6 +166,7 @@ class Ledger:
         made = self._open.pop(reservation.number, None)
         if made is None:
             return
+        spent, maybe = _sane(spent), _sane(maybe)
         slot = (reservation.hour, reservation.key)
         before = self._rows.get(slot, _NOTHING)
         changes = Changes(open={reservation.number: None})
@@ -297,6 +299,22 @@ class Ledger:
         self._rows = {(self._hour, key): (kept.spent, kept.maybe) for key, kept in self._keys.items()}
         kept = {made.number: ((made.hour, made.key), made.most) for made in self._open.values()}
         return Changes(rows=dict(self._rows), open=dict(kept), notes=dict(self._notes), afresh=self._window)
+
+
+def _sane(spend: Spend) -> Spend:
+    """Nobody is given anything back by a number below 0."""
+    if spend.samples >= 0 and spend.tokens >= 0 and spend.nanos >= 0:
+        return spend
+    return Spend(samples=max(0, spend.samples), tokens=max(0, spend.tokens), nanos=max(0, spend.nanos))
+
+
+def _closed() -> LedgerUnavailable:
+    """For clients: which file it is, and what is wrong with it, is in the log."""
+    return LedgerUnavailable(
+        "the ledger is closed: what is spent can't be written down, so nothing is sent; try again, or tell the "
+        "operator: the gateway's log says why",
+        retry_after=1.0,
+    )
 
 
 def _plus(balance: Balance, change: Balance) -> Balance:

@@ -129,7 +129,7 @@ def _remember(gateway: Gateway) -> None:
 def _recall(gateway: Gateway) -> None:
     ledger = gateway.means.ledger
     if (prices := ledger.recall("prices")) is not None:
-        gateway.paces.restore(prices)
+        gateway.resume(prices)
     if (scales := ledger.recall("scales")) is not None:
         gateway.shelf.restore(scales)
     gateway.expect()

@@ -51,7 +51,7 @@ class Relay:
         return b"".join(_event(encoded(chunk)) for chunk in chunks) + _event(b"[DONE]")
 
     def _shown(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """What the client is to see of an event; the same object where that is all of it, None for nothing."""
+        """What the client is to see of an event; the same object where that is all, None for nothing."""
         choices = value.get("choices")
         if not self._ask.include_usage and "usage" in value:
             if not choices:

@@ -41,14 +41,14 @@ class Scribe:
     def put(self, changes: Changes) -> None:
         """Hands changes over, to be written soon."""
         with self._lock:
-            self._changes = changes.over(self._changes)
+            self._changes.add(changes)
         self._wake.set()
 
     def written(self, changes: Changes) -> "asyncio.Future[None]":
         """As `put`, with a future that ends once it is written, or with the reason why not."""
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
-            self._changes = changes.over(self._changes)
+            self._changes.add(changes)
             self._waiting.append(future)
         self._wake.set()
         return future
@@ -74,7 +74,8 @@ class Scribe:
             was, trouble, gone = trouble, *self._try(changes, reopen=bool(trouble))
             if trouble:
                 with self._lock:
-                    self._changes = self._changes.over(changes)
+                    changes.add(self._changes)
+                    self._changes = changes
             if trouble != was or waiting:
                 self._tell(trouble, gone, waiting)
             if ending:

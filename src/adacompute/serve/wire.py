@@ -92,7 +92,9 @@ def _outside(raw: bytes) -> bytes:
     >>> _outside(b'{"a[[": [[1], "]"]}')
     b'{: [[1], ]}'
     """
-    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # only quotes are left that begin or end a text
+    bare = raw
+    if b'\\"' in raw:  # looked for first: a body of escapes takes long to be cleaned of them
+        bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # only quotes are left that begin or end a text
     return b"".join(bare.split(b'"')[::2])
 
 

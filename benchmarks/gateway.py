@@ -1,0 +1,75 @@
+"""The tables of the gateway's benchmarks. Knows nothing of pages, or of how anything is measured."""
+
+from typing import Any
+
+from benchmarks import serving, soak
+
+__all__ = ["latency_table", "rates_table", "soak_table", "widths_table"]
+
+
+def latency_table() -> list[dict[str, str]]:
+    """What each server adds at one request at a time."""
+    rows = serving.added()
+    return [
+        {
+            "way": row["way"],
+            "p50": f"{1000 * row['p50']:.2f} ms",
+            "p99": f"{1000 * row['p99']:.2f} ms",
+            "added p50": "–" if not row["added"] else f"{1000 * row['added']:.2f} ms",
+            "ratio to the bare proxy": "–" if not row["added"] else f"{row['ratio']:.1f}×",
+            "processor a request": "–" if not row["cpu"] else f"{1000 * row['cpu']:.2f} ms",
+        }
+        for row in rows
+    ]
+
+
+def widths_table() -> list[dict[str, str]]:
+    """Processor time of eight samples beside one."""
+    return [
+        {
+            "votes": row["what"],
+            "b = 1": f"{1000 * row['one']:.2f} ms",
+            "b = 8, one call of n = 8": f"{1000 * row['eight']:.2f} ms",
+            "ratio": f"{row['ratio']:.2f}×",
+        }
+        for row in serving.widths()
+    ]
+
+
+def rates_table() -> list[dict[str, str]]:
+    """Requests a second, ours beside each peer."""
+    return [_rate(row) for row in serving.rates()]
+
+
+def _rate(row: dict[str, Any]) -> dict[str, str]:
+    there = "rate" in row
+    return {
+        "server": row["way"],
+        "upstream takes": f"{1000 * row['latency']:.0f} ms" if row["latency"] else "no time",
+        "clients": str(row["clients"]),
+        "samples a request": str(row["samples"]),
+        "requests/s": f"{row['rate']:,.0f}" if there else "–",
+        "p99": f"{1000 * row['p99']:,.0f} ms" if there else "–",
+        "processor a request": f"{1000 * row['cpu']:.2f} ms" if there else "–",
+        "ratio": "–" if row["ratio"] is None else f"{row['ratio']:.1f}× {row['to']}",
+    }
+
+
+def soak_table() -> list[dict[str, str]]:
+    """Memory before and after, and its slope."""
+    row = soak.run()
+    got, mega = row["got"], 1024 * 1024
+    fine = got.get("200", 0)
+    return [
+        {
+            "minutes": f"{row['minutes']:g}",
+            "requests": f"{row['requests']:,}",
+            "answered": f"{fine:,}",
+            "went away": f"{got.get('went away', 0):,}",
+            "errors": f"{row['requests'] - fine - got.get('went away', 0):,}",
+            "memory, warm": f"{row['first'] / mega:.1f} MB",
+            "at the end": f"{row['last'] / mega:.1f} MB",
+            "most": f"{row['most'] / mega:.1f} MB",
+            "slope": f"{row['slope'] / 1024:+.0f} KB a minute",
+        }
+    ]

@@ -1,0 +1,167 @@
+"""Memory of the gateway over minutes of mixed traffic: faults upstream, clients that go away, nonsense.
+
+Knows nothing of `make`. `python -m benchmarks.soak URL SECONDS` is the traffic, and prints what it got.
+"""
+
+import asyncio
+import collections
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httptools
+
+from benchmarks.processes import OTHERS, ROOT, here, memory, pinned, upstream
+from benchmarks.serving import BODY, gateway, place
+
+MINUTES = 2.0
+WARM = 0.25  # of the time: caches, histories and pools of connections fill
+LANES = 32
+FAULTS = 0.1
+KINDS = {  # and how often
+    "plain": 50,
+    "eight": 8,
+    "stream": 10,
+    "stream, one sample": 8,
+    "gone": 8,
+    "gone in mid-stream": 4,
+    "no JSON": 3,
+    "refused": 3,
+    "unknown route": 2,
+    "deadline": 2,
+    "metrics": 2,
+}
+
+
+class Lane:
+    """One client after another: each asks something else, and some don't stay for the answer."""
+
+    def __init__(self, url: str, seed: int, seen: collections.Counter[str]) -> None:
+        self.where = urlsplit(url)
+        self.drawn = random.Random(seed)
+        self.seen = seen
+        self.line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def run(self, until: float) -> None:
+        """Asks until the time is over."""
+        kinds, often = list(KINDS), list(KINDS.values())
+        while time.monotonic() < until:
+            kind = self.drawn.choices(kinds, often)[0]
+            try:
+                self.seen[f"{await self.one(kind)}"] += 1
+            except (OSError, asyncio.IncompleteReadError, httptools.HttpParserError) as exc:
+                self.seen[f"broken off: {type(exc).__name__}"] += 1
+                self.hang_up()
+        self.hang_up()
+
+    async def one(self, kind: str) -> int | str:
+        """One request; the status of its reply, or that it wasn't waited for."""
+        if self.line is None:
+            self.line = await asyncio.open_connection(self.where.hostname, self.where.port)
+        reader, writer = self.line
+        writer.write(self.request(kind))
+        if kind.startswith("gone"):
+            await asyncio.sleep(self.drawn.uniform(0.0, 0.03))
+            self.hang_up()
+            return "went away"
+        reply = Reply()
+        parser = httptools.HttpResponseParser(reply)
+        while not reply.whole:
+            data = await reader.read(65_536)
+            if not data:
+                raise ConnectionError("closed before the end")
+            parser.feed_data(data)
+        if not parser.should_keep_alive():
+            self.hang_up()
+        return int(parser.get_status_code())
+
+    def hang_up(self) -> None:
+        """Ends the connection, however far it is."""
+        if self.line is not None:
+            self.line[1].transport.abort()
+            self.line = None
+
+    def request(self, kind: str) -> bytes:
+        """The bytes of a request."""
+        if kind == "metrics":
+            return f"GET /metrics HTTP/1.1\r\nhost: {self.where.netloc}\r\n\r\n".encode()
+        headers, path = {}, "/v1/chat/completions" if kind != "unknown route" else "/v1/nothing"
+        question = f"{BODY['messages'][0]['content']} This is case {self.drawn.randrange(10**9)}."  # type: ignore[index]
+        body: dict[str, Any] = BODY | {"messages": [{"role": "user", "content": question}]}
+        if "stream" in kind:
+            body |= {"stream": True}
+        if kind in ("eight", "stream, one sample"):
+            headers["x-adacompute-policy"] = "eight" if kind == "eight" else "single"
+        if kind == "refused":
+            body |= self.drawn.choice([{"temperature": "hot"}, {"messages": []}, {"n": 10_000}, {"stop": {}}])
+        if kind == "deadline":
+            headers["x-adacompute-deadline"] = "0.005"
+        data = json.dumps(body).encode() if kind != "no JSON" else b'{"model": "m", '
+        lines = [f"POST {path} HTTP/1.1", f"host: {self.where.netloc}", "content-type: application/json"]
+        lines += [f"content-length: {len(data)}", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+        return "\r\n".join(lines).encode() + data
+
+
+class Reply:
+    """Whether a reply has come to its end."""
+
+    whole = False
+
+    def on_message_complete(self) -> None:
+        self.whole = True
+
+
+async def traffic(url: str, seconds: float) -> dict[str, int]:
+    """What the clients got, by status."""
+    seen: collections.Counter[str] = collections.Counter()
+    until = time.monotonic() + seconds
+    await asyncio.gather(*(Lane(url, seed, seen).run(until) for seed in range(LANES)))
+    return dict(seen)
+
+
+def run(minutes: float | None = None) -> dict[str, Any]:
+    """Memory, second by second, once it is warm, and its slope."""
+    minutes = MINUTES if minutes is None else minutes
+    with (
+        upstream(latency=0.01, faults=FAULTS) as url,
+        place() as folder,
+        gateway(url, folder, budget=2.0) as ours,
+    ):
+        assert ours.pid is not None
+        words = here("-m", "benchmarks.soak", ours.url, str(60 * minutes))
+        begun, held = time.monotonic(), list[tuple[float, int]]()
+        with subprocess.Popen(pinned(OTHERS, words), cwd=ROOT, stdout=subprocess.PIPE) as clients:
+            while clients.poll() is None:
+                held.append((time.monotonic() - begun, memory(ours.pid)))
+                time.sleep(0.5)
+            assert clients.stdout is not None
+            got: dict[str, int] = json.loads(clients.stdout.read())
+    warm = [(at, size) for at, size in held if at > WARM * 60 * minutes]
+    return {
+        "minutes": minutes,
+        "requests": sum(got.values()),
+        "got": got,
+        "first": warm[0][1],
+        "last": warm[-1][1],
+        "most": max(size for _, size in warm),
+        "slope": 60 * slope(warm),  # bytes a minute
+        "held": held,
+    }
+
+
+def slope(held: list[tuple[float, int]]) -> float:
+    """Bytes a second: the median over pairs half of the time apart, which a spike can't move."""
+    half = len(held) // 2
+    pairs = zip(held[:half], held[-half:], strict=True)
+    return statistics.median((after - before) / (later - at) for (at, before), (later, after) in pairs)
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    print(json.dumps(uvloop.run(traffic(sys.argv[1], float(sys.argv[2])))))
