@@ -1,20 +1,16 @@
-"""Clients as they come: they go away, send too much, don't read, or send what is meant to take long."""
+"""Clients as they come: they go away, send too much, don't read, or do nothing at all."""
 
-import asyncio
 import contextlib
 import json
 import resource
-import socket
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from behaviours import Behaviour, Break, Honest, Reply, Stall
-from running import QUESTION, Process, Running
+from running import Process, Running
 from wires import connect, end, post, reply_of, resident, until
 
 from adacompute.policies.oneshot import FixedPolicy
@@ -200,8 +196,8 @@ def test_c09_an_endless_body_is_cut_off_at_the_limit_and_takes_no_memory(
             line.sendall(piece)
             sent += len(piece)
         assert reply_of(line)[0] == 413
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # it isn't listened to for ever
-            while sent < 500 * LIMIT:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it isn't listened to for ever
+            while sent < 100 * LIMIT:
                 line.sendall(piece)
                 sent += len(piece)
     assert sent < 50 * LIMIT
@@ -279,8 +275,8 @@ def test_c13_idle_clients_and_such_that_do_not_read_cost_little_memory_and_nobod
     with idle(process), unread(process, upstream):
         crowded, grown = latencies(process), resident(process.pid) - before
     print(
-        f"alone {1000 * alone[0]:.1f} ms, p99 {1000 * alone[1]:.1f} ms; among 1,000 idle and 20 that don't read "
-        f"{1000 * crowded[0]:.1f} ms, p99 {1000 * crowded[1]:.1f} ms; memory grew by {grown / 1e6:.1f} MB"
+        f"alone {1000 * alone[0]:.1f} ms, p99 {1000 * alone[1]:.1f} ms; among 1,000 idle and 20 that don't "
+        f"read {1000 * crowded[0]:.1f} ms, p99 {1000 * crowded[1]:.1f} ms; memory grew by {grown / 1e6:.1f} MB"
     )
     assert grown < 50_000_000
     assert crowded[0] < 5 * alone[0] + 0.05

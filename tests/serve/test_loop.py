@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from behaviours import Reply
-from running import QUESTION, Running
+from running import Running
 
 from upstream import Upstream
 
@@ -95,3 +95,67 @@ def gate(upstream: Upstream) -> Iterator[Running]:
     with Running(upstream.url, price=CHEAP) as running:
         assert running.ask().status == 200  # what is loaded late is loaded
         yield running
+
+
+def answers(*texts: str) -> Callable[[int, dict[str, Any]], Reply]:
+    """As many of these as are asked for, one after the other."""
+
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        return Reply(texts=[texts[i % len(texts)] for i in range(body.get("n", 1))], logprobs=False)
+
+    return script
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_c12_a_long_prompt_does_not_hold_the_event_loop(gate: Running, upstream: Upstream, name: str):
+    size = 100 * KILO // len(BOMBS[name].encode()) * len(BOMBS[name])  # 100 KB, in characters
+    upstream.script = answers("The answer is 41.", "The answer is 42.")
+    seconds = held(gate, messages=asks(bomb(name, size)))
+    print(f"a prompt of {name}: held for {1000 * seconds:.1f} ms")
+    assert seconds < HELD + SLACK
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_c12_a_long_response_does_not_hold_the_event_loop(gate: Running, upstream: Upstream, name: str):
+    size = 64 * KILO // len(BOMBS[name].encode()) * len(BOMBS[name])
+    upstream.script = answers(bomb(name, size), bomb(name, size, " The answer is 42."))
+    seconds = held(gate)
+    print(f"responses of {name}: held for {1000 * seconds:.1f} ms")
+    assert seconds < HELD + SLACK
+
+
+def test_c12_an_operators_pattern_that_never_ends_does_not_hold_the_event_loop(upstream: Upstream):
+    upstream.script = answers("a" * 60_000 + "!", "b")
+    pattern = {"extract": r"regex:(a+)+$"}
+    with Running(upstream.url, price=0.5, answers=pattern, vote="always") as slow:
+        others: list[float] = []
+
+        def ask_another() -> None:
+            began = time.monotonic()
+            assert slow.get("/healthz").status == 200
+            others.append(time.monotonic() - began)
+
+        with Ticks(slow) as ticks:
+            asking = threading.Thread(target=slow.ask)
+            asking.start()
+            while asking.is_alive():
+                ask_another()
+            asking.join()
+    print(f"a pattern without end: held for {1000 * ticks.longest:.1f} ms, others waited {max(others):.3f} s")
+    assert ticks.longest < HELD + SLACK
+    assert max(others) < 3.0
+
+
+def test_c12_hostile_bodies_up_to_the_limit_hold_the_event_loop_for_little(gate: Running, upstream: Upstream):
+    upstream.script = answers("The answer is 42.")
+    with Ticks(gate) as ticks:
+        for body in (
+            b"[" * 4_000_000,
+            b'{"a":' * 700_000,
+            b'"' + b"\\" * 3_999_990,
+            b"[1," * 1_300_000,
+            b"1" * 4_000_000,
+        ):
+            assert gate.ask(body).status == 400
+    print(f"hostile bodies of 4 MB: held for {1000 * ticks.longest:.1f} ms")
+    assert ticks.longest < 0.5

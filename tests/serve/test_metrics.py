@@ -148,11 +148,11 @@ def test_average_and_target_are_over_what_the_pacer_counts():
     seen = seen_of()
     ended(seen, samples=1)
     ended(seen, samples=4, budget=4.0)
-    ended(seen, samples=16, explored=True)
+    ended(seen, samples=10, budget=3.0, explored=True)  # drawn to learn from, and paid for all the same
     ended(seen, samples=1, mode="pass", agreement=None, votes={})
     ended(seen, samples=0, status=502, agreement=None, votes={})
-    ended(seen, samples=5, agreement=None, votes={}, notes=("no vote: n is 5: the client samples by itself",))
-    assert value(seen, "overall_average_samples") == 2.5
+    ended(seen, samples=5, n=5, agreement=None, votes={})
+    assert value(seen, "overall_average_samples") == 5.0
     assert value(seen, "overall_target_samples") == 3.0
 
 

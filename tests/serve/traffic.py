@@ -115,7 +115,7 @@ def request(at: float, rng: random.Random, *, hard: float = 0.28) -> Told:
 
 
 def hour(seen: Seen, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_at_end: float = 0.28) -> None:
-    """An hour of requests from now on: a dial that swings in, upstream errors, a little of a second budget."""
+    """An hour of requests from now on: a dial that swings in, upstream errors, and a second budget."""
     rng = random.Random(seed)
     end = clock.at + 3600
     seen.serves(Policy("stopping", "3f9c2a1e", chart()), budget=2.0)

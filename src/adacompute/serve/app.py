@@ -99,10 +99,11 @@ class _Desk:
         self._operator(headers)
         return 200, HEADERS, PAGE
 
-    async def board(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """What the dashboard shows."""
+    async def board(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """What the dashboard shows, of the last hour, or `?span=day`."""
         self._operator(headers)
-        return 200, _JSON, orjson.dumps(self._gateway.seen.board())
+        span = "day" if scope.get("query_string") == b"span=day" else "hour"
+        return 200, _JSON, orjson.dumps(self._gateway.seen.board(span))
 
     def _operator(self, headers: Mapping[str, str]) -> None:
         key = self._key(headers)

@@ -110,7 +110,7 @@ class Gateway:
         return self._ended(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The events of a request that is passed on; errors before the first one are raised, as by `complete`.
+        """The events of a request that is passed on; errors before the first are raised, as by `complete`.
 
         Closing it ends the upstream's stream.
         """
@@ -181,8 +181,7 @@ class Gateway:
         sampling, route = request.sampling, request.sampling.route
         self.under_way -= 1
         told = self._told(request, error)
-        paced = route.mode == "adaptive" and sampling.ask.n == 1 and told.samples > 0
-        if request.pacer is not None and paced:
+        if request.pacer is not None and told.paced:
             request.pacer.settle(told.samples, price=told.price)
             self.seen.paced(route.policy, route.budget, request.pacer.price, request.pacer.average)
         self.seen.ended(told)
@@ -207,6 +206,7 @@ class Gateway:
             budget=route.budget,
             price=sampling.dial,
             stream=ask.stream,
+            n=ask.n,
             status=status,
             error=code,
             samples=max(len(sampling.responses), sum(call.got for call in sampling.calls)),

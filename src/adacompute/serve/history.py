@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adacompute.serve.metrics import unvoted_reason
 from adacompute.serve.told import Told
 
-__all__ = ["COLUMNS", "SPANS", "History", "Ring", "Slot", "counted", "finite"]
+__all__ = ["COLUMNS", "SPANS", "History", "Ring", "Slot", "finite"]
 
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
 COLUMNS = ("at", "requests", "errors", "counted", "samples", "target", "voted", "agreement", "seconds")
@@ -29,12 +28,6 @@ _Dial = tuple[str, float]  # a policy's name, and the budget
 def finite(value: float | None) -> float | None:
     """The number, or None for one that JSON has no word for."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def counted(told: Told) -> bool:
-    """Does it count towards the average? As the pacer counts: not what gave nothing, nor a client's own n."""
-    paced = told.mode == "adaptive" and told.samples > 0 and not told.explored
-    return paced and (told.agreement is not None or unvoted_reason(told) != "n")
 
 
 @dataclass(slots=True)
@@ -59,7 +52,7 @@ class Slot:
         self.requests += 1
         self.seconds += told.seconds
         self.errors += told.status >= 400 and told.status != 499
-        if counted(told):
+        if told.paced:
             self.counted += 1
             self.samples += told.samples
             self.target += told.budget

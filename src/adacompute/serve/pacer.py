@@ -21,7 +21,7 @@ What is in flight can't be called back: after a change of traffic, all requests 
 cost what they cost. In simulations (tests/serve/pacing.py; the constants below were chosen on the same
 recordings) the average was within 2% of the budget after 2,000 requests on all traffic with up to 16 in
 flight. With 64 it was up to 4% off in one case of twelve. With 256 it was up to 24% off after 2,000 where
-traffic had changed, and after 10,000 within 2% but for slow swings of difficulty, up to 5% off.
+traffic had changed, and after 10,000 within 3% (2% in most cases), or 5% on slow swings of difficulty.
 """
 
 import math

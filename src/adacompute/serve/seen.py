@@ -15,7 +15,7 @@ from adacompute.policies.chart import Chart
 from adacompute.records import Call
 from adacompute.serve.dials import Dials
 from adacompute.serve.drift import Drifts
-from adacompute.serve.history import SPANS, History, counted
+from adacompute.serve.history import SPANS, History
 from adacompute.serve.metrics import Metrics, unvoted_reason
 from adacompute.serve.told import Told
 
@@ -79,7 +79,7 @@ class Seen:
         self._requests += 1
         self._metrics.ended(told)
         self._history.ended(told)
-        if counted(told):
+        if told.paced:
             self._dials.ended(told.policy, told.budget, told.samples)
         if told.agreement is None:
             if told.status == 200:

@@ -36,6 +36,7 @@ class Told:
     budget: float  # that it counts towards
     price: float | None  # the dial that it was decided at; None: a policy without
     stream: bool = False
+    n: int = 1  # choices that the client asked for itself
     status: int = 200  # of the reply; 499: the client went away
     error: str = ""  # the code of the error; "": none
     samples: int = 0  # that came
@@ -55,3 +56,8 @@ class Told:
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     best: int | None = None  # the place of the one that stands for the winner
     prompt: str = field(default="", repr=False)
+
+    @property
+    def paced(self) -> bool:
+        """Does it count towards the average? Not what gave nothing, nor what others than a policy decided."""
+        return self.mode == "adaptive" and self.samples > 0 and self.n == 1

@@ -11,7 +11,7 @@ const state = { span: "hour", board: null, timer: 0, lost: null, turn: 0, all: f
 const fixed = (value, places = 2) => (value === null || value === undefined ? "–" : value.toFixed(places));
 const percent = (value, places = 0) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(places)}%`);
 const count = (value) => Math.round(value).toLocaleString("en-US");
-const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Number(value.toPrecision(3)).toString());
+const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
 const amount = (value, unit) => (unit === "money" ? value.toLocaleString("en-US", { maximumFractionDigits: value < 10 ? 4 : 2 }) : count(value));
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 const put = (selector, text) => { $(selector).textContent = text; };
@@ -182,7 +182,7 @@ function votes(one) {
   for (let k = 0; k < one.abstained; k++) box.append(el("i", { class: "void" }));
   const why = one.notes.find((note) => note.startsWith("no vote")) || "no vote";
   if (!one.votes.length) for (let k = 0; k < one.samples; k++) box.append(el("i", { class: "c4" }));
-  const words = one.votes.map(([label, n]) => `${label}: ${n}`).concat(one.abstained ? [`no answer: ${one.abstained}`] : []);
+  const words = one.votes.map(([label, n]) => `${label.length > 28 ? label.slice(0, 27) + "…" : label}: ${n}`).concat(one.abstained ? [`no answer: ${one.abstained}`] : []);
   box.append(el("span", { text: words.length ? words.join(", ") : one.samples ? why : "no sample came" }));
   return box;
 }
