@@ -98,6 +98,7 @@ class Load:
             "requests": len(self.times),
             "whole": self.whole,
             "rate": len(self.times) / spent,
+            "p05": self._quantile(0.05),
             "p50": self._quantile(0.5),
             "p99": self._quantile(0.99),
             "statuses": {str(code): many for code, many in self.statuses.items()},

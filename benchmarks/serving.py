@@ -134,7 +134,7 @@ def asked(way: Way, concurrency: int, seconds: float = SECONDS) -> dict[str, Any
     if way.pid is not None:
         found["cpu"] = (processor(way.pid) - before) / found["whole"]
     each = (drawn(way) - had) / found["whole"]
-    if abs(each / way.samples - 1) > 0.05:
+    if abs(each / way.samples - 1) > 0.15:  # one that paces may still be on its way
         raise RuntimeError(f"{way.name} drew {each:.2f} samples a request, and should draw {way.samples}")
     return found
 

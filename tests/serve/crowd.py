@@ -1,4 +1,4 @@
-"""Many clients of the gateway at the same time, each on a connection of its own. For tests of the full stack."""
+"""Many clients of the gateway at the same time, each on a connection of its own. For tests."""
 
 import asyncio
 import json

@@ -47,3 +47,15 @@ def test_c18_the_average_meets_the_budget_while_traffic_shifts():
     assert len(set(prices)) > 10  # it moved
     assert f"adacompute_overall_average_samples {average}" in text
     assert 'adacompute_target_samples{budget="3",policy="stopping"} 3.0' in text
+
+
+def test_c18_clients_that_name_many_budgets_do_not_make_the_operators_forgotten():
+    with Upstream(script) as up, Running(up.url, budget=2.0) as gate:
+        assert gate.ask().status == 200
+        others = [Visit(headers={"x-adacompute-budget": f"{3 + i / 10}"}) for i in range(100)]
+        assert {answer.status for answer in crowd(gate, others, at_once=8)} == {200}
+        lanes = gate.gateway.paces.state()
+        assert gate.ask().status == 200
+        assert len(lanes) == 64
+        assert lanes['["stopping", 2.0]']["requests"] == 1
+        assert gate.gateway.paces.state()['["stopping", 2.0]']["requests"] == 2

@@ -130,3 +130,15 @@ def test_c19_without_a_limit_of_its_own_a_request_gets_the_operators_where_token
         assert up.requests[-1].body["max_tokens"] == 500
         refused(gate.ask(headers=ONE, n=6), "may take")
         assert up.count.requests == 1
+
+
+@pytest.mark.parametrize("other", ["max_completion_tokens", "n_predict", "max_new_tokens"])
+def test_c14_of_several_limits_the_largest_is_reserved_whichever_the_upstream_keeps_to(other: str):
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        return Reply(tokens=body[other], delay=0.1)
+
+    with Upstream(script) as up, Running(up.url, cap=3000, unit="tokens") as gate:
+        answers = crowd(gate, [Visit(body={"max_tokens": 1, other: 900}, headers=ONE)] * 20)
+        settled(gate)
+    assert {answer.status for answer in answers} == {200, 429}
+    assert 900 <= up.count.prompt_tokens + up.count.completion_tokens <= 3000

@@ -276,7 +276,7 @@ def test_c13_idle_clients_and_such_that_do_not_read_cost_little_memory_and_nobod
         crowded, grown = latencies(process), resident(process.pid) - before
     print(
         f"alone {1000 * alone[0]:.1f} ms, p99 {1000 * alone[1]:.1f} ms; among 1,000 idle and 20 that don't "
-        f"read {1000 * crowded[0]:.1f} ms, p99 {1000 * crowded[1]:.1f} ms; memory grew by {grown / 1e6:.1f} MB"
+        f"read {1000 * crowded[0]:.1f} ms, p99 {1000 * crowded[1]:.1f} ms; memory {grown / 1e6:+.1f} MB"
     )
     assert grown < 50_000_000
     assert crowded[0] < 5 * alone[0] + 0.05

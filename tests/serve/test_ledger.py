@@ -155,8 +155,10 @@ def test_c16_a_removed_file_closes_it_and_it_is_written_anew(tmp_path: Path) -> 
         held = await ledger.reserve("bob", Spend(samples=7))
         for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm"):
             (tmp_path / name).unlink()
-        with pytest.raises(LedgerUnavailable, match="was removed or replaced"):
+        with pytest.raises(LedgerUnavailable) as caught:
             await ledger.reserve("alice", ONE)
+        assert "was removed or replaced" in str(caught.value.__cause__)
+        assert str(tmp_path) not in str(caught.value)  # clients aren't told where files lie
         assert samples(ledger.account()) == (5, 0, 7)
         ledger.settle(held, Spend(samples=6))  # kept, and written when it can be
         ledger.settle(await reserved_again(ledger), ONE)
@@ -214,7 +216,7 @@ def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
             try:
                 held.append(await ledger.reserve("alice", ONE))
             except LedgerUnavailable as exc:
-                told = str(exc)
+                told = str(exc.__cause__)
         assert "check the file and the disk" in told
         for one in held:
             ledger.settle(one, ONE)
@@ -242,14 +244,16 @@ def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
         ledger = await Ledger.open(path, Caps(), again=0.02)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerUnavailable, match="locked"):
+        with pytest.raises(LedgerUnavailable) as caught:
             await ledger.reserve("alice", ONE)
+        assert "locked" in str(caught.value.__cause__)
         other.execute("ROLLBACK")
         other.close()
         ledger.settle(await reserved_again(ledger), ONE)
         await ledger.close()
-        with pytest.raises(LedgerUnavailable, match="closing down"):
+        with pytest.raises(LedgerUnavailable) as caught:
             await ledger.reserve("alice", ONE)
+        assert "closing down" in str(caught.value.__cause__)
 
     run(scenario())
 

@@ -70,7 +70,7 @@ class Ticks:
             self.longest, last = max(self.longest, now - last), now
 
 
-def held(gate: Running, times: int = 3, **fields: Any) -> float:
+def held(gate: Running, times: int = 2, **fields: Any) -> float:
     """Seconds that a request holds the loop, the least of some times: what it takes each time."""
     found = []
     for _ in range(times):

@@ -1,7 +1,8 @@
-"""The ledger of a running gateway: closed, not open, where it can't be written; and all of it back after kill -9."""
+"""The ledger of a running gateway: closed where it can't be written, and all there again after kill -9."""
 
+import asyncio
+import contextlib
 import json
-import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from test_storm import taken_of
 from upstream import Upstream
 
 STATE = "adacompute-gateway.sqlite"
-HARD = [f"The answer is {i}." for i in range(5)]
 
 
 def closed(gate: Running, up: Upstream) -> None:
@@ -53,9 +53,9 @@ def test_c16_a_full_disk_closes_it_until_there_is_room(small_disk: Any):
     with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url, folder=folder, cap=50) as gate:
         assert gate.ask().status == 200
         filler = folder / "filler"
-        with pytest.raises(OSError, match="space"), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
         until(lambda: gate.ask().status == 503)  # a log of writes that has room in it is used up first
         closed(gate, up)
         filler.unlink()
@@ -74,8 +74,6 @@ def test_c16_requests_under_way_when_it_closes_are_finished_and_counted(tmp_path
 
 async def _begun(gate: Running, up: Upstream, folder: Path) -> None:
     """One request, whose ledger is lost while it is under way."""
-    import asyncio
-
     asking = asyncio.ensure_future(asyncio.to_thread(gate.ask))
     while not up.count.in_flight:
         await asyncio.sleep(0.01)
@@ -106,17 +104,14 @@ def prices(state: Path) -> dict[str, Any]:
 def test_c17_spend_and_price_are_there_again_after_kill_9_and_one_state_has_one_gateway(
     tmp_path: Path, adacompute: Any
 ):
-    def script(_number: int, body: dict[str, Any]) -> Reply:
-        return Reply()  # answers that differ: hard questions
-
-    with Upstream(script) as up:
+    with Upstream() as up:  # its answers differ: hard questions
         with Process(up.url, folder=tmp_path, budget=1.5, cap=10_000) as gate:
             first = gate.ask().json["adacompute"]["price"]
             assert {answer.status for answer in crowd(gate, [Visit()] * 60, at_once=8)} == {200}
             last = gate.ask().json["adacompute"]["price"]
             before = taken_of(gate)
             assert last != first
-            until(lambda: prices(tmp_path / STATE) and _noted(tmp_path, gate))
+            until(lambda: _noted(tmp_path / STATE) >= 62)
             second = adacompute("serve", "--upstream", up.url, "--port", "0", code=1)
             assert "another gateway keeps its ledger" in second.stderr
             assert len(second.stderr.strip().splitlines()) == 1
@@ -131,11 +126,8 @@ def test_c17_spend_and_price_are_there_again_after_kill_9_and_one_state_has_one_
             assert abs(price - last) < abs(price - first)
             gate.terminate()
             assert gate.wait() == 0
-        shutil.copy(tmp_path / STATE, tmp_path / "copy.sqlite")
-        kept = prices(tmp_path / "copy.sqlite")
-        assert kept
 
 
-def _noted(folder: Path, gate: Process) -> bool:
-    """Whether the prices in the file are those of all requests so far."""
-    return any(one.get("requests", 0) >= 62 for one in prices(folder / STATE).values())
+def _noted(state: Path) -> int:
+    """The requests that the prices in the file come of."""
+    return max((int(one["requests"]) for one in prices(state).values()), default=0)

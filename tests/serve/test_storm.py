@@ -55,7 +55,8 @@ def test_c14_200_clients_at_the_last_unit_of_a_cap_never_pass_it(name: str):
     paid = (up.count.prompt_tokens * 2.0 + up.count.completion_tokens * 6.0) / MILLION
     tokens = up.count.prompt_tokens + up.count.completion_tokens
     true = {"samples": up.count.choices, "tokens": tokens, "money": paid}[unit]
-    assert account.spent.of(unit) == pytest.approx(true, abs=1e-6) and true <= cap
+    assert account.spent.of(unit) == pytest.approx(true, abs=1e-6)
+    assert true <= cap
     if unit == "samples":
         assert true == cap  # and nothing of it is left over
 
@@ -74,12 +75,12 @@ FAULTS: dict[str, Behaviour] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_c02_c03_at_the_last_unit_of_a_cap_what_may_be_paid_is_not_tried_again(name: str, stream: bool):
     body = {"stream": stream, "temperature": 0}
-    with Upstream([FAULTS[name], Reply(texts=["The answer is 42."])]) as up:
-        with Running(up.url, cap=1) as gate:
-            assert gate.ask(**body).status == 502
-            assert (up.count.requests, settled(gate).maybe.samples) == (1, 1)
-            assert gate.ask(**body).status == 429
-            assert up.count.requests == 1
+    script = [FAULTS[name], Reply(texts=["The answer is 42."])]
+    with Upstream(script) as up, Running(up.url, cap=1) as gate:
+        assert gate.ask(**body).status == 502
+        assert (up.count.requests, settled(gate).maybe.samples) == (1, 1)
+        assert gate.ask(**body).status == 429
+        assert up.count.requests == 1
 
 
 def test_c02_c03_elsewhere_it_is_tried_again_and_each_attempt_is_counted():
@@ -152,14 +153,16 @@ def test_c15_after_a_storm_the_ledger_holds_what_the_upstream_gave():
         answers = crowd(gate, storm(300, rng), at_once=60)
         account = settled(gate)
         until(lambda: up.count.in_flight == 0)
-        given, text = up.count.choices, gate.get("/metrics").raw
+        given, tokens = up.count.choices, up.count.prompt_tokens + up.count.completion_tokens
+        text = gate.get("/metrics").raw
         up.script = Honest()
         until(lambda: gate.ask().status == 200)  # the breaker lets it be asked again
     statuses = {answer.status for answer in answers if answer is not None}
-    assert {200, 502} <= statuses <= {200, 429, 502, 503, 504}
+    assert {200} < statuses <= {200, 429, 502, 503, 504}
     assert None in answers
     assert b"adacompute_in_flight 0.0" in text
     assert 0 < account.spent.samples <= given <= account.spent.samples + account.maybe.samples
+    assert 0 < account.spent.tokens <= tokens <= account.spent.tokens + account.maybe.tokens
 
 
 def test_c15_where_nobody_left_and_nothing_was_in_doubt_the_ledger_equals_the_upstreams_count():

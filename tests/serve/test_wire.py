@@ -119,11 +119,13 @@ def test_what_leaves_no_room_for_a_vote_is_said(fields: dict[str, Any], why: str
     assert found.body == {**BODY, **{name: value for name, value in fields.items() if name not in TAKEN}}
 
 
-def test_the_smaller_of_two_limits_counts_and_the_operators_where_there_is_none():
+def test_the_largest_of_several_limits_counts_and_the_operators_where_there_is_none():
     assert (ask().max_tokens, ask().limited) == (SETTINGS.max_tokens, False)
     found = ask(max_tokens=100, max_completion_tokens=50)
-    assert (found.max_tokens, found.limited) == (50, True)
-    assert found.body["max_tokens"] == 100
+    assert (found.max_tokens, found.limited) == (100, True)
+    assert (found.body["max_tokens"], found.body["max_completion_tokens"]) == (100, 50)
+    assert ask(max_tokens=1, n_predict=300).max_tokens == 300  # llama.cpp's name for it, which wins there
+    assert ask(max_new_tokens=9).limited
     assert ask(max_tokens=7, max_completion_tokens=None).max_tokens == 7
 
 
@@ -206,6 +208,10 @@ def test_a_response_format_is_passed_on_and_noted(form: object, json_wanted: boo
         ({"suffix": "x"}, "suffix"),
         ({"echo": False}, "echo"),
         ({"best_of": 2}, "best_of"),
+        ({"n_cmpl": 2}, "n_cmpl"),
+        ({"num_return_sequences": 2}, "num_return_sequences"),
+        ({"n_predict": -1}, "n_predict"),
+        ({"max_new_tokens": 10**9}, "max_new_tokens"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_name_of_the_field(fields: dict[str, Any], param: str):
@@ -320,8 +326,13 @@ def test_tools_and_calls_count_as_json_and_media_as_so_many_tokens():
 def test_c12_a_hostile_body_of_megabytes_is_read_in_a_blink():
     # not timed: these would take minutes, or the stack, if anything here were quadratic or recursed
     for text in ("\\" * 500_000, "[" * 1_000_000, "x@" * 500_000, "1" * 1_000_000):
-        raw = orjson.dumps({"model": text, "messages": [{"role": "user", "content": text}]})
-        assert asked(raw, settings=SETTINGS).body["model"] == text
+        raw = orjson.dumps({"model": "m", "user": text, "messages": [{"role": "user", "content": text}]})
+        assert asked(raw, settings=SETTINGS).body["user"] == text
+        with pytest.raises(RequestInvalid, match=r"model is a name of \d+ characters"):
+            asked(
+                orjson.dumps({"model": text, "messages": [{"role": "user", "content": ""}]}),
+                settings=SETTINGS,
+            )
     for many in (b"[],", b"0,", b'"",', b'{"a":0},'):
         raw = b'{"model":"m","messages":[{"role":"user","content":"x"}],"x":[' + many * 60_000 + b"0]}"
         assert "50,000 values" in str(refused(raw))

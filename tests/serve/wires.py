@@ -49,8 +49,8 @@ def end(line: socket.socket, how: str) -> None:
     line.close()
 
 
-def reply_of(line: socket.socket) -> tuple[int, dict[str, str], bytes]:
-    """The next reply that has a length: status, headers with lower-case names, body."""
+def reply_of(line: socket.socket, *, head: bool = False) -> tuple[int, dict[str, str], bytes]:
+    """The next reply that has a length: status, headers with lower-case names, body, or only its `head`."""
     got = b""
     while b"\r\n\r\n" not in got:
         more = line.recv(65_536)
@@ -59,7 +59,7 @@ def reply_of(line: socket.socket) -> tuple[int, dict[str, str], bytes]:
     head, _, body = got.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
-    while len(body) < int(headers["content-length"]):
+    while not head and len(body) < int(headers["content-length"]):
         more = line.recv(65_536)
         assert more, "it ended in its body"
         body += more

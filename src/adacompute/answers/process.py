@@ -74,6 +74,17 @@ class Helper:
         with self._lock:
             self._end(grace=_GRACE)
 
+    def abandon(self) -> None:
+        """As `close`, at the end of everything: whoever is still waiting for it isn't waited for."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end(grace=_GRACE)
+            finally:
+                self._lock.release()
+        elif (process := self._process) is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, 9)
+
     def _ready(self) -> bool:
         if self._process is not None and self._process.poll() is None:
             return True
@@ -187,7 +198,7 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     for helper in list(_helpers):
-        helper.close()
+        helper.abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -44,17 +44,24 @@ class Standing:
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> "Standing":
         """The standing of live tallies, in order."""
+        counts, weights = [], []
+        for t in tallies:
+            counts.append((t.drawn, t.answered, t.first, t.second, t.kinds, t.run))
+            weights.append((t.lead, t.runner, t.total, _known(t.entropy)))
+        # two arrays, not ten: for one request, making them would take longer than the decision
+        drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
+        lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
         return cls(
-            drawn=np.array([tally.drawn for tally in tallies], dtype=np.int64),
-            answered=np.array([tally.answered for tally in tallies], dtype=np.int64),
-            first=np.array([tally.first for tally in tallies], dtype=np.int64),
-            second=np.array([tally.second for tally in tallies], dtype=np.int64),
-            kinds=np.array([tally.kinds for tally in tallies], dtype=np.int64),
-            run=np.array([tally.run for tally in tallies], dtype=np.int64),
-            lead=np.array([tally.lead for tally in tallies], dtype=np.float64),
-            runner=np.array([tally.runner for tally in tallies], dtype=np.float64),
-            total=np.array([tally.total for tally in tallies], dtype=np.float64),
-            entropy=np.array([_known(tally.entropy) for tally in tallies], dtype=np.float64),
+            drawn=drawn,
+            answered=answered,
+            first=first,
+            second=second,
+            kinds=kinds,
+            run=run,
+            lead=lead,
+            runner=runner,
+            total=total,
+            entropy=entropy,
         )
 
     @classmethod

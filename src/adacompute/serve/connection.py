@@ -67,6 +67,12 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head = False
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.response_complete:
+            # no client sends the next request before the reply; while it waits nothing is read, and that the
+            # client goes away wouldn't be noticed
+            self.transport.abort()
+            return
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -5,9 +5,9 @@ Every part has its own file; here they meet: who decides (shelf), at what price 
 """
 
 import asyncio
+import os
 import random
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -87,7 +87,7 @@ class Gateway:
             explore=explore > 0 and self.rng.random() < explore,
         )
         request = Request(
-            id=f"chatcmpl-{uuid.uuid4().hex}",
+            id=f"chatcmpl-{os.urandom(16).hex()}",
             at=time.time(),
             began=asyncio.get_running_loop().time(),
             sampling=sampling,
@@ -184,10 +184,14 @@ class Gateway:
         if request.pacer is not None and told.paced:
             request.pacer.settle(told.samples, price=told.price)
             self.seen.paced(route.policy, route.budget, request.pacer.price, request.pacer.average)
+        # once the reply is on its way, and before anything else that comes
+        asyncio.get_running_loop().call_soon(self._tell, told, sampling)
+        return told
+
+    def _tell(self, told: Told, sampling: Sampling) -> None:
         self.seen.ended(told)
         self.recorder.told(told, sampling.ask, sampling.samples)
         log.request(told)
-        return told
 
     def _told(self, request: Request, error: BaseException | None = None) -> Told:
         sampling = request.sampling

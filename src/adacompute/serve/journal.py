@@ -27,6 +27,7 @@ _SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
     FROM hours WHERE hour >= ? AND hour < ? GROUP BY key"""
 _PUT_HOUR = "INSERT OR REPLACE INTO hours VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_RESERVED = "INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?)"
+_END_RESERVED = "DELETE FROM reserved WHERE id = ?"
 _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
 Slot = tuple[str, str]  # hour, key
@@ -45,6 +46,9 @@ class Changes:
     open: dict[int, tuple[Slot, Spend] | None] = field(default_factory=dict)  # None: no longer
     notes: dict[str, str] = field(default_factory=dict)
     afresh: str | None = None  # a window: this is all that there is of it, and all that is reserved
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.open or self.notes or self.afresh is not None)
 
     def add(self, newer: "Changes") -> None:
         """Takes in what came later."""
@@ -109,6 +113,7 @@ class Journal:
         except OSError as exc:
             raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (state)") from exc
         self._connection: sqlite3.Connection | None = None
+        self._waits = True  # for others who write
         try:
             self._open()
         except (sqlite3.Error, OSError) as exc:
@@ -154,27 +159,40 @@ class Journal:
         }
         return Stored(sums, rows, kept, dict(connection.execute("SELECT name, value FROM notes")))
 
-    def write(self, changes: Changes) -> None:
-        """Writes all of it or nothing; raises what SQLite and the file system do, or Gone."""
+    def write(self, changes: Changes, *, wait: bool = True) -> None:
+        """Writes all of it or nothing; raises what SQLite and the file system do, or Gone.
+
+        `wait`: for somebody else who writes to the file, some seconds; False: that is an error at once.
+        """
         connection = self._sound()
-        connection.execute("BEGIN IMMEDIATE")
+        if wait != self._waits:
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WAIT) if wait else 0}")
+            self._waits = wait
+        execute = connection.execute
+        execute("BEGIN IMMEDIATE")
         try:
             if changes.afresh is not None:
-                connection.execute("DELETE FROM hours WHERE hour >= ? AND hour < ?", _within(changes.afresh))
-                connection.execute("DELETE FROM reserved")
-            rows = ((*slot, *_three(a), *_three(b)) for slot, (a, b) in changes.rows.items())
-            connection.executemany(_PUT_HOUR, rows)
-            done = [(number,) for number, kept in changes.open.items() if kept is None]
-            connection.executemany("DELETE FROM reserved WHERE id = ?", done)
-            still = ((n, *kept[0], *_three(kept[1])) for n, kept in changes.open.items() if kept is not None)
-            connection.executemany(_PUT_RESERVED, still)
-            connection.executemany(_PUT_NOTE, changes.notes.items())
-            connection.execute("COMMIT")
+                execute("DELETE FROM hours WHERE hour >= ? AND hour < ?", _within(changes.afresh))
+                execute("DELETE FROM reserved")
+            for slot, (spent, maybe) in changes.rows.items():
+                execute(_PUT_HOUR, (*slot, *_three(spent), *_three(maybe)))
+            for number, kept in changes.open.items():
+                if kept is None:
+                    execute(_END_RESERVED, (number,))
+                else:
+                    execute(_PUT_RESERVED, (number, *kept[0], *_three(kept[1])))
+            for note in changes.notes.items():
+                execute(_PUT_NOTE, note)
+            execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             raise
+
+    def tidy(self) -> None:
+        """Moves what the log holds into the file. May take long: it waits for the disk."""
+        self._sound().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
         """Opens the file anew; whether it is another than before. Raises as `write`, or ConfigError."""
@@ -201,7 +219,7 @@ class Journal:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._waits = connection, True
         self._file = (found.st_dev, found.st_ino)
 
     def _shut(self) -> None:
@@ -248,6 +266,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"{path}: the ledger is from a newer version of adacompute; upgrade adacompute")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
     if mark == APPLICATION_ID and version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

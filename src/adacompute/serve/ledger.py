@@ -14,69 +14,25 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from adacompute.errors import CapReached, LedgerUnavailable
+from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums, add, whole
 from adacompute.serve.journal import Changes, Journal, Row, Slot
 from adacompute.serve.scribe import Scribe
-from adacompute.serve.spend import NANOS, Spend, Unit
-from adacompute.serve.window import Window, ends, hour_of, window_of
+from adacompute.serve.spend import Spend
+from adacompute.serve.window import ends, hour_of, window_of
 
 __all__ = ["Balance", "Caps", "Ledger", "Reservation"]
 
-_NONE = Spend()
-_NOTHING: Row = (_NONE, _NONE)
+_NO_ROW: Row = (NOTHING, NOTHING)
+_HOUR = 3600.0
+_LIMITS = 10_000  # keys whose caps are kept as whole numbers
 _SET_BACK = 86_400.0  # seconds that a clock may be set back while no gateway runs, and begin no window again
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
-    """Hard limits on spending, in one unit; None: none."""
-
-    unit: Unit = "samples"
-    total: float | None = None  # of all keys together
-    each: float | None = None  # of a key that has none of its own
-    own: Mapping[str, float] = field(default_factory=dict)  # by key
-    window: Window = "ever"  # after which they begin anew, by UTC
-
-    @property
-    def tokens(self) -> bool:
-        """Is there a cap that every token counts towards?"""
-        return self.unit != "samples" and not (self.total is None and self.each is None and not self.own)
-
-    def of(self, key: str) -> float | None:
-        """The cap of a key; of all together for ""."""
-        return self.own.get(key, self.each) if key else self.total
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """An amount that can't be spent by anybody else until it is settled."""
-
-    number: int
-    key: str
-    most: Spend
-    hour: str  # that it was made in, and is settled into
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
-    """What counts against caps in the present window."""
-
-    spent: Spend = _NONE
-    maybe: Spend = _NONE  # at most: it may have been charged for
-    reserved: Spend = _NONE
-    keys: Mapping[str, "Balance"] = field(default_factory=dict, hash=False)
-
-    @property
-    def taken(self) -> Spend:
-        """All three together."""
-        return self.spent + self.maybe + self.reserved
 
 
 class Ledger:
@@ -85,9 +41,11 @@ class Ledger:
     def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
         self.caps = caps
         self._now = now
-        self._hour = hour_of(now())
-        self._total = Balance()
-        self._keys: dict[str, Balance] = {}
+        self._hour, self._over = hour_of(now()), 0.0  # the hour, and when it ends
+        self._total = Sums()
+        self._keys: dict[str, Sums] = {}
+        self._limits: dict[str, int | None] = {}  # of keys, in whole units, as they come to ask
+        self._limit = whole(caps.total, caps.unit)  # of all together
         self._rows: dict[Slot, Row] = {}  # of hours that may still change
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
@@ -121,21 +79,21 @@ class Ledger:
         self._roll()
         scribe = self._scribe
         if scribe is not None and scribe.trouble:
-            raise _closed()
+            raise _closed() from OSError(scribe.trouble)
         most = _sane(most)
         self._check(key, most)
         self._last += 1
         made = Reservation(self._last, key, most, self._hour)
         self._open[made.number] = made
-        self._count(key, Balance(reserved=most))
+        self._count(key, reserved=most)
         if scribe is not None:
             try:
                 await scribe.written(Changes(open={made.number: ((made.hour, key), most)}))
             except OSError as exc:
-                self.settle(made, _NONE)
+                self.settle(made, NOTHING)
                 raise _closed() from exc
             except BaseException:  # nobody waits for it any more
-                self.settle(made, _NONE)
+                self.settle(made, NOTHING)
                 raise
         return made
 
@@ -156,33 +114,32 @@ class Ledger:
         grown = replace(made, most=made.most + more)
         self._open[made.number] = grown
         if window_of(made.hour, self.caps.window) == self._window:
-            self._count(made.key, Balance(reserved=more))
+            self._count(made.key, reserved=more)
         if self._scribe is not None:
             self._scribe.put(Changes(open={made.number: ((made.hour, made.key), grown.most)}))
         return True
 
-    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = _NONE) -> None:
+    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NOTHING) -> None:
         """Ends a reservation: what it took, and what it may have. A second time does nothing."""
         made = self._open.pop(reservation.number, None)
         if made is None:
             return
         spent, maybe = _sane(spent), _sane(maybe)
         slot = (reservation.hour, reservation.key)
-        before = self._rows.get(slot, _NOTHING)
+        before = self._rows.get(slot, _NO_ROW)
         changes = Changes(open={reservation.number: None})
-        if spent != _NONE or maybe != _NONE:
-            self._rows[slot] = changes.rows[slot] = (before[0] + spent, before[1] + maybe)
-        if window_of(reservation.hour, self.caps.window) == self._window:
-            back = _NONE - made.most
-            self._count(reservation.key, Balance(spent=spent, maybe=maybe, reserved=back))
+        if spent != NOTHING or maybe != NOTHING:
+            perhaps = before[1] if maybe == NOTHING else before[1] + maybe
+            self._rows[slot] = changes.rows[slot] = (before[0] + spent, perhaps)
+        if reservation.hour == self._hour or window_of(reservation.hour, self.caps.window) == self._window:
+            self._count(reservation.key, spent=spent, maybe=maybe, freed=made.most)
         if self._scribe is not None:
             self._scribe.put(changes)
 
     def account(self) -> Balance:
         """What counts against caps now, of all keys together and by key."""
         self._roll()
-        total = self._total
-        return Balance(spent=total.spent, maybe=total.maybe, reserved=total.reserved, keys=dict(self._keys))
+        return self._total.balance({key: sums.balance() for key, sums in self._keys.items()})
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
         """Keeps plain data under a name, over restarts."""
@@ -214,43 +171,70 @@ class Ledger:
 
     def _roll(self) -> None:
         """Begins the next window where it is time. A clock that is set back begins none again."""
-        hour = hour_of(self._now())
+        now = self._now()
+        if now < self._over:
+            return
+        hour = hour_of(now)
         if hour <= self._hour:
+            self._over = (now // _HOUR + 1) * _HOUR
             return
         before, self._hour = self._window, hour
         if self._window != before:
-            self._total, self._keys = Balance(), {}
+            self._total, self._keys = Sums(), {}
         busy = {made.hour for made in self._open.values()}
         self._rows = {slot: row for slot, row in self._rows.items() if slot[0] in busy}
 
-    def _count(self, key: str, change: Balance) -> None:
-        self._total = _plus(self._total, change)
-        balance = _plus(self._keys.pop(key, Balance()), change)
-        if balance != Balance():
-            self._keys[key] = balance
+    def _count(
+        self,
+        key: str,
+        *,
+        spent: Spend = NOTHING,
+        maybe: Spend = NOTHING,
+        reserved: Spend = NOTHING,
+        freed: Spend = NOTHING,
+    ) -> None:
+        sums = self._keys.get(key)
+        if sums is None:
+            sums = self._keys[key] = Sums()
+        for each in (self._total, sums):
+            add(each.spent, spent)
+            add(each.maybe, maybe)
+            add(each.reserved, reserved)
+            add(each.reserved, freed, -1)
+        if not sums:
+            del self._keys[key]
 
     def _check(self, key: str, most: Spend) -> None:
-        caps = self.caps
-        own = caps.own.get(key, caps.each)
-        for cap, whose, balance in (
-            (own, f"key {key!r} has", self._keys.get(key, Balance())),
-            (caps.total, "all keys together have", self._total),
-        ):
-            if cap is None:
-                continue
-            unit, limit = caps.unit, _whole(cap, caps.unit)
-            left = limit - _amount(balance.taken, unit)
-            if _amount(most, unit) > left:
-                settled = _amount(balance.spent + balance.maybe + most, unit) <= limit
-                raise self._reached(whose, cap, balance, most, soon=settled)
-
-    def _reached(self, whose: str, cap: float, balance: Balance, most: Spend, *, soon: bool) -> CapReached:
         unit = self.caps.unit
+        place = 0 if unit == "samples" else 1 if unit == "tokens" else 2
+        asked = (most.samples, most.tokens, most.nanos)[place]
+        for limit, whose, sums in (
+            (self._limit_of(key), key, self._keys.get(key)),
+            (self._limit, None, self._total),
+        ):
+            if limit is None:
+                continue
+            sums = Sums() if sums is None else sums
+            settled = sums.spent[place] + sums.maybe[place] + asked
+            if settled + sums.reserved[place] > limit:
+                raise self._reached(whose, sums.balance(), most, soon=settled <= limit)
+
+    def _limit_of(self, key: str) -> int | None:
+        if key not in self._limits:
+            if len(self._limits) >= _LIMITS:
+                self._limits.clear()
+            self._limits[key] = whole(self.caps.own.get(key, self.caps.each), self.caps.unit)
+        return self._limits[key]
+
+    def _reached(self, key: str | None, balance: Balance, most: Spend, *, soon: bool) -> CapReached:
+        caps, unit = self.caps, self.caps.unit
+        whose, its, cap = "all keys together have", "their", caps.total
+        if key is not None:
+            whose, its, cap = f"key {key!r} has", "its", caps.own.get(key, caps.each)
         spent, maybe, reserved, asked = (
             f"{amount.of(unit):.12g}" for amount in (balance.spent, balance.maybe, balance.reserved, most)
         )
-        perhaps = f", {maybe} perhaps" if _amount(balance.maybe, unit) else ""
-        its = "its" if whose.startswith("key") else "their"
+        perhaps = f", {maybe} perhaps" if balance.maybe.of(unit) else ""
         end = ends(self._window)
         left = None if end is None else max(1.0, math.ceil(end - self._now()))
         if end is None:
@@ -273,16 +257,16 @@ class Ledger:
         self._notes = dict(stored.notes)
         self._last = max(stored.open, default=0)
         for key, (spent, maybe) in stored.sums.items():
-            self._count(key, Balance(spent=spent, maybe=maybe))
+            self._count(key, spent=spent, maybe=maybe)
         changes = Changes()
-        lost = _NONE
+        lost = NOTHING
         for number, (slot, most) in stored.open.items():
-            before = self._rows.get(slot, _NOTHING)
+            before = self._rows.get(slot, _NO_ROW)
             self._rows[slot] = changes.rows[slot] = (before[0], before[1] + most)
             changes.open[number] = None
             lost += most
             if window_of(slot[0], self.caps.window) == self._window:
-                self._count(slot[1], Balance(maybe=most))
+                self._count(slot[1], maybe=most)
         if stored.open:
             _log.warning(
                 "%s: %d reservations of a process that died count as spent in full: at most %d samples, %d "
@@ -296,7 +280,8 @@ class Ledger:
 
     def _everything(self) -> Changes:
         """All that counts now, for a file that was lost: the window's sums, as of this hour."""
-        self._rows = {(self._hour, key): (kept.spent, kept.maybe) for key, kept in self._keys.items()}
+        balances = {key: sums.balance() for key, sums in self._keys.items()}
+        self._rows = {(self._hour, key): (kept.spent, kept.maybe) for key, kept in balances.items()}
         kept = {made.number: ((made.hour, made.key), made.most) for made in self._open.values()}
         return Changes(rows=dict(self._rows), open=dict(kept), notes=dict(self._notes), afresh=self._window)
 
@@ -311,24 +296,7 @@ def _sane(spend: Spend) -> Spend:
 def _closed() -> LedgerUnavailable:
     """For clients: which file it is, and what is wrong with it, is in the log."""
     return LedgerUnavailable(
-        "the ledger is closed: what is spent can't be written down, so nothing is sent; try again, or tell the "
-        "operator: the gateway's log says why",
+        "the ledger is closed: what is spent can't be written down, so nothing is sent; try again, or tell "
+        "the operator: the gateway's log says why",
         retry_after=1.0,
     )
-
-
-def _plus(balance: Balance, change: Balance) -> Balance:
-    return Balance(
-        spent=balance.spent + change.spent,
-        maybe=balance.maybe + change.maybe,
-        reserved=balance.reserved + change.reserved,
-    )
-
-
-def _amount(spend: Spend, unit: Unit) -> int:
-    """In whole units, or billionths of money: compared exactly."""
-    return spend.nanos if unit == "money" else spend.samples if unit == "samples" else spend.tokens
-
-
-def _whole(cap: float, unit: Unit) -> int:
-    return int(Decimal(repr(float(cap))) * (NANOS if unit == "money" else 1))

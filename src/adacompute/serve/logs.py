@@ -4,16 +4,17 @@ A reader of them that stalls doesn't stall the gateway: lines wait in a queue, a
 where it is full.
 """
 
+import collections
 import contextlib
 import io
 import json
 import logging
-import queue
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, TextIO
 
 import orjson
@@ -25,8 +26,13 @@ from adacompute.serve.told import Told
 __all__ = ["JsonLines", "RequestLog", "Seldom", "log", "logging_to"]
 
 _QUEUE = 10_000  # lines
+_GATHER = 0.05  # seconds that a line waits for others; a process that is killed loses as much
+_AT_ONCE = 100  # lines, so that a reader who stalls has little of them in hand
 _LONGEST = 20_000  # characters of a message or a traceback
+_SHORT = 100  # characters
+_NUMBER = (int, float)
 _KEY = 1000  # characters of a key in any form, at most
+_REQUEST: Final = ("adacompute.request", logging.INFO, __file__, 0, "request", (), None)
 _OURS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -36,10 +42,11 @@ class JsonLines(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
+        self._known = lru_cache(maxsize=1024)(redactor.named)  # of policies and the like, again and again
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        name_of, value_of = self._redactor.name, self._redactor.named
+        name_of = self._redactor.name
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -48,8 +55,8 @@ class JsonLines(logging.Formatter):
         }
         for name, value in vars(record).items():
             if name not in _OURS:
-                plain = value is None or isinstance(value, int | float)
-                line[name_of(name)] = value if plain else value_of(name, value)
+                plain = value is None or isinstance(value, _NUMBER)
+                line[name_of(name)] = value if plain else self._value(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._cut(_trace(record.exc_info[1]))
         elif record.exc_text:
@@ -60,6 +67,10 @@ class JsonLines(logging.Formatter):
             return orjson.dumps(line).decode()
         except TypeError:  # huge numbers and half surrogates
             return json.dumps(line, default=str)
+
+    def _value(self, name: str, value: object) -> object:
+        short = isinstance(value, str) and len(value) <= _SHORT
+        return self._known(name, value) if short else self._redactor.named(name, value)
 
     def _cut(self, text: str) -> str:
         if len(text) <= _LONGEST:
@@ -130,7 +141,8 @@ class RequestLog:
             fields["code"] = told.error
         if told.missing:
             fields["missing"] = told.missing
-        self._log.info("request", extra=fields)
+        # not by `info`, which looks through the stack for who calls
+        self._log.handle(self._log.makeRecord(*_REQUEST, extra=fields))
 
 
 log: Final = RequestLog()
@@ -165,41 +177,48 @@ class _Lines(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._queue: queue.Queue[str | None] = queue.Queue(_QUEUE)
+        self._lines: collections.deque[str] = collections.deque()
         self._dropped = 0
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Puts the line into the queue; never waits."""
+        """Leaves the line for the thread; never waits."""
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - logging's own way to tell of it would print the arguments, unmasked
             line = json.dumps({"level": "error", "message": "a line of the log could not be written"})
-        try:
-            self._queue.put_nowait(line)
-        except queue.Full:
+        if len(self._lines) < _QUEUE:
+            self._lines.append(line)
+        else:
             self._dropped += 1
 
     def close(self) -> None:
         """Writes what is there, for at most two seconds."""
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=1.0)
-            self._thread.join(2.0)
+        self._ended.set()
+        self._thread.join(2.0)
         super().close()
 
     def _write(self) -> None:
-        while (line := self._queue.get()) is not None:
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                line += "\n" + json.dumps(
-                    {"level": "warning", "message": f"{dropped} lines of the log were dropped"}
-                )
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):  # nobody reads it any more
-                return
+        ended = False
+        while not ended:  # it looks by itself: waking it would cost a request more than its line does
+            ended = self._ended.wait(_GATHER)
+            while self._lines:
+                try:
+                    self._stream.write(self._some_lines())
+                    self._stream.flush()
+                except (OSError, ValueError):  # nobody reads it any more
+                    return
+
+    def _some_lines(self) -> str:
+        lines = [self._lines.popleft() for _ in range(min(len(self._lines), _AT_ONCE))]
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            lines.append(
+                json.dumps({"level": "warning", "message": f"{dropped} lines of the log were dropped"})
+            )
+        return "\n".join(lines) + "\n"
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -29,6 +29,8 @@ KINDS: Final = frozenset(
     {"ok", "cancelled", *(kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint")}
 )
 _STATUSES = frozenset({*(int(one) for one in HTTPStatus), 499})
+_MODES: Final = frozenset(get_args(Mode))
+_UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _CODE = re.compile(r"[a-z][a-z_]{0,39}")
 _SAMPLES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARES = tuple(i / 10 for i in range(1, 11))
@@ -158,7 +160,7 @@ class Metrics:
                 self.of(self.tokens, kind).inc(tokens)
         for counter, spend in ((self.spent, told.spent), (self.maybe, told.maybe)):
             if spend.samples or spend.tokens or spend.nanos:
-                for unit in get_args(Unit):
+                for unit in _UNITS:
                     self.of(counter, unit).inc(spend.of(unit))
 
     def turned_away(self, status: int, code: str) -> str:
@@ -232,7 +234,7 @@ class Metrics:
 
 
 def _mode(mode: str) -> str:
-    return mode if mode in get_args(Mode) else OTHER
+    return mode if mode in _MODES else OTHER
 
 
 def _status(status: int) -> str:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from adacompute.answers import Task, warm_judge
+from adacompute.answers.apart import warm_apart
 from adacompute.config import Config, ServeConfig, read_keys
 from adacompute.endpoint import Client
 from adacompute.endpoint.configured import configured
@@ -16,7 +18,6 @@ from adacompute.serve.gateway import Gateway
 from adacompute.serve.keys import Keys
 from adacompute.serve.ledger import Caps, Ledger
 from adacompute.serve.paces import Paces
-from adacompute.serve.reading import warm
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.sampling import Means
 from adacompute.serve.seen import Seen, Standing
@@ -51,7 +52,7 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
             config=config,
             means=means,
             shelf=shelf,
-            paces=Paces(),
+            paces=Paces((shelf.default, settings.budget)),
             keys=keys,
             seen=seen,
             recorder=recorder,
@@ -61,22 +62,28 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
         seen.balances(lambda: _standings(gateway))
         seen.recording(lambda: (recorder.stored, recorder.dropped))
         remembering = asyncio.create_task(_remembering(gateway))
-        warming = asyncio.create_task(_warming(gateway))
+        naming = asyncio.create_task(_naming(gateway))
+        # what the first requests would wait for, meanwhile; a thread that nobody waits for when it is stopped
+        threading.Thread(target=_warm, args=(task,), name="adacompute-warming", daemon=True).start()
         gateway.ready = True
         try:
             yield gateway
         finally:
             gateway.ready = False
             remembering.cancel()
-            await asyncio.gather(warming, return_exceptions=True)
+            naming.cancel()
             _remember(gateway)
 
 
-async def _warming(gateway: Gateway) -> None:
-    """What the first requests would wait for, meanwhile; and what the upstream is called, if it says so."""
+async def _naming(gateway: Gateway) -> None:
+    """Learns what the upstream's only model is called, if it says so."""
     with contextlib.suppress(EndpointError):  # it may not be up yet, and needn't be
         await gateway.models()
-    await asyncio.gather(asyncio.to_thread(warm_judge), warm(gateway.means.task))
+
+
+def _warm(task: Task) -> None:
+    warm_judge()
+    warm_apart(task)
 
 
 def _caps(settings: ServeConfig, keys: Keys) -> Caps:

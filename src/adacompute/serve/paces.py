@@ -17,9 +17,13 @@ Lane = tuple[str, float]  # policy by its name, budget to 2 decimals
 
 
 class Paces:
-    """Pacers by (policy, budget); the one not used for longest makes room for a new one, and is forgotten."""
+    """Pacers by (policy, budget); the one not used for longest makes room for a new one, and is forgotten.
 
-    def __init__(self) -> None:
+    But for `kept`, the operator's own: no client gets rid of it by naming many others.
+    """
+
+    def __init__(self, kept: Lane | None = None) -> None:
+        self._kept = None if kept is None else (kept[0], round(kept[1], 2))
         self._lanes: dict[Lane, Pacer] = {}  # least recently used first
         self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes that nobody has asked for yet
 
@@ -29,14 +33,16 @@ class Paces:
         pacer = self._lanes.pop(lane, None) or self._made(lane, make)
         self._lanes[lane] = pacer
         while len(self._lanes) > _LANES:
-            del self._lanes[next(iter(self._lanes))]
+            del self._lanes[next(each for each in self._lanes if each != self._kept)]
         return pacer
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes, plain data; names are JSON, as a policy's may hold anything."""
         states = dict(self._stored) | {lane: pacer.state() for lane, pacer in self._lanes.items()}
-        kept = list(states.items())[-_LANES:]
-        return {json.dumps(lane): dict(state) for lane, state in kept}
+        if self._kept in states:
+            states[self._kept] = states.pop(self._kept)  # last, where none is left out
+        newest = list(states.items())[-_LANES:]
+        return {json.dumps(lane): dict(state) for lane, state in newest}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Lanes made from now on go on from what `state` gave; what is nonsense is logged and left out."""

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from adacompute.answers import Task, extract_answer
-from adacompute.answers.apart import extract_apart, warm_apart
+from adacompute.answers.apart import extract_apart
 from adacompute.endpoint import Response
 from adacompute.records import Sample
 
-__all__ = ["read", "read_waiting", "warm"]
+__all__ = ["read", "read_waiting"]
 
 # Characters that are read here: a hostile text takes up to 1 µs a character, an ordinary one a fourth of it,
 # while a process apart costs half a millisecond to ask
@@ -36,11 +36,6 @@ def read_waiting(response: Response, task: Task) -> Sample:
     if answer is None:  # said so, lest a pool read the text once more
         return replace(sample, extra={**sample.extra, "answer": None})
     return replace(sample, answer=answer)
-
-
-async def warm(task: Task) -> None:
-    """Starts the process apart, so that no response waits for it."""
-    await asyncio.get_running_loop().run_in_executor(_executor(), warm_apart, task)
 
 
 def _is_cheap(text: str, task: Task) -> bool:

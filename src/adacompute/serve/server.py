@@ -16,7 +16,6 @@ from socket import socket
 import uvicorn
 
 from adacompute.config import Config, ServeConfig, read_keys
-from adacompute.errors import AdacomputeError
 from adacompute.serve.app import build_app
 from adacompute.serve.connection import Connection
 from adacompute.serve.door import Door
@@ -178,6 +177,7 @@ def _signals(gateway: Gateway, stop: asyncio.Event, at_once: asyncio.Event) -> I
         return
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
+    asked = asyncio.Event()  # to read them once more: what is being read may be older than the signal
 
     def end() -> None:
         if stop.is_set():
@@ -185,8 +185,9 @@ def _signals(gateway: Gateway, stop: asyncio.Event, at_once: asyncio.Event) -> I
         stop.set()
 
     def reload() -> None:
-        if not reloading:  # one that is under way reads the same files
-            task = loop.create_task(_reload(gateway))
+        asked.set()
+        if all(task.done() for task in reloading):
+            task = loop.create_task(_reload(gateway, asked))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -204,14 +205,16 @@ def _signals(gateway: Gateway, stop: asyncio.Event, at_once: asyncio.Event) -> I
             task.cancel()
 
 
-async def _reload(gateway: Gateway) -> None:
-    try:
-        lines = await gateway.reload()
-    except (AdacomputeError, OSError) as exc:
-        lines = [f"not reloaded: {exc}"]
-    for each in lines or ["reloaded: nothing has changed"]:
-        level = logging.WARNING if "keeps serving" in each or "not reloaded" in each else logging.INFO
-        _LOG.log(level, "%s", each)
+async def _reload(gateway: Gateway, asked: asyncio.Event) -> None:
+    while asked.is_set():
+        asked.clear()
+        try:
+            lines = await gateway.reload()
+        except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
+            lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
+        for each in lines or ["reloaded: nothing has changed"]:
+            level = logging.WARNING if "keeps serving" in each or "not reloaded" in each else logging.INFO
+            _LOG.log(level, each)  # each a message of its own: of the same one only a few are logged
 
 
 def _sort_out() -> None:

@@ -24,7 +24,17 @@ _TAKEN = ("n", "stream", "stream_options")  # what the gateway sees to itself
 _OURS = ("", "default", "adacompute")  # names that stand for the operator's model
 _BUDGETED = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _LARGEST_BUDGET = 1000.0  # beyond, it is no budget but part of a model's name, such as a year
+_LONGEST_NAME = 1000  # characters of a model's
 _LEGACY = ("prompt", "suffix", "echo", "best_of")
+_LENGTHS = (  # of a response, as servers call it; which of several one keeps to is its own affair
+    "max_tokens",
+    "max_completion_tokens",
+    "max_new_tokens",
+    "max_output_tokens",
+    "n_predict",
+    "num_predict",
+)
+_NUMBERS = ("n_cmpl", "num_return_sequences")  # what some servers take in place of n
 _TOOLS = ("tools", "functions", "tool_choice", "function_call")
 _DEEPEST = 200  # levels, whatever the settings say: what is deeper can't be written again
 _MOST = 50_000  # values of a body: millions of tiny ones would hold up all others while they are read
@@ -47,9 +57,7 @@ def asked(raw: bytes, *, settings: ServeConfig, model: str = "") -> Ask:
     n = _whole(body, "n", 1, settings.max_n) or 1
     stream, include_usage = _streaming(body)
     limits = [
-        limit
-        for field in ("max_tokens", "max_completion_tokens")
-        if (limit := _whole(body, field, 1, settings.max_tokens)) is not None
+        limit for field in _LENGTHS if (limit := _whole(body, field, 1, settings.max_tokens)) is not None
     ]
     sent = {field: value for field, value in body.items() if field not in _TAKEN} | {"model": name}
     return Ask(
@@ -60,7 +68,7 @@ def asked(raw: bytes, *, settings: ServeConfig, model: str = "") -> Ask:
         include_usage=include_usage,
         logprobs=_logprobs(body),
         budget=budget,
-        max_tokens=min(limits, default=settings.max_tokens),
+        max_tokens=max(limits, default=settings.max_tokens),
         limited=bool(limits),
         prompt_tokens=most_tokens(sent),
         json=_json(body),
@@ -69,11 +77,15 @@ def asked(raw: bytes, *, settings: ServeConfig, model: str = "") -> Ask:
 
 
 def _object(raw: bytes, deepest: int) -> Body:
-    outside = _outside(raw)
-    if _depth(outside) > deepest:
-        raise RequestInvalid(f"the body is nested more than {deepest} levels deep; send it flatter")
-    if outside.count(b",") + outside.count(b"[") + outside.count(b"{") > _MOST:
+    bare = _bare(raw)
+    if bare.count(b'"') > 4 * _MOST:  # counted first: taking apart what has millions of them takes long
         raise RequestInvalid(f"the body has more than {_MOST:,} values; send fewer")
+    outside = _outside(bare)
+    openings = outside.count(b"[") + outside.count(b"{")
+    if outside.count(b",") + openings > _MOST:
+        raise RequestInvalid(f"the body has more than {_MOST:,} values; send fewer")
+    if openings > deepest and _depth(outside) > deepest:
+        raise RequestInvalid(f"the body is nested more than {deepest} levels deep; send it flatter")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
@@ -86,22 +98,26 @@ def _object(raw: bytes, deepest: int) -> Body:
     return body
 
 
-def _outside(raw: bytes) -> bytes:
-    """What is outside of all texts of some JSON.
+def _bare(raw: bytes) -> bytes:
+    """Some JSON with no quotes in it but those that begin or end a text."""
+    if b'\\"' not in raw:  # looked for first: a body of escapes takes long to be cleaned of them
+        return raw
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"")
 
-    >>> _outside(b'{"a[[": [[1], "]"]}')
-    b'{: [[1], ]}'
+
+def _outside(bare: bytes) -> bytes:
+    """What is outside of all texts of some JSON, without blanks.
+
+    >>> _outside(_bare(b'{"a[[": [[1], "]"]}'))
+    b'{:[[1],]}'
     """
-    bare = raw
-    if b'\\"' in raw:  # looked for first: a body of escapes takes long to be cleaned of them
-        bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # only quotes are left that begin or end a text
-    return b"".join(bare.split(b'"')[::2])
+    return b"".join(bare.split(b'"')[::2]).translate(None, b" \t\r\n")
 
 
 def _depth(outside: bytes) -> int:
     """Levels of nesting, without a parser: one that recurses could be brought down by what it is to refuse.
 
-    >>> _depth(b"{: [[1], ]}")
+    >>> _depth(b"{:[[1],]}")
     3
     """
     steps = np.frombuffer(outside.translate(_STEPS, _OTHERS), np.int8)
@@ -115,6 +131,10 @@ def _model(body: Body, own: str) -> tuple[str, float | None]:
     (('qwen', 2.5), ('gpt@20240229', None))
     """
     name: str = _typed(body, "model", str) or ""
+    if len(name) > _LONGEST_NAME:
+        raise RequestInvalid(
+            f"model is a name of {len(name)} characters; name one that GET /v1/models lists", param="model"
+        )
     budget = None
     found = _BUDGETED.fullmatch(name)
     if found is not None and 1.0 <= float(found[2]) <= _LARGEST_BUDGET:
@@ -133,6 +153,9 @@ def _check_supported(body: Body) -> None:
             raise RequestInvalid(
                 f"{field} is of the older API for completions, and not supported; give messages", param=field
             )
+    for field in _NUMBERS:
+        if body.get(field) is not None:
+            raise RequestInvalid(f"{field} is not supported; give n", param=field)
     if body.get("modalities") not in (None, ["text"]):
         raise RequestInvalid(
             'modalities other than ["text"] are not supported; leave it out', param="modalities"

@@ -56,7 +56,11 @@ def look_up(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
     """Logarithms of critical prices of tallies, (requests,); those beyond the table count as its last."""
     last = table.shape[1] - 1
     return np.asarray(
-        table[np.clip(drawn, 1, len(table)) - 1, np.minimum(first, last), np.minimum(second, last)]
+        table[
+            np.minimum(np.maximum(drawn, 1), len(table)) - 1,
+            np.minimum(first, last),
+            np.minimum(second, last),
+        ]
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from adacompute.answers import Weigh
+from adacompute.answers import Tally, Weigh
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.paths import Standing, paths
 from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
@@ -34,6 +34,7 @@ from adacompute.policies.settings import (
     whole,
 )
 from adacompute.policies.stopping.apart import apart, known, refused, rest
+from adacompute.policies.stopping.decided import Decided, is_plain
 from adacompute.policies.stopping.own import Own, own_of
 from adacompute.policies.stopping.prints import prints
 from adacompute.policies.stopping.prior import (
@@ -101,6 +102,7 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.given_: Prior = bundled_prior() if prior is None else prior.given_
+        self._decided: Decided | None = None
         self.prior_ = self.given_  # or, once a pool is known, one that hasn't seen it
         self.own_: Own | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
@@ -216,6 +218,20 @@ class StoppingPolicy(Policy):
         if self.own_ is None or self.own_.hints is None:
             return np.zeros((len(prompts), 0))
         return self.own_.hints.of(prompts)
+
+    def more(
+        self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
+    ) -> int:
+        """As of every policy. What was decided on plain votes is known from then on, unless the prompt hints
+        at something."""
+        own, told = self.own_, reading is not None and reading.size > 0
+        if told or self.max_waves is not None or (own is not None and own.hints) or not is_plain(tally):
+            return super().more(prompt, tally, dial, reading=reading)
+        price = checked_dial("price", dial)
+        made_for = (self.prior_, own, self.draw_cost, self.longest, self.ladder)
+        if self._decided is None or not self._decided.fits(made_for):
+            self._decided = Decided(made_for)
+        return self._decided.more(tally, price, lambda: super(StoppingPolicy, self).more(prompt, tally, dial))
 
     def decide(self, reading: Floats, standing: Standing, dial: float | None) -> np.ndarray[Any, Any]:
         """One more sample (or wave) while the price is below the state's critical price."""

@@ -1,0 +1,66 @@
+"""The gateway in front of a real model: llama.cpp's own server, asked by the official client."""
+
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from running import Running
+
+from adacompute.endpoint.local import LocalModel
+
+SUMS = ("What is 2 + 2?", "What is 3 + 4?")
+
+
+def asked(question: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"{question} Answer with the number only."}]
+    return {
+        "model": "default",
+        "messages": messages,
+        "max_tokens": 12,
+        "temperature": 0.8,
+        "seed": 1,
+        **fields,
+    }
+
+
+@pytest.fixture(scope="module")
+def gate(local_model: LocalModel) -> Any:
+    model = {"model": "SmolLM2-135M-Instruct"}
+    with Running(local_model.url, endpoint=model, budget=3.0, price=0.005, vote="always") as running:
+        yield running
+
+
+def test_a_real_model_is_voted_on_streamed_and_paid_for(gate: Running):
+    ledger = gate.gateway.means.ledger
+    with OpenAI(base_url=gate.url, api_key="any", timeout=120.0) as client:
+        create = client.chat.completions.create
+        drawn = 0
+        for question in SUMS:
+            reply = create(**asked(question))
+            told = reply.model_extra["adacompute"]
+            assert reply.choices[0].message.content
+            assert told["samples"] >= sum(told["votes"].values())
+            assert reply.usage.completion_tokens <= 13 * told["samples"]
+            drawn += told["samples"]
+        assert drawn > len(SUMS)  # some were asked more than once
+        chunks = list(create(**asked(SUMS[0], stream=True, stream_options={"include_usage": True})))
+        (told,) = [chunk.model_extra["adacompute"] for chunk in chunks if "adacompute" in chunk.model_extra]
+        drawn += told["samples"]
+        (usage,) = [chunk.usage for chunk in chunks if chunk.usage]
+        assert 0 < usage.completion_tokens <= 13 * told["samples"]
+        balance = ledger.account()
+        assert (balance.spent.samples, balance.maybe.samples, balance.reserved.samples) == (drawn, 0, 0)
+
+
+def test_a_real_model_at_temperature_0_is_passed_on_the_same_in_one_piece_and_as_a_stream(gate: Running):
+    with OpenAI(base_url=gate.url, api_key="any", timeout=120.0) as client:
+        create = client.chat.completions.create
+        plain = create(**asked(SUMS[1], temperature=0))
+        chunks = list(create(**asked(SUMS[1], temperature=0, stream=True)))
+        several = create(**asked(SUMS[1], n=2))
+    text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert text == plain.choices[0].message.content
+    assert plain.model_extra is not None
+    assert plain.model_extra["adacompute"]["samples"] == 1
+    assert all(chunk.choices for chunk in chunks)
+    assert len(several.choices) == 2

@@ -1,0 +1,202 @@
+"""Every route, asked what nobody would think of: by its description, and by any bytes at all."""
+
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from behaviours import Reply
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running import QUESTION, Running
+from schemathesis.checks import CHECKS, load_all_checks
+from wires import connect, reply_of
+
+from adacompute.config import ServeConfig
+from adacompute.serve.app import build_app
+from upstream import Upstream
+
+DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+load_all_checks()
+schema = schemathesis.openapi.from_dict(DOCUMENT)
+QUIET: Any = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+UNCHECKED = [  # there are no keys; and a description can't tell 10 from 10.0, nor a text from its decimals
+    CHECKS.get_one(name) for name in ("ignored_auth", "negative_data_rejection", "positive_data_acceptance")
+]
+SHAPE = {"message", "type", "param", "code"}
+PIECES = (
+    *(
+        b"GET ",
+        b"POST ",
+        b"/v1/chat/completions",
+        b"/healthz",
+        b" HTTP/1.1\r\n",
+        b" HTTP/9.9\r\n",
+        b"\r\n\r\n",
+    ),
+    *(
+        b"Host: localhost\r\n",
+        b"Host: [\r\n",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: -1\r\n",
+        b"\0",
+        b"\xff",
+    ),
+    *(
+        b"Transfer-Encoding: chunked\r\n\r\n",
+        b"5\r\nhello\r\n",
+        b"0\r\n\r\n",
+        b"FFFFFFFFFFFFFFFFF\r\n",
+        b"{}",
+    ),
+    *(
+        b"Content-Type: application/json\r\n",
+        b"Upgrade: websocket\r\nConnection: upgrade\r\n",
+        b": x\r\n",
+        b"%zz",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def gate() -> Iterator[Running]:
+    with (
+        Upstream(Reply(texts=["The answer is 42."], logprobs=False)) as up,
+        Running(up.url, price=0.5) as running,
+    ):
+        yield running
+        assert running.gateway.under_way == 0
+
+
+def well_told(status: int, headers: dict[str, str], body: bytes) -> None:
+    """Asserts that it is no failure of ours, and in OpenAI's shape where it is an error."""
+    assert status < 500, body
+    if status >= 400:
+        assert headers["content-type"] == "application/json"
+        error = json.loads(body)["error"]
+        assert set(error) == SHAPE
+        assert error["message"]
+        assert error["code"]
+
+
+def test_the_description_names_every_route_and_the_limits_as_they_are(gate: Running):
+    routes = {re.sub(r":path\}", "}", route.path) for route in build_app(gate.gateway)._app.routes}
+    assert set(DOCUMENT["paths"]) == routes
+    default, fields = ServeConfig(), DOCUMENT["components"]["schemas"]["Request"]["properties"]
+    assert fields["n"]["maximum"] == default.max_n
+    assert fields["max_tokens"]["maximum"] == fields["max_completion_tokens"]["maximum"] == default.max_tokens
+    assert fields["messages"]["maxItems"] == default.max_messages
+
+
+@schema.parametrize()
+@settings(max_examples=25, **QUIET)
+def test_c10_every_route_keeps_to_its_description(case: Any, gate: Running):
+    response = case.call(base_url=gate.base)
+    case.validate_response(response, excluded_checks=UNCHECKED)
+
+
+texts = st.text(max_size=20)
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
+)
+fields = st.sampled_from(
+    (
+        *DOCUMENT["components"]["schemas"]["Request"]["properties"],
+        *("stream_options", "stop", "logit_bias", "tool_choice", "functions", "top_logprobs", "metadata"),
+        *("modalities", "audio", "prompt", "user", "prediction", "reasoning_effort"),
+    )
+)
+
+
+@given(more=st.dictionaries(fields, values, max_size=4))
+@settings(max_examples=100, **QUIET)
+def test_c10_any_field_of_any_kind_is_served_or_refused_in_words(gate: Running, more: dict[str, Any]):
+    answer = gate.ask({**QUESTION, **more})
+    well_told(answer.status, answer.headers, answer.raw)
+
+
+@given(
+    messages=st.lists(
+        st.fixed_dictionaries({}, optional={"role": values, "content": values, "x": values}) | values
+    )
+)
+@settings(max_examples=60, **QUIET)
+def test_c10_any_messages_are_served_or_refused_in_words(gate: Running, messages: Any):
+    answer = gate.ask({**QUESTION, "messages": messages})
+    well_told(answer.status, answer.headers, answer.raw)
+
+
+@given(raw=st.binary(max_size=200) | values.map(lambda value: json.dumps(value).encode()))
+@settings(max_examples=100, **QUIET)
+def test_c10_any_body_is_refused_in_words(gate: Running, raw: bytes):
+    answer = gate.ask(raw)
+    assert answer.status == 400
+    well_told(answer.status, answer.headers, answer.raw)
+
+
+names = st.sampled_from(
+    (
+        *(
+            "host",
+            "authorization",
+            "content-type",
+            "content-encoding",
+            "expect",
+            "connection",
+            "x-adacompute-x",
+        ),
+        *("x-adacompute-budget", "x-adacompute-policy", "x-adacompute-mode", "x-adacompute-deadline"),
+    )
+)
+worth = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"), max_size=30)
+
+
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "TRACE", "CONNECT"]),
+    path=st.sampled_from([*DOCUMENT["paths"], "/", "/v1", "/v1/", "/metrics/"])
+    | st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30).map("/".__add__),
+    headers=st.dictionaries(names, worth, max_size=4),
+)
+@settings(max_examples=100, **QUIET)
+def test_c10_any_method_path_and_headers_are_served_or_refused_in_words(
+    gate: Running, method: str, path: str, headers: dict[str, str]
+):
+    raw = json.dumps(QUESTION).encode()
+    given = {
+        "host": "localhost",
+        "content-type": "application/json",
+        **headers,
+        "content-length": str(len(raw)),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    with connect(gate) as line:
+        line.sendall(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + raw)
+        status, told, body = reply_of(line, head=method == "HEAD")
+    if method != "HEAD":
+        well_told(status, told, body)
+
+
+@given(raw=st.binary(min_size=1, max_size=200) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+@settings(max_examples=100, **QUIET)
+def test_c10_any_bytes_on_a_connection_leave_the_gateway_well(gate: Running, raw: bytes):
+    with connect(gate) as line:
+        line.sendall(raw)
+        line.shutdown(socket.SHUT_WR)
+        got = b""
+        with contextlib.suppress(ConnectionResetError):
+            while more := line.recv(65_536):
+                got += more
+    assert b"HTTP/1.1 500" not in got
+    assert got == b"" or got.startswith(b"HTTP/1.1 ")
+
+
+def test_c10_the_gateway_is_alive_after_all_that(gate: Running):
+    assert gate.ask().status == 200
+    assert gate.get("/readyz").status == 200
