@@ -88,7 +88,8 @@ class Ledger:
         self._count(key, reserved=most)
         if scribe is not None:
             try:
-                await scribe.written(Changes(open={made.number: ((made.hour, key), most)}))
+                changes = Changes(open={made.number: ((made.hour, key), most)})
+                await scribe.written(changes, alone=len(self._open) == 1)
             except OSError as exc:
                 self.settle(made, NOTHING)
                 raise _closed() from exc

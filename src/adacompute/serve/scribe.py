@@ -61,13 +61,18 @@ class Scribe:
         if self._timer is None:
             self._timer = self._loop.call_later(_SOON, self._ring)
 
-    def written(self, changes: Changes) -> "asyncio.Future[None]":
-        """As `put`, with a future that ends once it is written, or with the reason why not."""
+    def written(self, changes: Changes, *, alone: bool = False) -> "asyncio.Future[None]":
+        """As `put`, with a future that ends once it is written, or with the reason why not.
+
+        `alone`: there is nobody whose changes could be written with these.
+        """
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
             self._changes.add(changes)
             self._waiting.append(future)
-        if not self._due:  # at the end of this round: others may come till then
+        if alone:
+            self._write()
+        elif not self._due:  # at the end of this round: others may come till then
             self._due = True
             self._loop.call_soon(self._write)
         return future
