@@ -29,12 +29,14 @@ async def read(client) -> None:
             pass
 
 
-def streamed(script, body=None, *, deadline=None, **settings):
+def streamed(script, body=None, *, deadline=None, optional=frozenset(), **settings):
     """Reads a stream to its end; what it gave, with the error where it broke off."""
     seen, told = [], []
 
     async def run(client, up):
-        async with client.stream({**BODY, **(body or {})}, deadline=deadline, heard=told.append) as stream:
+        async with client.stream(
+            {**BODY, **(body or {})}, deadline=deadline, heard=told.append, optional=optional
+        ) as stream:
             found.append(stream)
             try:
                 async for event in stream:

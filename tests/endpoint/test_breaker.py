@@ -210,3 +210,20 @@ def test_reports_of_calls_from_before_an_opening_change_nothing():
         assert not breaker.closed
 
     asyncio.run(run())
+
+
+def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come_back():
+    async def run(client, up):
+        for _ in range(3):
+            with pytest.raises(EndpointError):
+                await client.call(BODY)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(EndpointResting) as refused:
+            await client.call(BODY)
+        assert asyncio.get_running_loop().time() - began < 5.0
+        assert 0 < refused.value.retry_after <= 60.0
+
+    retries = Retries(attempts=1, first=0.01, longest=0.02, deadline=60.0)
+    rest = Rest(failures=3, seconds=60.0, longest=60.0, patience=0.1)
+    done = asked(Status(code=500), run, rest=rest, retries=retries)
+    assert done.up.count.requests == 3

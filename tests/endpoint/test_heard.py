@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from asked import BODY, asked
 
-from adacompute.errors import EndpointFailed
-from upstream import Reply, Stall, Status
+from adacompute.endpoint import LOGPROBS, Limits, Retries
+from adacompute.errors import EndpointFailed, EndpointRefused
+from upstream import Honest, Reply, Stall, Status
 
 
 def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
@@ -41,6 +42,73 @@ def test_who_hears_of_an_attempt_may_say_that_there_is_to_be_no_other():
             await client.stream(BODY, heard=lambda _: False).__aenter__()
 
     assert asked(Status(code=500), run).up.count.requests == 2
+
+
+def drawn_until(script, stop, n, *, most=None, **settings):
+    """Draws n, and says when it hears a call for which `stop` is true that there are to be no others."""
+
+    async def run(client, up):
+        if most is not None:
+            client.manners.gave(n, most)
+        return [event async for event in client.draw(BODY, n, heard=lambda call: not stop(call))]
+
+    done = asked(script, run, **settings)
+    indices = [event.first + i for event in done.failed for i in range(event.count)]
+    assert sorted([*indices, *done.responses]) == list(range(n))
+    return done
+
+
+def test_what_is_missing_of_a_short_reply_is_not_asked_for_where_nothing_more_may_be_sent():
+    done = drawn_until(Honest(n="short", most=3), lambda call: True, 8)
+    assert done.up.count.requests == 1
+    assert sorted(done.responses) == [0, 1, 2]
+    assert done.error.kind == "stopped"
+    assert "nothing more is sent" in str(done.error)
+    assert (done.failed[0].first, done.failed[0].count, done.failed[0].calls) == (3, 5, ())
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_calls_of_a_draw_that_wait_for_their_turn_are_not_sent_where_nothing_more_may_be(concurrency):
+    limits = Limits(concurrency=concurrency, adaptive=False)
+    heard = []
+
+    def third(call):
+        heard.append(call)
+        return len(heard) == 3
+
+    done = drawn_until(Reply(delay=0.02), third, 20, most=1, limits=limits)
+    sent = done.up.count.requests  # those under way go on
+    assert 3 <= sent <= 3 + concurrency - 1
+    assert len(done.responses) == sent
+    assert {failed.error.kind for failed in done.failed} == {"stopped"}
+
+
+def test_other_calls_of_a_draw_are_not_tried_again_nor_waited_for_where_nothing_more_may_be_sent():
+    def script(number, body):
+        return Status(code=500) if number <= 2 else Reply(delay=0.1)
+
+    patient = Retries(first=100.0, longest=100.0, deadline=1000.0)
+    limits = Limits(concurrency=4, adaptive=False)
+    done = drawn_until(script, lambda call: call.got > 0, 4, most=1, limits=limits, retries=patient)
+    assert done.up.count.requests == 4
+    assert len(done.responses) == 2
+    assert sum(len(failed.calls) for failed in done.failed) == 2
+
+
+def test_a_call_that_was_refused_too_many_is_not_sent_smaller_where_nothing_more_may_be():
+    done = drawn_until(Honest(n="refuse", most=2), lambda call: True, 8)
+    assert done.up.count.requests == 1
+    assert done.error.kind == "stopped"
+    assert [call.kind for call in done.failed[0].calls] == ["n-limit"]
+
+
+def test_what_was_refused_is_not_asked_without_it_where_nothing_more_may_be_sent():
+    async def run(client, up):
+        with pytest.raises(EndpointRefused, match="logprobs are not supported"):
+            await client.call({**BODY, "logprobs": True}, heard=lambda _: False, optional=LOGPROBS)
+        assert client.manners.gives_logprobs("scripted") is None
+
+    assert asked(Honest(logprobs="refuse"), run).up.count.requests == 1
 
 
 @pytest.mark.parametrize(

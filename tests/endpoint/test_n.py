@@ -13,6 +13,7 @@ from adacompute.errors import EndpointRefused
 from upstream import Honest, Reply, Status
 
 LOGPROBS = {**BODY, "logprobs": True, "top_logprobs": 2}
+MAY = frozenset({"logprobs", "top_logprobs"})
 
 
 def sizes(done) -> list[int]:
@@ -210,6 +211,25 @@ def test_calls_of_one_draw_have_seeds_of_their_own_and_the_first_is_unchanged():
     assert [request.body["seed"] for request in again.up.requests] == [110, 112]
 
 
+@pytest.mark.parametrize("bits", [31, 32, 63])
+def test_the_largest_seed_that_a_server_takes_is_followed_by_none_that_it_refuses(bits):
+    def script(number, body):
+        if not 0 <= body["seed"] < 2**bits:
+            return Status(code=400, message="seed: integer out of range", param="seed")
+        return Reply(choices=1)
+
+    done = drawn(script, 5, {**BODY, "seed": 2**bits - 2})
+    assert sorted(done.responses) == list(range(5))
+    assert {r.body["seed"] for r in done.up.requests} == {2**bits - 2, 2**bits - 1, 0, 1, 2}
+
+
+def test_seeds_below_zero_or_beyond_all_bounds_are_of_their_own_too():
+    for seed in (-3, 2**70):
+        done = drawn(Honest(n="ignore"), 5, {**BODY, "seed": seed})
+        assert len({r.body["seed"] for r in done.up.requests}) == 5
+        assert done.up.requests[0].body["seed"] == seed
+
+
 @pytest.mark.parametrize("seed", [True, None, "7"])
 def test_what_is_no_whole_number_is_no_seed_of_ours(seed):
     done = drawn(Honest(n="ignore"), 2, {**BODY, "seed": seed})
@@ -227,10 +247,10 @@ def test_logprobs_are_passed_on_and_known_to_be_given():
         assert response.logprobs is not None
 
 
-def test_logprobs_that_are_refused_are_dropped_for_good_at_the_cost_of_one_unpaid_call():
+def test_optional_logprobs_that_are_refused_are_dropped_at_the_cost_of_one_unpaid_call():
     async def twice(client, up):
-        events = [event async for event in client.draw(LOGPROBS, 2)]
-        return events + [event async for event in client.draw(LOGPROBS, 2, first=2)]
+        events = [event async for event in client.draw(LOGPROBS, 2, optional=MAY)]
+        return events + [event async for event in client.draw(LOGPROBS, 2, first=2, optional=MAY)]
 
     done = asked(Honest(logprobs="refuse"), twice)
     assert done.client.manners.logprobs is False

@@ -7,6 +7,7 @@ from asked import BODY, KEY, asked
 from streams import ONCE, chunk, events, read, streamed, texts
 from test_secrets import everything
 
+from adacompute.endpoint import LOGPROBS
 from adacompute.errors import EndpointError
 from upstream import Garbage, Honest, Reply, text_of
 
@@ -63,8 +64,8 @@ def test_a_server_that_refuses_stream_options_is_asked_without_once_and_for_all(
     assert done.client.account.kinds == {"no-stream-options": 1, "ok": 3}
 
 
-def test_a_server_that_refuses_log_probabilities_is_asked_without():
-    done, stream, _, _ = streamed(Honest(logprobs="refuse"), {"logprobs": True})
+def test_a_server_that_refuses_optional_log_probabilities_is_asked_without():
+    done, stream, _, _ = streamed(Honest(logprobs="refuse"), {"logprobs": True}, optional=LOGPROBS)
     assert [call.kind for call in done.heard] == ["no-logprobs", "ok"]
     assert stream.response.text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from asked import BODY, endpoint
 
-from adacompute.endpoint import Client, Limits
+from adacompute.endpoint import LOGPROBS, Client, Limits
 
 PROGRAM = Path(__file__).with_name("upstream.py")
 
@@ -40,7 +40,7 @@ def counted(url: str) -> dict:
 def test_an_upstream_in_a_process_counts_what_the_client_accounts_for(options):
     async def run() -> None:
         async with Client(endpoint(url, limits=Limits(concurrency=8))) as client:
-            events = [event async for event in client.draw({**BODY, "logprobs": True}, 30)]
+            events = [event async for event in client.draw({**BODY, "logprobs": True}, 30, optional=LOGPROBS)]
             texts = [response.text for event in events for response in event.responses]
             assert len(texts) == len(set(texts)) == 30
             count = counted(url)

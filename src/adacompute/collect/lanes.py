@@ -11,7 +11,7 @@ from adacompute.collect.left import Run
 from adacompute.collect.outcome import Progress, Stop
 from adacompute.collect.purse import Purse, prompt_size
 from adacompute.collect.writer import Writer
-from adacompute.endpoint import Answered, Client, Failed
+from adacompute.endpoint import LOGPROBS, Answered, Client, Failed
 from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
 from adacompute.pool import Drawn
 from adacompute.records import Call, Failure
@@ -130,7 +130,8 @@ class Lanes:
                 return
             storing: list[asyncio.Future[Drawn]] = []
             try:
-                async with aclosing(self._client.draw(body, count, first=first)) as outcomes:
+                drawing = self._client.draw(body, count, first=first, optional=LOGPROBS)
+                async with aclosing(drawing) as outcomes:
                     async for outcome in outcomes:
                         storing += self._keep(run, outcome, size)
                 if storing:

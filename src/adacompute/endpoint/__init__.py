@@ -8,8 +8,10 @@ from adacompute.endpoint.outcome import Answered, Failed, Outcome, Reply, Respon
 from adacompute.endpoint.settings import Endpoint, Limits, Rest, Retries, Timeouts
 from adacompute.endpoint.streaming import Stream
 from adacompute.endpoint.totals import Totals
+from adacompute.endpoint.unwanted import LOGPROBS
 
 __all__ = [
+    "LOGPROBS",
     "Answered",
     "Client",
     "Endpoint",

@@ -29,19 +29,23 @@ class Breaker:
         return self._due is None
 
     async def ready(self, until: float, *, probes: int) -> None:
-        """Waits while it is open. Raises EndpointResting where that is beyond `until`, or so many probes
-        have failed meanwhile: then it has had as many attempts as a call is given.
+        """Waits while it is open. Raises EndpointResting where that is beyond `until` or the settings'
+        patience, or so many probes have failed meanwhile: as many attempts as a call is given.
         """
         last = self.turn + probes
+        until = min(until, self._loop.time() + self._rest.patience)
         while self._due is not None:
             now = self._loop.time()
             if not self._probing and now >= self._due:
                 return
             if self._due > until or now >= until or self.turn >= last:
-                raise EndpointResting(
-                    f"the endpoint failed {self._failures} times in a row and is left alone for "
-                    f"{max(0.0, self._due - now):.3g} s more; try again then, or see what is wrong with it"
+                left = max(0.0, self._due - now)
+                error = EndpointResting(
+                    f"the endpoint failed {self._failures} times in a row and is left alone for {left:.3g} s "
+                    "more; try again then, or see what is wrong with it"
                 )
+                error.retry_after = left
+                raise error
             if self._changed is None:
                 self._changed = self._loop.create_future()
             wake = until if self._probing else min(self._due, until)

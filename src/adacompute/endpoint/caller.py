@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Caller", "Heard"]
 
-Heard = Callable[[Call], object]  # False of one call's own: it is not to be tried again
+Heard = Callable[[Call], object]  # False of one call's or draw's own: nothing more is to be sent for it
 
 
 class Caller:

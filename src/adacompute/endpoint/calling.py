@@ -12,14 +12,15 @@ from adacompute.endpoint.faults import retried
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.reply import cap_of, encoded_with, prompt_tokens
 from adacompute.endpoint.trial import Trial
-from adacompute.endpoint.understand import Question, WithoutIt, understood
-from adacompute.errors import EndpointError, EndpointTimeout, RateLimited
+from adacompute.endpoint.understand import Question, TooMany, WithoutIt, understood
+from adacompute.errors import EndpointError, EndpointRefused, EndpointTimeout, RateLimited, SendingStopped
 from adacompute.records import Call
 
-__all__ = ["Asking", "Plain"]
+__all__ = ["NO_MORE", "Asking", "Plain"]
 
 T = TypeVar("T")
 
+NO_MORE = "nothing more is sent for this request, for no more may be spent on it; ask for less"
 _UNCAPPED = 512  # tokens that a response without a limit is reserved at, until it is known
 
 
@@ -27,19 +28,22 @@ class Asking(Generic[T]):
     """One call, and how far it has come; what one attempt is, and gives, is settled by who inherits this."""
 
     __slots__ = (
-        "_barred",
         "_body",
         "_cap",
         "_data",
         "_fixed",
         "_heard",
+        "_left_out",
+        "_optional",
         "_patience",
+        "_refused",
         "_until",
         "_weight",
         "backoff",
-        "begun",
+        "barred",
         "caller",
         "calls",
+        "idle",
         "n",
     )
 
@@ -51,15 +55,19 @@ class Asking(Generic[T]):
         patience: float,
         heard: Heard | None = None,
         fixed: Mapping[str, Fragment] | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> None:
         self.caller = caller
         self.calls: list[Call] = []
-        self.begun = False  # False: nothing has been sent yet
+        self.idle = True  # no attempt is under way: it waits for its turn, or to try again
+        self.barred = False  # True: nothing more is to be sent
         self.n = n
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._heard = heard
         self._fixed = fixed  # fields of the body that are written already
-        self._barred = False
+        self._optional = optional  # fields that may be left out where they are refused
+        self._left_out: set[str] = set()  # those that were, since it refused them:
+        self._refused: EndpointRefused | None = None  # in these words, at first
         self._patience = patience
         self._until = min(patience, caller.loop.time() + caller.endpoint.retries.deadline)
         self._body = dict(body)
@@ -94,7 +102,7 @@ class Asking(Generic[T]):
         if self.caller.heard is not None:
             self.caller.heard(call)
         if self._heard is not None and self._heard(call) is False:
-            self._barred = True
+            self.barred = True
 
     def leave(self, used: float | None) -> None:
         """Gives back the turn that the attempt had; `used` is what it took, where that is known."""
@@ -106,7 +114,7 @@ class Asking(Generic[T]):
 
     def question(self, trial: Trial) -> Question:
         """What is asked in that attempt, and how long it has taken so far."""
-        return Question(self._body, self.n, self._cap, trial.at, trial.seconds)
+        return Question(self._body, self.n, self._cap, trial.at, trial.seconds, self._optional)
 
     async def _tried(self) -> T:
         tries, caller = 0, self.caller
@@ -115,22 +123,61 @@ class Asking(Generic[T]):
             await self._turn(tries)
             tries += 1
             try:
-                return await self._try(tries)
-            except WithoutIt:
+                given = await self._attempted(tries)
+            except WithoutIt as error:
+                self._without(error)
                 tries -= 1  # nothing failed: it is asked again at once, without what it refused
             except EndpointError as error:
+                self._check(error)
                 wait = self._wait(error, tries)
                 if wait is None:
                     raise
                 async with caller.gate.abiding():
                     await asyncio.sleep(wait)
+            else:
+                self._learn()
+                return given
+
+    async def _attempted(self, tries: int) -> T:
+        self.idle = False
+        try:
+            return await self._try(tries)
+        finally:
+            self.idle = True
+
+    def _without(self, error: WithoutIt) -> None:
+        """Leaves out what it refused; whether that was the reason is known when the rest has succeeded."""
+        plain = EndpointRefused(str(error), status=error.status)
+        if self.barred:
+            raise plain from None
+        self._refused = self._refused or plain
+        self._left_out |= error.fields
+        self._leave_out(error.fields)
+
+    def _check(self, error: EndpointError) -> None:
+        """Refused without it as well: then that wasn't the reason, and it is told what came first."""
+        refused = isinstance(error, EndpointRefused) and not isinstance(error, TooMany)
+        if self._refused is not None and refused:
+            raise self._refused from None
+
+    def _learn(self) -> None:
+        """It succeeded: with what was in it, and without what it had refused."""
+        models = self.caller.manners.models
+        models.took(self._body)
+        if self._left_out:
+            models.did_without(self._body.get("model"), self._left_out)
+
+    def _leave_out(self, fields: frozenset[str]) -> None:
+        if "logprobs" in fields:
+            fields |= {"top_logprobs"}  # which are nothing without
+        for name in fields & self._body.keys():
+            del self._body[name]
+            self._data = b""
 
     def _prepare(self) -> None:
         caller = self.caller
-        if caller.manners.logprobs_refused and ("logprobs" in self._body or "top_logprobs" in self._body):
-            self._body.pop("logprobs", None)
-            self._body.pop("top_logprobs", None)
-            self._data = b""
+        if self._optional and (fields := self._optional & self._body.keys()):
+            self._leave_out(caller.manners.models.spared(self._body.get("model"), fields))
         if not self._data:
             self._data = encoded_with(self._body, self._fixed)
             if caller.pace.weighs:
@@ -142,15 +189,17 @@ class Asking(Generic[T]):
         a queue of our own is no fault of the endpoint. The caller's own deadline runs all the time.
         """
         caller = self.caller
+        self._check_barred()
         if not (caller.gate.passable and caller.breaker.closed and caller.pace.entered(self._weight)):
             async with caller.gate.abiding():
                 await self._queue(tries)
         now = caller.loop.time()
         if tries == 0:
             self._until = min(self._patience, now + caller.endpoint.retries.deadline)
-        if now >= self._until:
+        if now >= self._until or self.barred:
             caller.breaker.unknown(caller.breaker.turn)
             caller.pace.unused(self._weight)
+            self._check_barred()
             raise self._no_turn()
 
     async def _queue(self, tries: int) -> None:
@@ -178,7 +227,7 @@ class Asking(Generic[T]):
     def _wait(self, error: EndpointError, tries: int) -> float | None:
         """Seconds until the next try; None where there is none."""
         retries = self.caller.endpoint.retries
-        if self._barred or not retried(error, after_timeout=retries.after_timeout):
+        if self.barred or not retried(error, after_timeout=retries.after_timeout):
             return None
         asked, wait, now = error.retry_after, self.backoff, self.caller.loop.time()
         if isinstance(error, RateLimited) and asked is not None and now + asked > self._until:
@@ -193,6 +242,10 @@ class Asking(Generic[T]):
             f"{said}it asks to wait {asked:.3g} s, beyond the deadline of this call in {left:.3g} s",
             status=429,
         )
+
+    def _check_barred(self) -> None:
+        if self.barred:
+            raise SendingStopped(f"{self.caller.url}: {NO_MORE}")
 
     def _no_turn(self) -> EndpointError:
         url = self.caller.url
@@ -209,7 +262,7 @@ class Plain(Asking[Reply]):
     __slots__ = ()
 
     async def _try(self, tries: int) -> Reply:
-        caller, self.begun = self.caller, True
+        caller = self.caller
         trial = Trial(self, tries, self._until)
         try:
             answer = await caller.line.exchange(caller.url, trial.attempt, self._data)
@@ -222,4 +275,4 @@ class Plain(Asking[Reply]):
             trial.cancelled()
             raise
         trial.worked(reply.calls[0])
-        return replace(reply, calls=tuple(self.calls))
+        return reply if len(self.calls) == 1 else replace(reply, calls=tuple(self.calls))

@@ -82,6 +82,7 @@ class Client:
         n: int = 1,
         deadline: float | None = None,
         heard: Heard | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> Reply:
         """One POST of the body as given, plus "n" (none where n is 1 and the body has none), with retries.
 
@@ -89,10 +90,11 @@ class Client:
         them may have been paid for. Fewer responses than asked for may come. `deadline` is in seconds from
         now, waiting for a turn included; the settings' own deadline counts from the first turn. `heard` is
         told of every attempt of this call, besides the client's own; where it answers False, that was the
-        last one.
+        last one. `optional` names fields of the body that are left out where they are refused, of "logprobs"
+        and "top_logprobs"; the refusal of any other field is raised.
         """
         caller = self._open()
-        return await Plain(caller, body, n, _patience(caller, deadline), heard).run()
+        return await Plain(caller, body, n, _patience(caller, deadline), heard=heard, optional=optional).run()
 
     def draw(
         self,
@@ -102,26 +104,35 @@ class Client:
         first: int = 0,
         deadline: float | None = None,
         heard: Heard | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> AsyncGenerator[Answered | Failed, None]:
         """`n` responses, numbered from `first`, by as few calls as the server's manners allow, in parallel.
 
         Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed" is
         that of index 0: a call whose responses begin at index i sends seed + i, so that no two are alike.
+        Where `heard` answers False, what isn't sent yet ends as Failed; `optional` as for `call`.
         """
         caller = self._open()
-        return draw(caller, body, n, first=first, patience=_patience(caller, deadline), heard=heard)
+        patience = _patience(caller, deadline)
+        return draw(caller, body, n, first=first, patience=patience, heard=heard, optional=optional)
 
     @asynccontextmanager
     async def stream(
-        self, body: Mapping[str, Any], *, deadline: float | None = None, heard: Heard | None = None
+        self,
+        body: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        heard: Heard | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> AsyncIterator[Stream]:
         """The same call as a stream of events; retried until the first of them is here, and no more then.
 
         Entering raises what `call` would. What the stream took is in the account when it ends, breaks off
-        or is left; leaving it closes the connection at once. The usage is always asked for.
+        or is left; leaving it closes the connection at once. The usage is always asked for, unless that was
+        refused.
         """
         caller = self._open()
-        stream = await Streaming(caller, body, _patience(caller, deadline), heard).run()
+        stream = await Streaming(caller, body, _patience(caller, deadline), heard, optional).run()
         try:
             yield stream
         finally:

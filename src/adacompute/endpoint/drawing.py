@@ -9,7 +9,7 @@ from typing import Any
 from orjson import Fragment
 
 from adacompute.endpoint.caller import Caller, Heard
-from adacompute.endpoint.calling import Asking, Plain
+from adacompute.endpoint.calling import NO_MORE, Asking, Plain
 from adacompute.endpoint.outcome import Answered, Failed, Reply
 from adacompute.endpoint.reply import fixed_of
 from adacompute.endpoint.understand import TooMany
@@ -19,6 +19,7 @@ from adacompute.records import Call
 __all__ = ["draw"]
 
 _AHEAD = 2  # calls that wait for a turn or run, for each that may run at the same time
+_WIDTHS = (31, 32, 63)  # bits that servers keep a seed in
 _REFUSED = (400, 413, 422)  # where one choice is refused so, it is the request, which is the same for all
 
 
@@ -40,14 +41,16 @@ async def draw(
     first: int,
     patience: float,
     heard: Heard | None = None,
+    optional: frozenset[str] = frozenset(),
 ) -> AsyncGenerator[Answered | Failed, None]:
     """Yields what each call gave, or that it failed, as the calls end.
 
     Asks for all in one call first, unless it is known that fewer come; what is missing then is asked for
     by parallel calls. An integer "seed" in the body is that of index 0: the call whose responses begin at
     index i sends seed + i, for calls with one and the same seed would give one sample over and over.
+    Where `heard` answers False, nothing more is sent: what is under way goes on, the rest is Failed.
     """
-    drawing = _Drawing(caller, body, patience, heard)
+    drawing = _Drawing(caller, body, patience, heard, optional)
     if n > 0:
         drawing.todo.append(_Span(first, n, n))
     try:
@@ -62,9 +65,18 @@ async def draw(
 class _Drawing:
     """The state of one draw."""
 
-    def __init__(self, caller: Caller, body: Mapping[str, Any], patience: float, heard: Heard | None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        body: Mapping[str, Any],
+        patience: float,
+        heard: Heard | None,
+        optional: frozenset[str],
+    ) -> None:
         self._caller = caller
         self._heard = heard
+        self._optional = optional
+        self._stopped = False  # True: nothing more is to be sent
         self._body = body
         self._fixed: dict[str, Fragment] | None = None
         self._patience = patience
@@ -83,7 +95,9 @@ class _Drawing:
             lone = not (self.todo or self.running)
             if self._fixed is None and not lone:
                 self._fixed = fixed_of(self._body)  # else a long prompt would be written for every call
-            asking = Plain(self._caller, body, part.count, self._patience, self._heard, self._fixed)
+            asking = Plain(
+                self._caller, body, part.count, self._patience, self._hear, self._fixed, self._optional
+            )
             if lone:  # no task for it
                 return part, await _outcome(asking.run())
             task = asyncio.ensure_future(asking.run())
@@ -94,8 +108,22 @@ class _Drawing:
         part, _ = self.running.pop(task)
         return part, await _outcome(task)
 
+    def _hear(self, call: Call) -> bool:
+        if self._heard is not None and self._heard(call) is False:
+            self._stopped = True
+            for _, asking in self.running.values():
+                asking.barred = True  # at once: its turn may come before this draw is told of anything
+        return not self._stopped
+
     def told(self, part: _Span, outcome: Reply | EndpointError) -> list[Answered | Failed]:
         """What to tell of a call that ended; settles what is still to ask for."""
+        events = self._told(part, outcome)
+        if self._stopped and (unsent := [*self.held, *self._unsent()]):
+            self.held = []
+            events += _all_failed(unsent, SendingStopped(f"{self._caller.url}: {NO_MORE}"))
+        return events
+
+    def _told(self, part: _Span, outcome: Reply | EndpointError) -> list[Answered | Failed]:
         if isinstance(outcome, TooMany):
             smaller, *rest = self._split(replace(part, calls=part.calls + outcome.calls))
             self.held += [*rest, *self.todo]
@@ -105,7 +133,12 @@ class _Drawing:
         if isinstance(outcome, EndpointError):
             return self._failed(part, outcome, held)
         came = len(outcome.responses)
-        answered = Answered(responses=outcome.responses, calls=part.calls + outcome.calls, first=part.first)
+        answered = Answered(
+            responses=outcome.responses,
+            calls=part.calls + outcome.calls,
+            first=part.first,
+            body=outcome.body,
+        )
         self.todo.extend(held)
         if came < part.count:
             self.todo.appendleft(_Span(part.first + came, part.count - came, came))
@@ -119,20 +152,17 @@ class _Drawing:
             self.todo.extend(held)
             held = []
         # even a small call was refused: it is the request, and more of it would be refused likewise
-        return [
-            *failed,
-            *(Failed(error=error, calls=s.calls, first=s.first, count=s.count) for s in _joined(held)),
-        ]
+        return [*failed, *_all_failed(held, error)]
 
     def _unsent(self) -> list[_Span]:
-        """All that was not sent yet, which is called off."""
+        """All that isn't under way, which is called off; the attempts made for it already go with it."""
         spans, self.todo = list(self.todo), deque()
         for task, (span, asking) in list(self.running.items()):
-            if not asking.begun and not task.done():
+            if asking.idle and not task.done():
                 task.cancel()
                 self._dropped.append(task)
                 del self.running[task]
-                spans.append(span)
+                spans.append(replace(span, calls=(*span.calls, *asking.calls)))
         return spans
 
     def _next(self) -> _Span:
@@ -170,6 +200,10 @@ async def _outcome(reply: Awaitable[Reply]) -> Reply | EndpointError:
         return error
 
 
+def _all_failed(spans: list[_Span], error: EndpointError) -> list[Failed]:
+    return [Failed(error=error, calls=s.calls, first=s.first, count=s.count) for s in _joined(spans)]
+
+
 def _joined(spans: list[_Span]) -> list[_Span]:
     """The same, those that follow each other as one."""
     joined: list[_Span] = []
@@ -186,4 +220,6 @@ def _seeded(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
     seed = body.get("seed")
     if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
         return body
-    return {**body, "seed": seed + first}
+    width = next((bits for bits in _WIDTHS if abs(seed) < 2**bits), _WIDTHS[-1])
+    stepped = seed + first
+    return {**body, "seed": stepped if stepped < 2**width else stepped % 2**width}

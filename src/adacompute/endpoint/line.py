@@ -159,7 +159,7 @@ class Line:
 
     def _error(self, exc: Exception, url: URL, attempt: Attempt) -> EndpointError:
         """The one place where foreign errors become ours."""
-        why = one_line(self.unsaid(str(exc) or type(exc).__name__))
+        why = one_line(self.unsaid(str(exc) or type(exc).__name__)).replace(" ssl:default", "")
         if isinstance(exc.__cause__, ContentEncodingError):
             return ReplyInvalid(
                 f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True

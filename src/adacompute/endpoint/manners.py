@@ -1,10 +1,12 @@
 """What was learned of how an endpoint treats `n`, logprobs and usage. Knows nothing of HTTP."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable
 
-__all__ = ["Manners", "about_logprobs", "about_n", "about_options", "named_limit"]
+from adacompute.endpoint.learned import Learned
+
+__all__ = ["Manners", "about_n", "named_limit"]
 
 _N = re.compile(
     r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
@@ -33,10 +35,8 @@ class Manners:
     still under way) is no limit.
     """
 
-    def __init__(self) -> None:
-        self.logprobs: bool | None = None  # are they given where asked for?
-        self.logprobs_refused = False  # True: asking for them is an error, so they are no longer asked for
-        self.stream_options_refused = False  # likewise of the usage of streams
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.models = Learned(now)
         self.surplus = 0  # choices that came beyond those asked for: paid and counted, not used
         self.usage_per_choice: bool | None = None  # True: usage counts one choice only where n > 1
         self.characters = 0  # of responses whose tokens are known, to know characters a token
@@ -45,6 +45,15 @@ class Manners:
         self._seen: int | None = None
         self._given = 0  # the most that came in one reply
         self._short = 0  # replies in a row that fell short
+
+    @property
+    def logprobs(self) -> bool | None:
+        """Are log-probabilities given where asked for? For who asks one model; None: not known."""
+        return self.models.logprobs
+
+    def gives_logprobs(self, model: object) -> bool | None:
+        """Does the model of that name give them, as far as the last minutes have shown?"""
+        return self.models.gives_logprobs(model)
 
     @property
     def most(self) -> int | None:
@@ -72,11 +81,6 @@ class Manners:
                 self._seen = came
         self._given = max(self._given, came)
 
-    def told(self, *, logprobs: bool) -> None:
-        """A reply to a request for logprobs had some, or none."""
-        if not self.logprobs_refused and (logprobs or self.logprobs is None):
-            self.logprobs = logprobs
-
     def refused(self, asked: int, message: str) -> bool:
         """It refused that many. True: fewer may pass. Where even 1 is refused it was never about `n`."""
         if asked < 2:
@@ -91,18 +95,6 @@ class Manners:
 def about_n(message: str, param: object = None) -> bool:
     """Is a refusal about the number of choices?"""
     return param == "n" or (param is None and _N.search(message) is not None)
-
-
-def about_logprobs(message: str, param: object, body: Mapping[str, Any]) -> bool:
-    """Is a refusal about log-probabilities that were asked for?"""
-    asked = bool(body.get("logprobs")) or "top_logprobs" in body
-    return asked and "logprob" in (param if isinstance(param, str) else message).lower()
-
-
-def about_options(message: str, param: object, body: Mapping[str, Any]) -> bool:
-    """Is a refusal about the options of a stream?"""
-    told = (param if isinstance(param, str) else message).lower()
-    return "stream_options" in body and ("stream_options" in told or "include_usage" in told)
 
 
 def named_limit(message: str) -> int | None:

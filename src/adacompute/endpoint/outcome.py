@@ -65,6 +65,7 @@ class Answered:
     responses: tuple[Response, ...]
     calls: tuple[Call, ...]
     first: int  # index of the first of them; the others follow
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # as it came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ class Rest:
     failures: int = 8  # transport errors and 5xx in a row that open it
     seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
     longest: float = 60.0
+    patience: float = math.inf  # seconds that a call waits for the end of a rest, at most
 
     def __post_init__(self) -> None:
         _count(self.failures, "failures before a rest,")

@@ -41,26 +41,26 @@ class Streaming(Asking["Stream"]):
     __slots__ = ()
 
     def __init__(
-        self, caller: Caller, body: Mapping[str, Any], patience: float, heard: Heard | None = None
+        self,
+        caller: Caller,
+        body: Mapping[str, Any],
+        patience: float,
+        heard: Heard | None = None,
+        optional: frozenset[str] = frozenset(),
     ) -> None:
         options = body.get("stream_options")
         asked = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         n = whole(body.get("n")) or 1
-        super().__init__(caller, {**body, "stream": True, "stream_options": asked}, n, patience, heard)
+        body = {**body, "stream": True, "stream_options": asked}
+        super().__init__(caller, body, n, patience, heard, optional=optional | {"stream_options"})
 
     def understood(self, trial: Trial, answer: Answer) -> Reply:
         """What an answer means; learned from, as that to any call."""
         caller, question = self.caller, self.question(trial)
         return understood(question, answer, line=caller.line, url=caller.url, manners=caller.manners)
 
-    def _prepare(self) -> None:
-        if self.caller.manners.stream_options_refused and "stream_options" in self._body:
-            del self._body["stream_options"]
-            self._data = b""
-        super()._prepare()
-
     async def _try(self, tries: int) -> "Stream":
-        caller, self.begun = self.caller, True
+        caller = self.caller
         trial = Trial(self, tries, self._until)
         opened: Wire | Answer | None = None
         try:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from yarl import URL
 
 from adacompute.endpoint.attempt import Answer
-from adacompute.endpoint.manners import Manners, about_logprobs, about_n, about_options
+from adacompute.endpoint.manners import Manners, about_n
 from adacompute.endpoint.outcome import Reply
 from adacompute.endpoint.reply import choices_of, one_line, prompt_tokens, responses_of
+from adacompute.endpoint.unwanted import unwanted
 from adacompute.endpoint.usage import cached_of, whole
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid
 from adacompute.records import Call
@@ -27,19 +28,12 @@ class TooMany(EndpointRefused):
 
 
 class WithoutIt(EndpointRefused):
-    """It refused something that it can be asked without."""
+    """It refused fields that may be left out, so it can be asked without."""
 
-
-class WithoutLogprobs(WithoutIt):
-    """It refused to give log-probabilities."""
-
-    kind = "no-logprobs"
-
-
-class WithoutUsage(WithoutIt):
-    """It refused to tell the usage of a stream."""
-
-    kind = "no-stream-options"
+    def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
+        super().__init__(message, status=status)
+        self.fields = fields
+        self.kind = "no-stream-options" if "stream_options" in fields else "no-logprobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +45,7 @@ class Question:
     cap: int | None
     at: float  # seconds since 1970, when it was sent
     seconds: float  # until it was answered
+    optional: frozenset[str] = frozenset()  # fields that may be left out where they are refused
 
 
 def understood(question: Question, answer: Answer, *, line: "Line", url: URL, manners: Manners) -> Reply:
@@ -79,7 +74,8 @@ def _reply(question: Question, answer: Answer, line: "Line", manners: Manners) -
     body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
     manners.gave(question.n, came)
     if question.body.get("logprobs"):
-        manners.told(logprobs=any(choice.tokens is not None for choice in choices))
+        given = any(choice.tokens is not None for choice in choices)
+        manners.models.told(question.body.get("model"), logprobs=given)
     responses, counted = responses_of(choices, body, asked=question.n, cap=question.cap, manners=manners)
     usage = body.get("usage")
     prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
@@ -99,15 +95,12 @@ def _reply(question: Question, answer: Answer, line: "Line", manners: Manners) -
 
 
 def _refusal(question: Question, answer: Answer, line: "Line", url: URL, manners: Manners) -> EndpointError:
-    """The error of a status, having learned from it what the endpoint won't do."""
+    """The error of a status, having learned from it how many choices are too many."""
     error, said, param = line.refusal(url, answer)
     if answer.status in (400, 422):
-        if about_logprobs(said, param, question.body):
-            manners.logprobs, manners.logprobs_refused = False, True
-            return WithoutLogprobs(str(error), status=answer.status)
-        if about_options(said, param, question.body):
-            manners.stream_options_refused = True
-            return WithoutUsage(str(error), status=answer.status)
+        fields = unwanted(said, param, question.body, optional=question.optional)
+        if fields:
+            return WithoutIt(str(error), fields, status=answer.status)
         if about_n(said, param) and manners.refused(question.n, said):
             return TooMany(str(error), status=answer.status)
     error.retry_after = answer.retry_after
