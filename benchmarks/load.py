@@ -55,7 +55,7 @@ class Load:
 
     def __init__(self, url: str, body: bytes, headers: dict[str, str], *, seconds: float) -> None:
         where = urlsplit(url)
-        self.host, self.port = where.hostname, where.port
+        self.host, self.port = where.hostname or "127.0.0.1", where.port or 80
         lines = [f"POST {where.path} HTTP/1.1", f"host: {where.netloc}", "content-type: application/json"]
         lines += [f"content-length: {len(body)}", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
         self.request = "\r\n".join(lines).encode() + body

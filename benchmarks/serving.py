@@ -62,6 +62,7 @@ class Way:
     upstream: str  # its address, which counts what was drawn
     pid: int | None = None  # None: nothing that is measured
     headers: Mapping[str, str] = field(default_factory=dict)
+    logprobs: bool = False  # whether the client asks for log-probabilities itself
     samples: int = 1  # that every request is to draw
 
 
@@ -119,7 +120,7 @@ def loaded(way: Way, concurrency: int, seconds: float) -> dict[str, Any]:
     """What clients saw, whatever it was."""
     words = here("-m", "benchmarks.load", way.url, "--concurrency", str(concurrency))
     words += ["--seconds", str(seconds), *(f"--header={k}={v}" for k, v in way.headers.items())]
-    body = json.dumps(BODY).encode()
+    body = json.dumps(BODY | ({"logprobs": True} if way.logprobs else {})).encode()
     done = subprocess.run(pinned(OTHERS, words), check=True, capture_output=True, cwd=ROOT, input=body)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -173,29 +174,30 @@ def place() -> Iterator[Path]:
 
 
 def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """Latency at one request at a time, and how much of it each server adds to the upstream's own."""
-    with (
-        upstream() as url,
-        place() as one,
-        place() as two,
-        bare(url, one) as proxy,
-        gateway(url, two) as ours,
-    ):
+    """Latency at one request at a time, and how much of it each server adds to the upstream's own.
+
+    A policy that weighs votes asks for log-probabilities, ten times the bytes: beside it, the bare proxy is
+    asked for them, too.
+    """
+    with upstream() as url, place() as a, place() as b, bare(url, a) as proxy, gateway(url, b) as ours:
         direct = Way("the upstream itself", f"{url}/chat/completions", host(url))
-        ways = [
-            direct,
-            proxy,
-            by(ours, "one sample (`single`)", "single"),
-            by(ours, "stopping after one, plain votes", "plain"),
-            by(ours, "stopping after one, log-probabilities asked for", "weighed"),
-        ]
-        seen = turns(ways, 1, seconds=seconds, rounds=rounds)
-    floor = seen[direct.name]["p50"]
-    base = seen[proxy.name]["p50"] - floor
-    return [
-        {"way": name, **found, "added": found["p50"] - floor, "ratio": (found["p50"] - floor) / base}
-        for name, found in seen.items()
-    ]
+        single = by(ours, "one sample (`single`)", "single")
+        plain = by(ours, "stopping after one, plain votes", "plain")
+        weighed = by(ours, "stopping after one, log-probabilities asked for", "weighed")
+        groups = [(direct, proxy, single, plain), (_sure(direct), _sure(proxy), weighed)]
+        seen = turns([way for group in groups for way in group], 1, seconds=seconds, rounds=rounds)
+    rows = []
+    for group in groups:
+        floor, base = (seen[way.name]["p50"] for way in group[:2])
+        for way in group:
+            more = seen[way.name]["p50"] - floor
+            rows.append({"way": way.name, **seen[way.name], "added": more, "ratio": more / (base - floor)})
+    return rows
+
+
+def _sure(way: Way) -> Way:
+    """The same, asked for log-probabilities by the client."""
+    return replace(way, name=f"{way.name}, with log-probabilities", logprobs=True)
 
 
 def widths(*, seconds: float = SECONDS, rounds: int = 3) -> list[dict[str, Any]]:

@@ -82,6 +82,12 @@ class EndpointConfig:
     input_price: float = 0.0  # money for a million prompt tokens
     output_price: float = 0.0  # money for a million response tokens
 
+    def __post_init__(self) -> None:
+        for name in ("input_price", "output_price"):
+            price = getattr(self, name)
+            if not (math.isfinite(price) and price >= 0):
+                raise ConfigError(f"{name} {price:g} can't be used; give 0 or more")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectConfig:
@@ -276,6 +282,8 @@ def _key_of(place: str, name: str, table: dict[str, Any], environ: Mapping[str, 
     variable = _scalar(table.get("key_env", ""), str, f"{place}: key_env")
     text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
     source = f"environment variable {variable}" if "key_env" in table else "key"
+    if "key_env" in table and not text:
+        raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key instead")
     if not isinstance(text, str) or len(text) < SHORTEST:  # no message shows it
         raise ConfigError(
             f"{place}: {source} has fewer than {SHORTEST} characters; make one with `openssl rand -hex 24`"

@@ -279,6 +279,7 @@ class CapReached(ServeError):
     status = 429
     code = "insufficient_quota"
     kind = "insufficient_quota"
+    left = 0  # whole samples that it still has room for, at what each may take
 
 
 class WeakVote(ServeError):

@@ -207,7 +207,7 @@ def test_a_pool_of_several_sources_wants_one_named(pool):
     for call in (pool.ballots, lambda: pool.ballots("a"), lambda: pool.recorded("p1")):
         with pytest.raises(SourceAmbiguous, match="name one by model= and parameters="):
             call()
-    with pytest.raises(RecordNotFound, match=r"has no samples of model 'c'; name one \(--model\) of 'a'"):
+    with pytest.raises(RecordNotFound, match=r"has no samples of model 'c'; give --model a --parameters '"):
         pool.ballots("c")
     assert pool.ballots("b").ids == ("p2",)
     assert pool.ballots("a", parameters=HOT).ids == ("p1",)

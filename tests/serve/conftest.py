@@ -1,6 +1,18 @@
 """What tests of the gateway need: the scripted upstream of tests/endpoint, and the gateway in front of it."""
 
+import logging
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "endpoint")]
+
+
+@pytest.fixture(autouse=True)
+def _uvicorn_s_loggers_as_they_come() -> None:
+    """A server in this process sets uvicorn's loggers, and they would stay so for the tests after it."""
+    for name in ("", ".error", ".access", ".asgi"):
+        logger = logging.getLogger(f"uvicorn{name}")
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True

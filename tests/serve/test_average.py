@@ -50,12 +50,12 @@ def test_c18_the_average_meets_the_budget_while_traffic_shifts():
 
 
 def test_c18_clients_that_name_many_budgets_do_not_make_the_operators_forgotten():
-    with Upstream(script) as up, Running(up.url, budget=2.0) as gate:
+    with Upstream(script) as up, Running(up.url, budget=2.0, max_budget=100.0) as gate:
         assert gate.ask().status == 200
-        others = [Visit(headers={"x-adacompute-budget": f"{3 + i / 10}"}) for i in range(100)]
+        others = [Visit(headers={"x-adacompute-budget": f"{3 + i / 4}"}) for i in range(100)]
         assert {answer.status for answer in crowd(gate, others, at_once=8)} == {200}
         lanes = gate.gateway.paces.state()
         assert gate.ask().status == 200
-        assert len(lanes) == 64
+        assert len(lanes) == 65
         assert lanes['["stopping", 2.0]']["requests"] == 1
         assert gate.gateway.paces.state()['["stopping", 2.0]']["requests"] == 2

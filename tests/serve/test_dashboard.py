@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 from browser import CHROMIUM, chromium, tab
+from running import Running
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,7 +19,8 @@ from traffic import PROTOCOL, Clock, hour, told
 
 from adacompute.config import ServeConfig
 from adacompute.serve.dashboard import CSP, HEADERS, PAGE
-from adacompute.serve.seen import Seen
+from adacompute.serve.seen import Seen, Standing
+from upstream import Upstream
 
 in_browser = pytest.mark.skipif(
     CHROMIUM is None,
@@ -120,8 +122,8 @@ def test_every_figure_is_there_with_data_and_nothing_goes_wrong_or_outside(brows
         cost = await page.js(texts("#tile-cost"))
         assert f"{board['total']['samples'] / board['total']['counted']:.2f}" in cost
         assert f"{board['total']['target'] / board['total']['counted']:.2f}" in cost
-        savings = await page.js(texts("#tile-savings"))
-        assert f"{board['savings']['share']:.0%}" in savings
+        savings = await page.js("document.querySelector('#tile-savings').textContent")
+        assert f"≈ {board['savings']['share']:.0%}" in savings
         assert PROTOCOL in savings
         assert "3 in flight" in await page.js(texts("#tile-requests"))
         assert "90%" in await page.js(texts("#tile-agreement"))
@@ -294,8 +296,59 @@ def test_a_drift_is_shown(browser, served):
 
     async def look(page):
         await page.until(FULL)
-        assert "drift alarm" in await page.js(texts("#tile-agreement"))
+        assert "drifting" in await page.js(texts("#tile-agreement"))
         assert "calibration saw 90%" in await page.js(texts("#banners"))
+
+    shown(browser, served, look, seen=seen)
+
+
+@in_browser
+def test_it_works_with_the_key_in_its_address(browser, tmp_path):
+    key = "an-operator-of-the-gateway"
+    (tmp_path / "keys.toml").write_text(f'[me]\nkey = "{key}"\noperator = true\n')
+    keys = str(tmp_path / "keys.toml")
+
+    async def look(url: str) -> None:
+        async with tab(browser) as page:
+            await page.open(url)
+            await page.until("document.querySelector('#live.on') !== null")
+
+    with Upstream() as up, Running(up.url, folder=tmp_path, keys_file=keys) as gate:
+        asyncio.run(look(f"{gate.base.replace('//', f'//x:{key}@')}/dashboard"))
+
+
+@in_browser
+def test_requests_stand_in_the_order_of_their_times_and_without_a_cap_there_is_no_bar(browser, served):
+    clock = Clock()
+    seen = Seen(ServeConfig(), now=clock)
+    for behind in (0.0, 50.0, 20.0, 70.0):
+        seen.began()
+        seen.ended(told(clock.at - behind))
+    seen.balances(lambda: [Standing(name="", spent=8.0), Standing(name="a", spent=8.0, cap=10.0)])
+
+    async def look(page):
+        await page.until(FULL)
+        times = await page.js("[...document.querySelectorAll('#card-recent .time')].map(e => e.textContent)")
+        assert times == sorted(times, reverse=True)
+        assert len(set(times)) == 4
+        assert await page.js("document.querySelectorAll('#card-spend .meter').length") == 2
+        assert await page.js("document.querySelectorAll('#card-spend .track').length") == 1
+
+    shown(browser, served, look, seen=seen)
+
+
+@in_browser
+@pytest.mark.parametrize(("requests", "explore"), [(150, 0.0), (2000, 0.1)])
+def test_no_saving_is_told_of_few_requests_or_where_some_are_explored(browser, served, requests, explore):
+    clock = Clock()
+    seen = Seen(ServeConfig(explore=explore), now=clock)
+    hour(seen, clock, requests=requests)
+    assert seen.board()["savings"]["share"] is not None
+
+    async def look(page):
+        await page.until(FULL)
+        assert await page.js("document.querySelector('#tile-savings').hidden") is True
+        assert await page.js(OVERFLOW) == 0
 
     shown(browser, served, look, seen=seen)
 

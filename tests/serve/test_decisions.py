@@ -79,7 +79,7 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, 
         served = gate.gateway.shelf.of("policy")
         for row, one in enumerate(recorded):
             assert one.problem.id == ballots.ids[row]
-            weigh = served.weigh()  # live, its scale follows what was seen; this is what the request will use
+            weigh = served.weigh("m")  # live, its scale follows what was seen; the request will use this
             message = {"role": "user", "content": one.problem.question}
             told = gate.ask({"model": "m", "messages": [message], "temperature": 0.7}).json["adacompute"]
             live.append(told["samples"])

@@ -84,6 +84,14 @@ def test_who_sends_another_request_before_the_reply_is_cut_off_with_its_calls(
     until(lambda: gate.gateway.under_way == 0)
 
 
+def test_a_head_that_comes_together_with_a_long_body_is_not_too_long_itself(gate: Running):
+    with connect(gate) as line:
+        line.sendall(post(user="x" * 100_000) + b"GET /healthz HTT")
+        assert reply_of(line)[0] == 200
+        line.sendall(b"P/1.1\r\nHost: localhost\r\n\r\n")
+        assert reply_of(line)[0] == 200
+
+
 def test_one_connection_serves_on_after_each_kind_of_error(gate: Running, upstream: Upstream):
     with connect(gate) as line:
         for body, status in (({"n": 99}, 400), ({"messages": []}, 400), ({"temperature": 9}, 400), ({}, 200)):

@@ -254,3 +254,27 @@ def _events(raw: bytes) -> list[dict[str, Any]]:
 def _text(events: list[dict[str, Any]]) -> str:
     parts = [choice["delta"].get("content") for event in events for choice in event["choices"]]
     return "".join(part for part in parts if part)
+
+
+def test_samples_that_state_no_answer_are_told_and_do_not_agree():
+    texts = iter(
+        ["The answer is 42.", "I don't know what to say about this.", "Who knows what that may be."] * 20
+    )
+
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        return Reply(texts=[next(texts) for _ in range(body.get("n", 1))])
+
+    with Upstream(script) as up, Running(up.url, price=CHEAP, min_agreement=0.5) as gate:
+        told = gate.ask().json["adacompute"]
+    assert told["abstained"] + sum(told["votes"].values()) == told["samples"] > 3
+    assert told["agreement"] == 1.0  # of those that answered
+    assert told["weak"] is True  # of all
+
+
+def test_where_no_sample_states_an_answer_it_stops_and_says_so():
+    silent = Reply(texts=["The capital of France, as everybody there knows, is a city of many bridges."])
+    with Upstream(silent) as up, Running(up.url, price=0.001) as gate:
+        told = gate.ask(messages=[{"role": "user", "content": "What is the capital of France?"}]).json
+    assert up.count.requests <= 6  # of 16
+    assert told["adacompute"]["agreement"] is None
+    assert any("no vote" in note for note in told["adacompute"]["notes"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from traffic import told
 
 from adacompute.errors import EndpointRefused
-from adacompute.records import Secret
+from adacompute.records import Call, Secret
 from adacompute.serve.logs import Seldom, log, logging_to
 from adacompute.serve.redact import MASK, Redactor
 
@@ -175,6 +175,28 @@ def test_a_line_a_request_tells_what_it_took_and_none_of_its_texts():
     assert (line["spent_samples"], line["spent_tokens"]) == (2, 400)
     assert "the " not in json.dumps(line)
     assert lines(lambda: log.request(one), level="warning") == []
+
+
+def test_what_a_policy_would_have_done_is_in_the_line_of_shadow_mode_only():
+    (line,) = lines(lambda: log.request(replace(told(1.0), mode="shadow", would=3)))
+    assert line["would"] == 3
+    (line,) = lines(lambda: log.request(told(1.0)))
+    assert "would" not in line
+
+
+def test_a_call_to_the_upstream_has_a_line_for_debugging_only():
+    call = Call(at=1.0, seconds=0.25, asked=2, got=0, kind="server-error", status=500, paid="maybe")
+    (line,) = lines(lambda: log.call(call))
+    found = {name: line[name] for name in ("kind", "status", "asked", "got", "seconds", "paid")}
+    assert found == {
+        "kind": "server-error",
+        "status": 500,
+        "asked": 2,
+        "got": 0,
+        "seconds": 0.25,
+        "paid": "maybe",
+    }
+    assert lines(lambda: log.call(call), level="info") == []
 
 
 def test_the_access_log_of_uvicorn_is_for_debugging_only():

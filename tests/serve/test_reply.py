@@ -270,7 +270,7 @@ def test_when_to_try_again_is_rounded_up_and_whether_at_all_is_said():
     assert failed(ServeError("x", retry_after=float("inf")))[1]["retry-after"] == "86400"
     for error in (CapReached("x", retry_after=60.0), WeakVote("x")):
         assert failed(error)[1]["x-should-retry"] == "false"
-    assert "Bearer" in failed(Unauthorized("x"))[1]["www-authenticate"]
+    assert failed(Unauthorized("x"))[1]["www-authenticate"].startswith("Basic realm=")
     assert "www-authenticate" not in failed(Unauthorized("x", status=403))[1]
 
 

@@ -52,6 +52,20 @@ def test_a_budget_beyond_the_operators_is_clamped_with_a_note():
     assert route({"x-adacompute-budget": "16"}).notes == ()
 
 
+def test_a_clients_budget_is_served_in_steps_of_a_quarter_with_a_note_and_the_operators_as_it_is():
+    for found in (route({"x-adacompute-budget": "2.6"}), route(budget=2.6)):
+        assert (found.budget, found.notes) == (2.5, ("budget 2.6 is served as 2.5",))
+    assert route({"x-adacompute-budget": "2.75"}).notes == ()
+    for own in (ServeConfig(budget=2.6), ServeConfig(max_budget=2.6)):
+        found = routed(
+            Ask(body={}, budget=2.6), {}, settings=own, key="k", policies=POLICIES, default="stopping"
+        )
+        assert (found.budget, found.notes) == (2.6, ())
+    lanes = {route({"x-adacompute-budget": f"{1 + n / 100:.2f}"}).budget for n in range(1501)}
+    assert len(lanes) == 61
+    assert min(lanes) == 1.0
+
+
 @pytest.mark.parametrize(
     "text",
     ["0.99", "0", "-1", "", "nan", "inf", "1e3", "1_0", "two", "٣", "3 4", "9" * 400, "1.", ".5", "+2"],

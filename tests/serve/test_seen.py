@@ -134,6 +134,60 @@ def test_there_are_no_savings_without_labels_or_protocol(uniform):
     assert seen.board()["savings"]["share"] is None
 
 
+def test_savings_are_read_at_the_mean_of_what_was_voted_on_and_nothing_else_is_a_saving():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)
+    for _ in range(6):
+        ended(seen, samples=1, agreement=None, votes={})  # e.g. at temperature 0
+    assert seen.board()["savings"]["why"] == "not known: no request was voted on yet"
+    for _ in range(2):
+        ended(seen, samples=4)
+    ended(seen, samples=8, explored=True)
+    ended(seen, samples=8, explored=True)
+    savings = seen.board()["savings"]
+    assert (savings["average"], savings["uniform"], savings["covered"]) == (4.0, 8.0, 0.2)
+
+
+def test_an_average_outside_of_the_chart_is_said_to_be():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)
+    ended(seen, samples=16)
+    savings = seen.board()["savings"]
+    assert savings["share"] is None
+    assert "votes take 16.00 samples on average, and the chart goes from 1 to 8" in savings["why"]
+
+
+def test_savings_of_a_new_version_are_not_told_by_what_the_old_one_drew():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)
+    ended(seen)
+    seen.serves(Policy("stopping", "v2", chart(uniform=16.0)), budget=2.0)
+    assert seen.board()["savings"]["share"] is None
+
+
+def test_the_operators_own_dial_has_its_place_however_many_clients_name():
+    seen = seen_of()
+    seen.serves(Policy("stopping", "v1", chart()), budget=2.0)
+    assert seen.board()["dials"] == []
+    for number in range(100):
+        seen.paced("stopping", 3 + number / 4, 0.1, 2.0)
+    seen.paced("stopping", 2.0, 0.3, 2.0)
+    board = seen.board()
+    assert {"policy": "stopping", "budget": 2.0}.items() <= board["dials"][0].items()
+    assert [one["points"][0][1] for one in board["prices"] if one["budget"] == 2.0] == [0.3]
+    assert b'adacompute_price{budget="2",policy="stopping"} 0.3' in seen.metrics()
+
+
+def test_answers_that_took_too_long_are_counted_from_the_start_on():
+    late = [7]
+    seen = seen_of()
+    seen.reading(lambda: late[0])
+    assert b"adacompute_late_answers_total 0.0" in seen.metrics()
+    late[0] = 9
+    for _ in range(2):
+        assert b"adacompute_late_answers_total 2.0" in seen.metrics()
+
+
 def test_savings_of_some_requests_say_of_how_many():
     seen = seen_of()
     seen.serves(Policy("stopping", "v1", chart(uniform=4.0)), budget=2.0)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from adacompute.cli.app import app
 from adacompute.cli.served import facts_of, show_started
 from adacompute.cli.shown_config import as_toml
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
-from adacompute.errors import ConfigError, EndpointUnreachable
+from adacompute.errors import ConfigError, EndpointUnreachable, PolicyError
 from upstream import Upstream
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -113,8 +114,33 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         *options,
         "--show-config",
         "--check",
+        "--config",
         "--json",
     }
+
+
+def test_a_settings_file_can_be_named_before_the_command_and_behind_it(serve, tmp_path: Path):
+    (tmp_path / "other.toml").write_text("[serve]\nbudget = 4\n")
+    found = tomllib.loads(serve("--show-config", "--config", "other.toml").stdout)
+    assert found["serve"]["budget"] == 4.0
+    whole = CliRunner().invoke(app, ["--config", "other.toml", "serve", "--show-config"]).stdout
+    assert tomllib.loads(whole) == found
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--budget", "number"), ("--port", "whole number")])
+def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str, kind: str):
+    done = serve(option, "abc")
+    assert done.exit_code == 2
+    assert f"'abc' is no {kind}; give one" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["stopping", "curve", "nothing"])
+def test_a_policy_that_is_no_folder_is_told_what_to_give(serve, name: str):
+    for more in ((), ("--check",)):
+        done = serve("--upstream", "http://127.0.0.1:9/v1", "--policy", name, *more, error=PolicyError)
+        assert f"policy '{name}' is no" in str(done.exception)
+        assert "`adacompute fit` wrote" in str(done.exception)
+        assert ("leave --policy out" in str(done.exception)) == (name == "stopping")
 
 
 def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
@@ -177,8 +203,33 @@ def test_check_says_what_it_found_and_serves_nothing(serve, tmp_path: Path):
     assert KEY not in told
 
 
+def test_check_says_that_a_model_is_not_listed(serve):
+    with Upstream(models=("one", "two")) as up:
+        words = ("--check", "--upstream", up.url, "--model", "zzz", "--port", "0")
+        found = json.loads(serve(*words, "--json").stdout)
+        told = serve(*words).stdout
+    assert (found["models"], found["model"], found["url"]) == (["one", "two"], "zzz", None)
+    assert "the upstream lists one, two; not zzz" in told
+    assert "ready to be served at any free port" in told
+
+
+def test_check_leaves_no_file_behind(serve, tmp_path: Path):
+    with Upstream() as up:
+        found = json.loads(serve("--check", "--json", "--upstream", up.url, "--record", "r.sqlite").stdout)
+    assert list(tmp_path.iterdir()) == []
+    assert (found["state"], found["record"]) == (ServeConfig().state, "r.sqlite")
+
+
+def test_check_fails_where_the_port_is_taken(serve):
+    with Upstream() as up, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = serve("--check", "--upstream", up.url, "--port", port, error=ConfigError)
+    assert f"port {port} of 127.0.0.1 is in use" in str(done.exception)
+
+
 def test_check_fails_where_the_upstream_is_not_there_or_it_may_not_listen(serve):
-    serve("--check", "--upstream", "http://127.0.0.1:9/v1", error=EndpointUnreachable)
+    done = serve("--check", "--upstream", "http://127.0.0.1:9/v1", error=EndpointUnreachable)
+    assert "ssl" not in str(done.exception)
     serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0", error=ConfigError)
 
 

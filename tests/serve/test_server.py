@@ -275,6 +275,25 @@ def test_c13_who_never_sends_a_request_or_not_all_of_it_is_cut_off(connect, runn
     assert running.ask().status == 200
 
 
+def test_c13_a_body_that_drips_is_cut_off_though_no_byte_is_late(connect, running: Running):
+    lines = [connect() for _ in range(20)]
+    for line in lines:
+        line.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 4000000\r\n\r\n{"
+        )
+    end = time.monotonic() + 30
+    while lines and time.monotonic() < end:
+        for line in list(lines):
+            try:
+                line.sendall(b" ")
+            except (BrokenPipeError, ConnectionResetError):
+                lines.remove(line)
+        time.sleep(0.05)
+    assert lines == []
+    assert running.ask().status == 200
+
+
 def test_c13_a_client_that_does_not_read_is_cut_off(running: Running):
     port = int(running.base.rpartition(":")[2])
     many = b"GET /dashboard HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500

@@ -30,7 +30,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
 from adacompute.replay import run
-from adacompute.serve.scale import MEMORY, Scale
+from adacompute.serve.scale import MEMORY, Scale, Scales
 from adacompute.serve.shelf import Served, Shelf
 
 NAN = float("nan")
@@ -352,6 +352,20 @@ def test_without_a_chart_a_stopping_policy_starts_near_its_budget():
         assert budget / 2.5 <= cost <= budget * 2.5
 
 
+def test_a_fixed_price_that_a_policy_cannot_be_asked_at_is_refused_at_the_start_and_at_a_reload(tmp_path):
+    AdaptiveConsistency().save(tmp_path / "asc")
+    for price in (2.0, float("inf")):
+        with pytest.raises(ConfigError, match=r"price \S+ is no dial of policy 'asc'.*threshold"):
+            Shelf.open(ServeConfig(policy=str(tmp_path / "asc"), price=price))
+    assert Shelf.open(ServeConfig(policy=str(tmp_path / "asc"), price=0.9)).default == "asc"
+    StoppingPolicy().save(tmp_path / "mine")
+    shelf = Shelf.open(ServeConfig(policy=str(tmp_path / "mine"), price=2.0))
+    AdaptiveConsistency().save(tmp_path / "mine")
+    (line,) = shelf.reload()
+    assert "keeps serving: price 2 is no dial of policy 'mine'" in line
+    assert shelf.of("mine").policy.kind == "stopping"
+
+
 # -- the live scale
 
 
@@ -362,12 +376,12 @@ def sure(mean: float | None) -> Sample:
 def test_few_samples_leave_the_policys_own_scale_and_more_set_the_live_one():
     served = opened().of("stopping")
     own = served.policy.weigh
-    served.saw([sure(-3.0)] * 19)
+    served.saw([sure(2 * own.scale)] * 19)
     assert served.weigh() is own
-    served.saw([sure(-3.0)])
+    served.saw([sure(2 * own.scale)])
     weigh = served.weigh()
     assert weigh is not None
-    assert weigh.scale == pytest.approx(-3.0)
+    assert weigh.scale == pytest.approx(2 * own.scale)
     assert replace(weigh, scale=own.scale) == own
     assert served.policy.weigh is own
 
@@ -399,6 +413,39 @@ def test_the_scale_follows_what_comes_in_constant_memory():
     assert len(json.dumps(scale.state())) < 100
 
 
+@pytest.mark.parametrize(("signal", "own", "wild"), [("logprob", -0.3, -9999.0), ("entropy", 0.5, 1e9)])
+def test_no_sample_and_no_number_of_them_moves_the_scale_out_of_reach(signal, own: float, wild: float):
+    def sample(value: float) -> Sample:
+        return Sample(answer="4", tokens=1, **{signal: value})
+
+    scale = Scale(Weigh(signal=signal, scale=own))
+    scale.saw([sample(own)] * 500)
+    scale.saw([sample(wild)])
+    assert scale.weigh().scale == pytest.approx(own, rel=0.02)
+    scale.saw([sample(wild)] * 10_000)
+    assert scale.weigh().scale == pytest.approx(4 * own)
+    scale.saw([sample(own * 1e-9)] * 50_000)
+    assert scale.weigh().scale == pytest.approx(own / 4)
+
+
+def test_every_model_has_a_scale_of_its_own_up_to_sixteen():
+    own = Weigh(signal="logprob", scale=-1.0)
+    scales = Scales(own)
+    scales.saw([sure(-2.0)] * 30, "small")
+    scales.saw([sure(-0.5)] * 30, "large")
+    assert [scales.weigh(name).scale for name in ("small", "large", "new")] == [-2.0, -0.5, -1.0]
+    for number in range(100):
+        scales.saw([sure(-3.0)], f"other {number}")
+    assert scales.weigh("other 99").scale == pytest.approx(-3.0)  # of all those that share one
+    assert scales.weigh("small").scale == -2.0
+    state = json.loads(json.dumps(scales.state()))
+    assert len(state["models"]) == 16
+    again = Scales(own)
+    assert again.restore(state)
+    assert again.state() == state
+    assert again.weigh("large") == scales.weigh("large")
+
+
 def test_entropies_have_a_scale_of_their_own():
     scale = Scale(Weigh(signal="entropy", scale=0.5))
     scale.saw([Sample(answer="4", entropy=0.2)] * 20)
@@ -407,12 +454,13 @@ def test_entropies_have_a_scale_of_their_own():
 
 def test_a_new_policy_keeps_the_live_scale_where_its_signal_is_the_same(folder):
     shelf = opened(folder)
-    shelf.of("mine").saw([sure(-3.0)] * 30)
+    live = 2 * shelf.of("mine").policy.weigh.scale
+    shelf.of("mine").saw([sure(live)] * 30)
     StoppingPolicy(longest=8).save(folder)
     shelf.reload()
     weigh = shelf.of("mine").weigh()
     assert weigh is not None
-    assert weigh.scale == pytest.approx(-3.0)
+    assert weigh.scale == pytest.approx(live)
     StoppingPolicy(longest=8, weigh=Weigh(signal="entropy", scale=0.5)).save(folder)
     shelf.reload()
     assert shelf.of("mine").weigh() == Weigh(signal="entropy", scale=0.5)
@@ -435,16 +483,21 @@ def test_the_scales_survive_a_restart(folder):
     "state",
     [
         None, 3, [], {}, {"signal": "logprob"},
-        {"signal": "entropy", "count": 30, "mean": 0.5},
-        {"signal": "logprob", "count": 30, "mean": 0.5},
-        {"signal": "logprob", "count": 30, "mean": NAN},
-        {"signal": "logprob", "count": 30, "mean": -1e300},
-        {"signal": "logprob", "count": 30, "mean": "-1"},
-        {"signal": "logprob", "count": -1, "mean": -1.0},
-        {"signal": "logprob", "count": 2.5, "mean": -1.0},
-        {"signal": "logprob", "count": True, "mean": -1.0},
-        {"signal": "logprob", "count": 2**60, "mean": -1.0},
-        {"signal": "logprob", "count": 30, "mean": -1.0, "more": 1},
+        {"signal": "entropy", "models": {}, "others": [30, 0.5]},
+        {"signal": "logprob", "models": {}, "others": [30, 0.5]},
+        {"signal": "logprob", "models": {}, "others": [30, NAN]},
+        {"signal": "logprob", "models": {}, "others": [30, -1e300]},
+        {"signal": "logprob", "models": {}, "others": [30, "-1"]},
+        {"signal": "logprob", "models": {}, "others": [-1, -0.1]},
+        {"signal": "logprob", "models": {}, "others": [2.5, -0.1]},
+        {"signal": "logprob", "models": {}, "others": [True, -0.1]},
+        {"signal": "logprob", "models": {}, "others": [2**60, -0.1]},
+        {"signal": "logprob", "models": {}, "others": [30, -0.1, 1]},
+        {"signal": "logprob", "models": {}, "others": {}},
+        {"signal": "logprob", "models": [], "others": [0, 0.0]},
+        {"signal": "logprob", "models": {"m": [30, 0.5]}, "others": [0, 0.0]},
+        {"signal": "logprob", "models": {str(n): [0, 0.0] for n in range(17)}, "others": [0, 0.0]},
+        {"signal": "logprob", "models": {}, "others": [0, 0.0], "more": 1},
     ],
 )  # fmt: skip
 def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(state: object):
@@ -452,7 +505,7 @@ def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(stat
     (line,) = shelf.restore({"stopping": state})
     assert "not used" in line
     assert shelf.of("stopping").weigh() is shelf.of("stopping").policy.weigh
-    assert shelf.of("stopping").state() == {"signal": "logprob", "count": 0, "mean": 0.0}
+    assert shelf.of("stopping").state() == {"signal": "logprob", "models": {}, "others": [0, 0.0]}
 
 
 def test_a_scale_of_a_policy_that_is_gone_is_left_out():

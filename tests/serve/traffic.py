@@ -68,6 +68,8 @@ def told(at: float, **fields: object) -> Told:
         "spent": Spend(samples=2, tokens=400, nanos=120_000),
         "prompt": "What is 6 times 7?",
     }
+    if (samples := fields.get("samples", 2)) != 2:
+        plain["spent"] = replace(plain["spent"], samples=samples)
     return Told(at=at, **(plain | fields))
 
 

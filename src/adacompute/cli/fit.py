@@ -16,7 +16,7 @@ from adacompute.cli.evaluate import Votes, Voting
 from adacompute.cli.fitted import show_fitted
 from adacompute.cli.lengths import MOST, enough
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.show import as_json, message, path_text
+from adacompute.cli.show import as_json, counted, message, path_text
 from adacompute.cli.source import Model, Parameters, ballots_from
 from adacompute.errors import PolicyError
 from adacompute.evaluate.charted import BUDGETS, charted
@@ -30,6 +30,8 @@ from adacompute.pool import Ballots
 from adacompute.score.grades import graded, grades
 
 __all__ = ["fit"]
+
+_FEW = 30  # problems; what is learned from fewer is hardly more than their luck
 
 
 class Learned(StrEnum):
@@ -137,6 +139,8 @@ def fit(
     found["left_out"] = every - len(ballots)
     if budget is not None and made.dial is not None:
         _say_unreached(found, budget)
+    if len(ballots) < _FEW:
+        message(f"{name}: learned from {counted(len(ballots), 'problem')}, which is few; give {_FEW} or more")
     as_json(found) if json else show_fitted(found)
 
 

@@ -24,6 +24,7 @@ def show_fitted(found: dict[str, Any]) -> None:
     paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
     line(f"  adacompute evaluate {found['pool']} --policies fixed,asc,{found['policy']}")
     line(f"  adacompute answer PROMPTS --policy {found['folder']} --budget 2 --endpoint URL -o answers.jsonl")
+    line(f"  adacompute serve --policy {found['folder']} --budget 2 --upstream URL")
     line(f"  python: adacompute.load_policy({found['folder']!r})")
 
 

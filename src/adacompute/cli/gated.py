@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from adacompute.answers import same_answer
 from adacompute.cli.show import line, paragraph, table
 from adacompute.errors import LocalModelError
 from adacompute.problems import Template
@@ -48,11 +49,23 @@ def show_gated(found: dict[str, Any]) -> None:
         paragraph(found["absent"], indent=2)
         return
     table(
-        ["question", "votes", "samples", "tokens"],
+        ["question", "votes, the leader first", "answer given", "right", "samples", "tokens"],
         [
-            [one["question"], votes_words(one["votes"]), str(one["samples"]), str(one["tokens"])]
+            [
+                one["question"],
+                votes_words(one["votes"], one["answer"]),
+                one["answer"] or "–",
+                "yes" if one["right"] else "no",
+                str(one["samples"]),
+                str(one["tokens"]),
+            ]
             for one in found["requests"]
         ],
+    )
+    paragraph(
+        "Votes are weighed by how sure the model was of each, so two may lose to one.",
+        indent=2,
+        hang=2,
     )
     paragraph(
         f"{found['samples']:.1f} samples on average of these few, {found['budget']:g} is what it steers "
@@ -70,6 +83,7 @@ def _asked(client: Any, model: str, problem: Problem, template: Template) -> dic
     return {
         "question": problem.question,
         "answer": told["answer"],
+        "right": told["answer"] is not None and same_answer(told["answer"], problem.gold or "–"),
         "votes": told["votes"],
         "samples": told["samples"],
         "tokens": reply.usage.total_tokens,
@@ -101,7 +115,7 @@ def _gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
             process.stdout.close()
 
 
-def votes_words(votes: Mapping[str, int]) -> str:
-    """Answers with their votes, the leader first."""
-    ranked = sorted(votes.items(), key=lambda one: -one[1])
+def votes_words(votes: Mapping[str, int], leader: str | None = None) -> str:
+    """Answers with their votes, the leader first: where votes are weighed it may have fewer than others."""
+    ranked = sorted(votes.items(), key=lambda one: (one[0] != leader, -one[1]))
     return ", ".join(answer + (f" × {times}" if times > 1 else "") for answer, times in ranked) or "–"

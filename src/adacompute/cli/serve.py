@@ -1,22 +1,22 @@
 """`adacompute serve`: the gateway. Knows the words of the command, not how requests are served."""
 
-import asyncio
 import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from adacompute.cli.checked import check_policy, checked, show_checked
 from adacompute.cli.options import Extract, Json, Percent, settings
-from adacompute.cli.served import facts_of, show_checked, show_started
-from adacompute.cli.show import as_json, message
+from adacompute.cli.served import facts_of, show_started
+from adacompute.cli.show import as_json
 from adacompute.cli.shown_config import show_config
 from adacompute.cli.upstream import InputPrice, KeyEnv, KeyFile, OutputPrice
-from adacompute.config import Config, EndpointConfig, ServeConfig, read_key, read_keys
+from adacompute.config import Config, EndpointConfig, ServeConfig, load_config, read_key, read_keys
 
 if TYPE_CHECKING:
     from adacompute.serve.gateway import Gateway
@@ -24,35 +24,30 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 
-class Mode(StrEnum):
-    adaptive = "adaptive"
-    shadow = "shadow"
-    passing = "pass"
+def _choice(name: str, text: str) -> Any:  # noqa: ANN401 - typer's own
+    """An option of the name of a setting that is one of some words; `text` is its help."""
+    words = get_args(get_type_hints(ServeConfig)[name])
+
+    def chosen(word: str) -> str:
+        if word not in words:
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, words))}")
+        return word
+
+    return typer.Option(f"--{name}", parser=chosen, metavar=f"<{'|'.join(words)}>", help=text)
 
 
-class Unit(StrEnum):
-    samples = "samples"
-    tokens = "tokens"
-    money = "money"
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number; give one, e.g. 2") from None
 
 
-class Window(StrEnum):
-    ever = "ever"
-    hour = "hour"
-    day = "day"
-    month = "month"
-
-
-class Weak(StrEnum):
-    mark = "mark"
-    refuse = "refuse"
-
-
-class Level(StrEnum):
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no whole number; give one, e.g. 8080") from None
 
 
 Upstream = Annotated[
@@ -68,29 +63,29 @@ Policy = Annotated[
     typer.Option(metavar="DIR", help="A folder of `adacompute fit`. [default: stopping, on its prior]"),
 ]
 Budget = Annotated[
-    float | None, typer.Option(metavar="B", help="Samples a request, on average. [default: 2]")
+    float | None,
+    typer.Option(parser=_number, metavar="B", help="Samples a request, on average. [default: 2]"),
 ]
 Host = Annotated[str | None, typer.Option(help="Beyond loopback only with --keys. [default: 127.0.0.1]")]
-Port = Annotated[int | None, typer.Option(help="0: any that is free. [default: 8080]")]
+Port = Annotated[
+    int | None, typer.Option(parser=_whole, metavar="N", help="0: any that is free. [default: 8080]")
+]
 Keys = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Clients' keys (TOML): a section each. [default: none]")
 ]
 Cap = Annotated[
-    float | None, typer.Option(metavar="N", help="Of all requests together, never passed. [default: none]")
+    float | None,
+    typer.Option(parser=_number, metavar="N", help="Of all requests together, never passed. [default: none]"),
 ]
 KeyCap = Annotated[
-    float | None, typer.Option(metavar="N", help="Of each key that has none of its own. [default: none]")
+    float | None,
+    typer.Option(parser=_number, metavar="N", help="Of each key that has none of its own. [default: none]"),
 ]
-CapUnit = Annotated[Unit | None, typer.Option("--unit", help="Of caps and costs. [default: samples]")]
-CapWindow = Annotated[
-    Window | None, typer.Option("--window", help="After which caps begin anew. [default: ever]")
-]
-ModeOption = Annotated[
-    Mode | None,
-    typer.Option(
-        "--mode",
-        help="shadow: one sample each, and what would have been; pass: one each. [default: adaptive]",
-    ),
+CapUnit = Annotated[str | None, _choice("unit", "Of caps and costs. [default: samples]")]
+CapWindow = Annotated[str | None, _choice("window", "After which caps begin anew. [default: ever]")]
+Mode = Annotated[
+    str | None,
+    _choice("mode", "shadow: one sample each, and what would have been; pass: one each. [default: adaptive]"),
 ]
 Record = Annotated[
     Path | None, typer.Option(metavar="POOL", help="Record traffic, with its texts, to fit policies on.")
@@ -101,20 +96,28 @@ State = Annotated[
 ]
 Price = Annotated[
     float | None,
-    typer.Option(metavar="DIAL", help="A fixed dial. [default: it moves, so that the budget is met]"),
+    typer.Option(
+        parser=_number, metavar="DIAL", help="A fixed dial. [default: it moves, so that the budget is met]"
+    ),
 ]
 Calls = Annotated[
-    int | None, typer.Option("--concurrency", help="Upstream calls at the same time. [default: 256]")
+    int | None,
+    typer.Option(
+        "--concurrency", parser=_whole, metavar="N", help="Upstream calls at the same time. [default: 256]"
+    ),
 ]
 CachedPrice = Annotated[
     float | None,
-    typer.Option(metavar="MONEY", help="Of a million cached prompt tokens. [default: as the others]"),
+    typer.Option(
+        parser=_number, metavar="MONEY", help="Of a million cached prompt tokens. [default: as the others]"
+    ),
 ]
 MinAgreement = Annotated[
-    float | None, typer.Option(metavar="SHARE", help="Votes below are weak, 0 to 1. [default: 0]")
+    float | None,
+    typer.Option(parser=_number, metavar="SHARE", help="Votes below are weak, 0 to 1. [default: 0]"),
 ]
-WeakWay = Annotated[Weak | None, typer.Option("--weak", help="What is done with weak votes. [default: mark]")]
-Log = Annotated[Level | None, typer.Option("--log", help="What is logged, on stderr. [default: info]")]
+WeakWay = Annotated[str | None, _choice("weak", "What is done with weak votes. [default: mark]")]
+Log = Annotated[str | None, _choice("log", "What is logged, on stderr. [default: info]")]
 TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM; with --tls-key: https.")]
 TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM, without a password.")]
 ShowConfig = Annotated[
@@ -122,6 +125,10 @@ ShowConfig = Annotated[
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Open everything, ask the upstream for its models, and exit.")
+]
+File = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="As before the command. [default: adacompute.toml]"),
 ]
 
 
@@ -138,7 +145,7 @@ def serve(
     key_cap: KeyCap = None,
     unit: CapUnit = None,
     window: CapWindow = None,
-    mode: ModeOption = None,
+    mode: Mode = None,
     price: Price = None,
     min_agreement: MinAgreement = None,
     weak: WeakWay = None,
@@ -155,6 +162,7 @@ def serve(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     log: Log = None,
+    file: File = None,
     show: ShowConfig = False,
     check: Check = False,
     json: Json = False,
@@ -164,7 +172,7 @@ def serve(
     Give its URL, with /v1, to an OpenAI client as base_url. SIGTERM or Ctrl-C: requests under way finish,
     exit 0; twice: at once. SIGHUP: policies are read anew. Every setting can stand in adacompute.toml.
     """
-    given = settings(context)
+    given = settings(context) if file is None else load_config(file)
     config = replace(
         given,
         serve=_serve(
@@ -204,7 +212,9 @@ def serve(
     if show:
         show_config(config, json=json)
     elif check:
-        _check(config, json=json)
+        with _logged(config):
+            found = checked(config)
+        as_json(found) if json else show_checked(found)
     else:
         _run(config, json=json)
 
@@ -222,29 +232,9 @@ def _run(config: Config, *, json: bool) -> None:
         else:
             show_started(facts)
 
+    check_policy(config.serve.policy)
     with _logged(config):
         server.serve(config, told=told, holds=held.append)
-    message("stopped")
-
-
-def _check(config: Config, *, json: bool) -> None:
-    from adacompute.serve import server
-
-    with _logged(config), asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        facts = runner.run(_checked(config))
-    if json:
-        as_json(facts)
-    else:
-        show_checked(facts)
-
-
-async def _checked(config: Config) -> dict[str, Any]:
-    from adacompute.serve import server
-    from adacompute.serve.opening import opened
-
-    url = server.check(config)
-    async with opened(config) as gateway:
-        return facts_of(gateway, url) | {"models": await gateway.models()}
 
 
 def _logged(config: Config) -> AbstractContextManager[None]:

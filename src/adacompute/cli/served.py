@@ -1,15 +1,15 @@
-"""What the gateway says when it starts, and when it is only checked. Knows nothing of how it serves."""
+"""What the gateway says of itself when it starts. Knows nothing of how it serves."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from adacompute.cli.show import counted, fact, line, message
+from adacompute.cli.show import counted, fact, line
 from adacompute.config import ServeConfig
 
 if TYPE_CHECKING:
     from adacompute.serve.gateway import Gateway
 
-__all__ = ["facts_of", "show_checked", "show_started"]
+__all__ = ["facts_of", "show_facts", "show_started"]
 
 _ASK = '{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
 _MODES = {
@@ -28,6 +28,7 @@ def facts_of(gateway: "Gateway", url: str) -> dict[str, Any]:
         "dashboard": f"{url}/dashboard",
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
+        "only": gateway.model or None,  # the model that requests may leave out
         "policy": served.name,
         "kind": served.policy.kind,
         "version": served.version,
@@ -45,26 +46,17 @@ def show_started(facts: dict[str, Any]) -> None:
     """That it listens, and what it does, for a person."""
     line(f"gateway at {facts['url']}: give that to an OpenAI client as its base_url")
     line()
-    _show(facts)
+    show_facts(facts)
     line()
     key = " -H 'authorization: Bearer KEY'" if facts["keys"] else ""
-    ask = _ASK.format(model=facts["model"] or "MODEL")
+    ask = _ASK.format(model=facts["model"] or facts["only"] or "default")
     line(f"  curl {facts['url']}/chat/completions{key} -H 'content-type: application/json' -d '{ask}'")
     line()
-    message("Ctrl-C stops it, once requests under way are done")
+    line("Ctrl-C stops it, once requests under way are done")
 
 
-def show_checked(facts: dict[str, Any]) -> None:
-    """That it could be served."""
-    line(f"ready to be served at {facts['url']}")
-    line()
-    _show(facts)
-    models: list[str] = facts["models"]
-    more = ", …" if len(models) > 8 else ""
-    fact("models", f"{len(models)}: {', '.join(models[:8])}{more}" if models else "none listed")
-
-
-def _show(facts: dict[str, Any]) -> None:
+def show_facts(facts: dict[str, Any]) -> None:
+    """What it is and does, a line each."""
     fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
     fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
     fact("budget", f"{facts['budget']:g} samples a request on average")
@@ -77,7 +69,8 @@ def _show(facts: dict[str, Any]) -> None:
     fact("state", facts["state"])
     if facts["record"]:
         fact("record", facts["record"])
-    fact("dashboard", facts["dashboard"])
+    if facts["dashboard"]:
+        fact("dashboard", facts["dashboard"])
 
 
 def _caps(settings: ServeConfig) -> str | None:

@@ -47,8 +47,7 @@ class Replays:
     def __init__(self, parts: Sequence[tuple[Policy, Paths]]) -> None:
         self.dial: Dial | None = parts[0][0].dial
         self.unit = str(getattr(parts[0][0], "unit", "samples"))
-        draw = getattr(parts[0][0], "draw_cost", None)
-        self.span = (0.0, 1.0) if self.dial == "threshold" else tuple(end / (draw or 1.0) for end in _SPAN)
+        self.span = (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].priced, _SPAN))
         self.problems = sum(len(some.ballots) for _, some in parts)
         self._parts = [(Remembered(policy, some), some) for policy, some in parts]
         self._share = np.concatenate([np.full(len(some), 1 / some.orders) for _, some in parts])  # of a path

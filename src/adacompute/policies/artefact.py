@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.folder import publish
-from adacompute.policies.sealed import content_of, digest, plain_json
+from adacompute.policies.sealed import FOLDER, content_of, digest, plain_json
 
 __all__ = ["Artefact", "read_artefact", "write_artefact"]
 
@@ -164,7 +164,7 @@ def _document(text: bytes, path: Path) -> dict[str, Any]:
     """policy.json, checked field by field."""
     found = plain_json(text, path)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise PolicyInvalid(f"{path}: is no policy of adacompute's; give the folder that `policy.save` wrote")
+        raise PolicyInvalid(f"{path}: is no policy of adacompute's; {FOLDER}")
     written = found.get("version")
     if type(written) is int and written > VERSION:
         raise PolicyInvalid(

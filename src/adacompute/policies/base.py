@@ -40,6 +40,7 @@ class Policy(ABC):
     dial: ClassVar[Dial | None] = None  # None: made or fitted for one budget
     longest: int = LONGEST  # samples a request, at most
     weigh: Weigh | None = None  # how it weighs votes; None: plain
+    draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
     max_waves: int | None = None  # None: as many as there are samples
     beforehand: bool = False  # True: decides on the prompt alone, and never looks at a tally
     reads_entropy: bool = False  # True: the entropy of the first sample has a say, so ask the endpoint for it
@@ -57,6 +58,10 @@ class Policy(ABC):
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips(tally) else self.read([prompt])
         return int(self.decide(reading, Standing.of([tally]), dial)[0])
+
+    def priced(self, price: float) -> float:
+        """A price of one sample, in the unit of the policy's own prices, such as tokens."""
+        return price if self.draw_cost is None else price / self.draw_cost
 
     def skips(self, tally: Tally) -> bool:
         """Does it decide without looking at the prompt, as things stand?"""

@@ -17,7 +17,7 @@ from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import DOCUMENT, MOST_TEXT
 from adacompute.policies.base import Dial
 from adacompute.policies.folder import CHART, folder_of, place
-from adacompute.policies.sealed import content_of, digest, plain_json
+from adacompute.policies.sealed import FOLDER, content_of, digest, plain_json
 
 __all__ = ["Chart", "Row", "read_chart", "write_chart"]
 
@@ -168,7 +168,7 @@ def _policy_of(folder: Path) -> str:
     found = plain_json(content_of(path, MOST_TEXT), path)
     told = found.get("sha256") if isinstance(found, dict) else None
     if not isinstance(told, str) or not _HEX.fullmatch(told):
-        raise PolicyInvalid(f"{path}: is no policy of adacompute's; give the folder that `policy.save` wrote")
+        raise PolicyInvalid(f"{path}: is no policy of adacompute's; {FOLDER}")
     return told
 
 

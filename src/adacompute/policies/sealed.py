@@ -12,7 +12,7 @@ from adacompute.errors import PolicyInvalid
 
 __all__ = ["content_of", "digest", "plain_json"]
 
-FOLDER, AGAIN = "give the folder that `policy.save` wrote", "save the policy again"
+FOLDER, AGAIN = "give a folder that `adacompute fit` or `policy.save` wrote", "save the policy again"
 
 
 def digest(document: Mapping[str, Any]) -> str:

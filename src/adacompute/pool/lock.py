@@ -29,6 +29,8 @@ class WriterLock:
             try:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except FileNotFoundError as exc:
+                if self.path.parent.is_dir():  # such as /proc
+                    raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
                 raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
             try:
                 if self._locked(descriptor, pool):

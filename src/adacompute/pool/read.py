@@ -1,6 +1,7 @@
 """Rows of a pool as records, or as the lines of a pool file. Knows nothing of how they were written."""
 
 import json
+import shlex
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,15 +129,21 @@ def choose_source(
     ]
     if len(fitting) == 1 or not known:
         return fitting[0] if fitting else None
-    # as --parameters takes them
-    shown = ", ".join(f"{name!r} {json.dumps(values)}" for name, values in list(known.values())[:8])
+    first = sorted(known.values(), key=lambda one: not one[1].get("explored"))  # the ones to learn from
+    shown = ", or ".join(_named(name, values) for name, values in first[:8])
     if not fitting:
         asked = f"model {model!r}" + (f" with {dict(parameters)}" if parameters is not None else "")
-        raise RecordNotFound(f"{path}: has no samples of {asked}; name one (--model) of {shown}")
+        raise RecordNotFound(f"{path}: has no samples of {asked}; give {shown}")
     raise SourceAmbiguous(
-        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters= "
-        f"(--model and --parameters), of {shown}"
+        f"{path}: holds {len(fitting)} sources that fit; name one by model= and parameters=, "
+        f"on the command line {shown}"
     )
+
+
+def _named(model: str | None, parameters: Mapping[str, Any]) -> str:
+    """A source as the options of a command, to be pasted."""
+    name = "" if model is None else f"--model {shlex.quote(model)} "
+    return f"{name}--parameters {shlex.quote(json.dumps(parameters))}"
 
 
 def stored(

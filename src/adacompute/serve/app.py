@@ -3,6 +3,7 @@
 Pure ASGI to the bottom: middleware that hands replies on through queues would hide that a client has gone.
 """
 
+import difflib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
@@ -15,13 +16,14 @@ from starlette.routing import Route as At
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adacompute.errors import EndpointError, ServeError, Unauthorized
-from adacompute.serve.chat import Chat, headers_in, replied
+from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized
+from adacompute.serve.chat import Chat, headers_in, id_of, replied
 from adacompute.serve.dashboard import HEADERS, PAGE
 from adacompute.serve.gateway import Gateway
 from adacompute.serve.keys import Key
 from adacompute.serve.limits import ClientGone
 from adacompute.serve.reply import failure
+from adacompute.serve.seen import Seen
 
 __all__ = ["build_app"]
 
@@ -29,13 +31,15 @@ _LOG = logging.getLogger("adacompute.serve")
 _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
 _ANYBODY = "anonymous"  # the key's name where there are none
+_CHAT = "/v1/chat/completions"
+_PLACES = (_CHAT, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")  # for whoever is lost
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
     """The app of a gateway."""
     desk = _Desk(gateway)
     routes = [
-        At("/v1/chat/completions", Chat(gateway, desk.who), methods=["POST"]),
+        At(_CHAT, Chat(gateway, desk.who), methods=["POST"]),
         At("/v1/models", _Page(desk.models), methods=["GET"]),
         At("/v1/models/{name:path}", _Page(desk.model), methods=["GET"]),
         At("/healthz", _Page(desk.health), methods=["GET"]),
@@ -44,7 +48,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         At("/dashboard", _Page(desk.dashboard), methods=["GET"]),
         At("/dashboard/data", _Page(desk.board), methods=["GET"]),
     ]
-    return _Shaped(Router(routes, redirect_slashes=False))
+    return _Shaped(Router(routes, redirect_slashes=False), gateway.seen)
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
@@ -71,7 +75,7 @@ class _Desk:
         self.who(headers)
         name = scope["path_params"]["name"]
         if name not in await self._gateway.models():
-            raise ServeError(
+            raise RequestInvalid(
                 f"model {name[:100]!r} is not known; /v1/models lists those that are",
                 status=404,
                 code="model_not_found",
@@ -93,6 +97,7 @@ class _Desk:
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """For Prometheus."""
         self._operator(headers)
+        self._gateway.tell()
         return 200, _METRICS, self._gateway.seen.metrics()
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
@@ -103,6 +108,7 @@ class _Desk:
     async def board(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """What the dashboard shows, of the last hour, or `?span=day`."""
         self._operator(headers)
+        self._gateway.tell()
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         return 200, _JSON, orjson.dumps(self._gateway.seen.board(span))
 
@@ -134,51 +140,74 @@ class _Page:
 
 
 class _Shaped:
-    """Whatever goes wrong below is an error in OpenAI's shape, unless the reply has begun."""
+    """Whatever goes wrong below is an error in OpenAI's shape, unless the reply has begun.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Every reply has an id: that of the completion, where there is one.
+    """
+
+    def __init__(self, app: ASGIApp, seen: Seen) -> None:
         self._app = app
+        self._seen = seen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves, and replies with the error where there is one."""
         if scope["type"] != "http":
             return
+        scope["app"] = self
         begun = False
 
         async def told(message: Message) -> None:
             nonlocal begun
-            begun = True
+            if not begun:
+                begun = True
+                _name(message, scope)
             await send(message)
 
         try:
-            await self._app({**scope, "app": self}, receive, told)
+            await self._app(scope, receive, told)
         except ClientGone:
             return  # nobody is there to be told
         except Exception as exc:
             if begun:
                 _LOG.exception("a reply broke off")
                 raise
-            await replied(send, *_failure(exc, scope))
+            await replied(told, *self._failure(exc, scope))
+
+    def _failure(self, exc: Exception, scope: Scope) -> Reply:
+        allow: Mapping[str, str] = {}
+        counted = scope["path"] == _CHAT and not isinstance(exc, HTTPException)  # there, and only there
+        if isinstance(exc, HTTPException):  # the router's
+            allow = exc.headers or {}  # the methods that there are
+            exc = _lost(scope, exc.status_code, allow.get("Allow", ""))
+        elif not isinstance(exc, ServeError | EndpointError):
+            _LOG.error("a request failed in a way that nobody thought of", exc_info=exc)
+            exc = ServeError("the gateway failed; its log says why")
+        if isinstance(exc, ServeError) and not counted:
+            self._seen.refused(exc.status, exc.code)
+        status, headers, body = failure(exc)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            where = {"id": id_of(scope), "method": scope["method"][:20], "path": scope["path"][:100]}
+            code = exc.code if isinstance(exc, ServeError) else exc.kind
+            _LOG.debug("refused", extra={**where, "status": status, "code": code})
+        return status, {**headers, **allow}, body
 
 
-def _failure(exc: Exception, scope: Scope) -> Reply:
-    allow: Mapping[str, str] = {}
-    if isinstance(exc, HTTPException):  # the router's
-        allow = exc.headers or {}  # the methods that there are
-        word = "method_not_allowed" if exc.status_code == 405 else "not_found"
-        known = "; see docs/gateway.md for the routes that there are"
-        exc = ServeError(
-            f"{scope['method'][:20]} {scope['path'][:100]!r} is not served{known}",
-            status=exc.status_code,
-            code=word,
-        )
-    elif not isinstance(exc, ServeError | EndpointError):
-        _LOG.error("a request failed in a way that nobody thought of", exc_info=exc)
-        exc = ServeError("the gateway failed; its log says why")
-    status, headers, body = failure(exc)
-    if status == 401:
-        headers = {**headers, "www-authenticate": 'Basic realm="adacompute", charset="UTF-8"'}
-    return status, {**headers, **allow}, body
+def _name(message: Message, scope: Scope) -> None:
+    """Gives a reply its id, unless it has one."""
+    headers = message.setdefault("headers", [])
+    if not any(name == b"x-request-id" for name, _ in headers):
+        headers.append((b"x-request-id", id_of(scope).encode()))
+
+
+def _lost(scope: Scope, status: int, allow: str) -> RequestInvalid:
+    """The error for a path or a method that there isn't, with those that may have been meant."""
+    path = scope["path"][:100]
+    asked = f"{scope['method'][:20]} {path!r} is not served"
+    if status == 405:
+        return RequestInvalid(f"{asked}; it takes {allow}", status=405, code="method_not_allowed")
+    near = difflib.get_close_matches(path, _PLACES, n=1, cutoff=0.65)
+    remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PLACES)}"
+    return RequestInvalid(f"{asked}; {remedy}", status=status, code="not_found")
 
 
 def _check_host(host: str) -> None:

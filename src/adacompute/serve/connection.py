@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["HEAD_BYTES", "Connection"]
 
 HEAD_BYTES = 65_536  # of a request's first line and headers
+_RATE = 1024  # bytes a second of a body, at least: whoever is slower uses up the time that it has
 _UNREAD = 16 * 2**20  # bytes of a refused body that are let pass, so that its client comes to read the reply
 _REFUSAL = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
@@ -27,6 +28,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = False  # whether one is coming
         self._head_bytes = 0
+        self._begun = 0  # requests, so far
         self._unread = 0  # bytes that came after the reply that refused them
         self._owes: float | None = None  # since when the client is to send something
         self._stuck: float | None = None  # since when it hasn't read what is waiting for it
@@ -36,33 +38,39 @@ class Connection(HttpToolsProtocol):
         self._owes = time.monotonic()
 
     def data_received(self, data: bytes) -> None:
-        was_head, since = self._head, self._owes
-        super().data_received(data)
-        if self._head:
-            self._head_bytes += len(data)
-            self._owes = since if was_head else time.monotonic()  # the whole head in one go of the time
-            if self._head_bytes > HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
-        else:
-            self._head_bytes = 0
-            self._await_body(data, since)
-
-    def _await_body(self, data: bytes, since: float | None) -> None:
-        """Where the reply is out before the body is here, the rest is dropped: some of it, for some time."""
         cycle: Any = self.cycle  # None before the first request
+        idle, begun = not self._head and (cycle is None or not cycle.more_body), self._begun
+        super().data_received(data)
+        if not self._head:
+            self._await_body(data)
+            return
+        if self._begun - begun == idle:  # else it begins somewhere in the data, after the rest of another
+            self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
+
+    def _await_body(self, data: bytes) -> None:
+        """A body has the time that its head has left, and gets some back by every byte, but never more.
+
+        Where the reply is out before the body is here, the rest is dropped: some of it, for some time.
+        """
+        cycle: Any = self.cycle
         now = time.monotonic()
+        since = now if self._owes is None else self._owes
         if cycle is None or not cycle.more_body:
             self._unread, self._owes = 0, None
         elif not cycle.response_complete:
-            self._owes = now
+            self._owes = min(now, since + len(data) / _RATE)
         else:
-            self._owes = now if since is None else since
+            self._owes = since
             self._unread += len(data)
             if self._unread > _UNREAD:
                 self.transport.close()
 
     def on_message_begin(self) -> None:
-        self._head = True
+        self._head, self._head_bytes = True, 0
+        self._begun += 1
+        self._owes = time.monotonic()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from adacompute.errors import Overloaded
-from adacompute.serve.chat import replied
+from adacompute.serve.chat import id_of, replied
 from adacompute.serve.reply import failure
 
 __all__ = ["Door"]
@@ -38,7 +38,9 @@ class Door:
             with contextlib.suppress(RuntimeError):  # a reply that has begun breaks off here
                 why = Overloaded("the gateway closed down before this was done; ask again", retry_after=1.0)
                 status, headers, body = failure(why)
-                await replied(send, status, {**headers, "connection": "close"}, body)
+                await replied(
+                    send, status, {**headers, "x-request-id": id_of(scope), "connection": "close"}, body
+                )
         finally:
             self._inside.discard(task)
 

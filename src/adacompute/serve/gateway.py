@@ -5,6 +5,7 @@ Every part has its own file; here they meet: who decides (shelf), at what price 
 """
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -16,24 +17,26 @@ from typing import Any
 import orjson
 
 from adacompute.config import Config, ServeConfig
-from adacompute.errors import EndpointError, ServeError, WeakVote
+from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.serve.asked import Ask, Route
 from adacompute.serve.keys import Keys
+from adacompute.serve.listing import Listing
 from adacompute.serve.logs import log
 from adacompute.serve.pacer import Pacer
 from adacompute.serve.paces import Paces
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.relay import Relay
-from adacompute.serve.reply import extra, failure
+from adacompute.serve.reply import extra, failure, usage_of
 from adacompute.serve.sampling import Means, Sampling
 from adacompute.serve.seen import Seen
 from adacompute.serve.shelf import SINGLE, Served, Shelf
-from adacompute.serve.told import Told
+from adacompute.serve.telling import Telling
+from adacompute.serve.told import GONE, Told
 
 __all__ = ["Gateway", "Request"]
 
-_MODELS = 60.0  # seconds that the upstream's list of models is kept
-GONE = 499  # the status of a request whose client went away, as nginx has it
+_LOG = logging.getLogger("adacompute.serve")
+_MOMENT = 0.005  # seconds until observers are told of requests that have ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +57,18 @@ class Gateway:
 
     config: Config
     means: Means
+    listing: Listing
     shelf: Shelf
     paces: Paces
     keys: Keys
     seen: Seen
     recorder: Recorder
+    telling: Telling = field(default_factory=Telling)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # of requests that name none: the operator's, or the only one that the upstream lists
     ready: bool = False  # False: new requests are turned away, those under way go on
     under_way: int = 0
-    _models: tuple[float, list[str]] | None = None
+    _untold: list[tuple[Told, Sampling]] = field(default_factory=list)
 
     @property
     def settings(self) -> ServeConfig:
@@ -92,7 +97,7 @@ class Gateway:
             began=asyncio.get_running_loop().time(),
             sampling=sampling,
             pacer=pacer,
-            passed=ask.stream and sampling.single,
+            passed=ask.stream and sampling.single and not self._refusing(sampling),
         )
         self.under_way += 1  # last: what can fail has gone well
         self.seen.began()
@@ -120,17 +125,16 @@ class Gateway:
             async with sampling.stream() as stream, aclosing(relay.events(stream)) as events:
                 async for event in events:
                     yield event
+            self._weak(sampling)
         except BaseException as exc:
             self._ended(request, exc)
             raise
-        yield relay.end(extra(self._ended(request), unit=self.settings.unit))
+        told = self._ended(request)
+        yield relay.end(extra(told, unit=self.settings.unit), usage_of(told))
 
-    async def models(self) -> list[str]:
-        """The models that the upstream lists, and the operator's own."""
-        now = asyncio.get_running_loop().time()
-        if self._models is None or now - self._models[0] > _MODELS:
-            self._models = now, await self.means.client.models()
-        listed = self._models[1]
+    async def models(self, *, anew: bool = False) -> list[str]:
+        """The models that the upstream lists, and the operator's own; `anew`: whatever went wrong before."""
+        listed = await self.listing.names(anew=anew)
         own = self.config.endpoint.model
         self.model = own or (listed[0] if len(listed) == 1 else "")
         return list(dict.fromkeys([*([own] if own else []), *listed]))
@@ -157,46 +161,70 @@ class Gateway:
             self.seen.paced(served.name, budget, pacer.price, pacer.average)
 
     def _pacer(self, served: Served, budget: float) -> Pacer | None:
-        if self.settings.price >= 0 or served.policy.dial is None:
+        bounds = served.bounds
+        if self.settings.price >= 0 or bounds is None:
             return None
 
         def made(target: float) -> Pacer:
             start, low, high = served.start(target) or (0.0, 0.0, 1.0)
-            return Pacer(target, dial=served.policy.dial or "price", start=start, low=low, high=high)
+            return Pacer(target, dial=bounds[0], start=start, low=low, high=high)
 
-        return self.paces.of(served.name, budget, made)
+        return self.paces.of(served.name, budget, made, bounds=bounds)
 
     def _weak(self, sampling: Sampling) -> WeakVote | None:
         """Marks a vote that is too weak; the error where the operator refuses it."""
         least, tally = self.settings.min_agreement, sampling.tally
-        if not least or not sampling.voted or (tally.leader is not None and tally.agreement >= least):
+        if not least or not tally.drawn or not sampling.voted or sampling.route.mode != "adaptive":
             return None
-        words = f"the vote is weak: agreement {tally.agreement:.2f} is below the operator's {least:g}"
+        share = tally.agreement * tally.answered / tally.drawn  # samples without an answer don't agree
+        if tally.leader is not None and share >= least:
+            return None
+        words = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {least:g}"
         sampling.weak = True
         sampling.notes.append(words)
-        return WeakVote(f"{words}; ask for a larger budget") if self.settings.weak == "refuse" else None
+        if not self._refusing(sampling):
+            return None
+        return WeakVote(f"{words}; ask with a larger x-adacompute-budget")
+
+    def _refusing(self, sampling: Sampling) -> bool:
+        """Is its reply to be kept back where the vote is weak?"""
+        settings = self.settings
+        refuses = settings.weak == "refuse" and settings.min_agreement > 0
+        return refuses and sampling.voted and sampling.route.mode == "adaptive"
 
     def _ended(self, request: Request, error: BaseException | None = None) -> Told:
         """The request is over: whoever needs to know is told, once."""
-        sampling, route = request.sampling, request.sampling.route
         self.under_way -= 1
         told = self._told(request, error)
+        if isinstance(error, EndpointError):
+            _LOG.warning("request %s: %s", request.id, error)
         if request.pacer is not None and told.paced:
-            request.pacer.settle(told.samples, price=told.price)
-            self.seen.paced(route.policy, route.budget, request.pacer.price, request.pacer.average)
-        # once the reply is on its way, and before anything else that comes
-        asyncio.get_running_loop().call_soon(self._tell, told, sampling)
+            self.telling(self._settle, request.pacer, told, request.sampling.dial)
+        # a moment later, many at once: nobody waits for it, and a reply needn't
+        self._untold.append((told, request.sampling))
+        if len(self._untold) == 1:
+            asyncio.get_running_loop().call_later(_MOMENT, self.tell)
         return told
 
+    def tell(self) -> None:
+        """Tells metrics, the recorder and the log of requests that have ended since."""
+        untold, self._untold = self._untold, []
+        for told, sampling in untold:
+            self._tell(told, sampling)
+
+    def _settle(self, pacer: Pacer, told: Told, price: float | None) -> None:
+        self.paces.settle(told.policy, told.budget, pacer, told.cost_samples, price)
+        self.seen.paced(told.policy, told.budget, pacer.price, pacer.average)
+
     def _tell(self, told: Told, sampling: Sampling) -> None:
-        self.seen.ended(told)
-        self.recorder.told(told, sampling.ask, sampling.samples)
-        log.request(told)
+        self.telling(self.seen.ended, told)
+        self.telling(self.recorder.told, told, sampling.ask, sampling.samples)
+        self.telling(log.request, told)
 
     def _told(self, request: Request, error: BaseException | None = None) -> Told:
         sampling = request.sampling
         ask, route, tally = sampling.ask, sampling.route, sampling.tally
-        status, code = _status(error)
+        status, code = _status(error, closing=not self.ready)
         voted = sampling.voted and sampling.tally.drawn > 0
         notes = sampling.notes + ([f"no vote: {sampling.unvoted}"] if sampling.unvoted else [])
         return Told(
@@ -208,7 +236,7 @@ class Gateway:
             policy=route.policy,
             mode=route.mode,
             budget=route.budget,
-            price=sampling.dial,
+            price=sampling.price,
             stream=ask.stream,
             n=ask.n,
             status=status,
@@ -219,21 +247,24 @@ class Gateway:
             would=sampling.would,
             answer=tally.leader if voted else None,
             votes=tally.votes if voted else {},
+            abstained=tally.abstained if voted else 0,
             agreement=tally.agreement if voted else None,
             weak=sampling.weak,
-            weighted=sampling.weigh is not None and self.means.client.manners.logprobs is True,
+            weighted=sampling.weigh is not None
+            and self.means.client.manners.gives_logprobs(ask.body.get("model")) is True,
             explored=sampling.explored,
             notes=tuple(notes),
             usage=sampling.usage,
             spent=sampling.spent,
             maybe=sampling.maybe,
             responses=tuple(sampling.responses),
+            beside=sampling.beside,
             best=sampling.best,
             prompt=ask.prompt,
         )
 
 
-def _status(error: BaseException | None) -> tuple[int, str]:
+def _status(error: BaseException | None, *, closing: bool) -> tuple[int, str]:
     if error is None:
         return 200, ""
     if isinstance(error, ServeError):
@@ -242,5 +273,5 @@ def _status(error: BaseException | None) -> tuple[int, str]:
         status, _, body = failure(error)
         return status, str(orjson.loads(body)["error"]["code"])
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
-        return GONE, "client_gone"
+        return (Overloaded.status, Overloaded.code) if closing else (GONE, "client_gone")
     return 500, "internal_error"

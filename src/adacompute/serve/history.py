@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adacompute.serve.told import Told
+from adacompute.serve.told import GONE, Told
 
 __all__ = ["COLUMNS", "SPANS", "History", "Ring", "Slot", "finite"]
 
@@ -38,7 +38,7 @@ class Slot:
     requests: int = 0
     errors: int = 0  # 4xx and 5xx, but for clients that went away
     counted: int = 0  # requests that the average is over
-    samples: int = 0  # of these
+    samples: int = 0  # that these took
     target: float = 0.0  # sum of their budgets
     voted: int = 0
     agreement: float = 0.0  # sum over those voted on
@@ -51,10 +51,10 @@ class Slot:
         """One request ended."""
         self.requests += 1
         self.seconds += told.seconds
-        self.errors += told.status >= 400 and told.status != 499
+        self.errors += told.status >= 400 and told.status != GONE
         if told.paced:
             self.counted += 1
-            self.samples += told.samples
+            self.samples += told.cost_samples
             self.target += told.budget
         if told.samples:
             drawn = min(told.samples, MOST)
@@ -97,6 +97,12 @@ class History:
         self._now = now
         self._rings = {name: Ring(step, size) for name, (step, size) in SPANS.items()}
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT)
+        self._held: list[_Dial] = []  # the operator's own
+
+    def holds(self, dial: _Dial) -> None:
+        """Keeps a place for a dial of the operator's, however many others come first."""
+        if dial not in self._held and len(self._held) < _DIALS:
+            self._held.append(dial)
 
     def ended(self, told: Told) -> None:
         """A request ended."""
@@ -117,7 +123,7 @@ class History:
         at = self._now()
         for ring in self._rings.values():
             prices = ring.now(at).prices
-            if dial in prices or len(prices) < _DIALS:
+            if dial in prices or dial in self._held or len(prices) < _DIALS:
                 prices[dial] = price
 
     def recent(self) -> list[dict[str, Any]]:
@@ -138,7 +144,7 @@ class History:
             for kind, n in slot.calls.items():
                 total.calls[kind] = total.calls.get(kind, 0) + n
             for dial, price in slot.prices.items():
-                if dial in prices or len(prices) < _DIALS:
+                if dial in prices or dial in self._held or len(prices) < _DIALS:
                     prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
         return {
             "step": ring.step,

@@ -80,7 +80,7 @@ class Ledger:
         scribe = self._scribe
         if scribe is not None and scribe.trouble:
             raise _closed() from OSError(scribe.trouble)
-        most = _sane(most)
+        most = most.positive  # nobody is given anything back by a number below 0
         self._check(key, most)
         self._last += 1
         made = Reservation(self._last, key, most, self._hour)
@@ -125,7 +125,7 @@ class Ledger:
         made = self._open.pop(reservation.number, None)
         if made is None:
             return
-        spent, maybe = _sane(spent), _sane(maybe)
+        spent, maybe = spent.positive, maybe.positive
         slot = (reservation.hour, reservation.key)
         before = self._rows.get(slot, _NO_ROW)
         changes = Changes(open={reservation.number: None})
@@ -144,9 +144,12 @@ class Ledger:
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
         """Keeps plain data under a name, over restarts."""
-        self._notes[name] = json.dumps(dict(value), allow_nan=False)
+        text = json.dumps(dict(value), allow_nan=False)
+        if self._notes.get(name) == text:
+            return  # it is there already
+        self._notes[name] = text
         if self._scribe is not None:
-            self._scribe.put(Changes(notes={name: self._notes[name]}))
+            self._scribe.put(Changes(notes={name: text}))
 
     def recall(self, name: str) -> dict[str, Any] | None:
         """What was last remembered under a name; None where nothing was, or it can't be read."""
@@ -209,16 +212,29 @@ class Ledger:
         unit = self.caps.unit
         place = 0 if unit == "samples" else 1 if unit == "tokens" else 2
         asked = (most.samples, most.tokens, most.nanos)[place]
-        for limit, whose, sums in (
-            (self._limit_of(key), key, self._keys.get(key)),
-            (self._limit, None, self._total),
-        ):
-            if limit is None:
-                continue
-            sums = Sums() if sums is None else sums
+        for limit, whose, sums in self._limiting(key):
             settled = sums.spent[place] + sums.maybe[place] + asked
             if settled + sums.reserved[place] > limit:
-                raise self._reached(whose, sums.balance(), most, soon=settled <= limit)
+                error = self._reached(whose, sums.balance(), most, soon=settled <= limit)
+                error.left = self._fitting(key, place, -(-asked // max(1, most.samples)))
+                raise error
+
+    def _limiting(self, key: str) -> list[tuple[int, str | None, Sums]]:
+        """The limits that a key is under: in whole units, whose it is (None: everybody's), what was taken."""
+        found: list[tuple[int, str | None, Sums]] = []
+        if (limit := self._limit_of(key)) is not None:
+            found.append((limit, key, self._keys.get(key) or Sums()))
+        if self._limit is not None:
+            found.append((self._limit, None, self._total))
+        return found
+
+    def _fitting(self, key: str, place: int, each: int) -> int:
+        """How many samples that may take so much each there is room for."""
+        rooms = [
+            limit - sums.spent[place] - sums.maybe[place] - sums.reserved[place]
+            for limit, _, sums in self._limiting(key)
+        ]
+        return max(0, min(rooms) // max(1, each))
 
     def _limit_of(self, key: str) -> int | None:
         if key not in self._limits:
@@ -228,10 +244,7 @@ class Ledger:
         return self._limits[key]
 
     def _reached(self, key: str | None, balance: Balance, most: Spend, *, soon: bool) -> CapReached:
-        caps, unit = self.caps, self.caps.unit
-        whose, its, cap = "all keys together have", "their", caps.total
-        if key is not None:
-            whose, its, cap = f"key {key!r} has", "its", caps.own.get(key, caps.each)
+        unit, cap = self.caps.unit, self.caps.own.get(key or "", self.caps.each)
         spent, maybe, reserved, asked = (
             f"{amount.of(unit):.12g}" for amount in (balance.spent, balance.maybe, balance.reserved, most)
         )
@@ -239,13 +252,15 @@ class Ledger:
         end = ends(self._window)
         left = None if end is None else max(1.0, math.ceil(end - self._now()))
         if end is None:
-            then = f"{its} cap doesn't begin anew: ask the operator for a higher one"
+            then = "its cap doesn't begin anew: ask the operator for a higher one"
         else:
-            then = f"{its} window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
+            then = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
+        said = "the gateway's cap is reached"  # what others have spent is nobody's business
+        if key is not None:
+            said = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "
+            said += f"({reserved} reserved{perhaps})"
         return CapReached(
-            f"{whose} spent {spent} of {its} cap of {cap:.12g} {unit} ({reserved} reserved{perhaps}), "
-            f"and this request may take {asked}; {then}",
-            retry_after=1.0 if soon else left,
+            f"{said}, and this request may take {asked}; {then}", retry_after=1.0 if soon else left
         )
 
     def _take(self, journal: Journal) -> Changes:
@@ -285,13 +300,6 @@ class Ledger:
         self._rows = {(self._hour, key): (kept.spent, kept.maybe) for key, kept in balances.items()}
         kept = {made.number: ((made.hour, made.key), made.most) for made in self._open.values()}
         return Changes(rows=dict(self._rows), open=dict(kept), notes=dict(self._notes), afresh=self._window)
-
-
-def _sane(spend: Spend) -> Spend:
-    """Nobody is given anything back by a number below 0."""
-    if spend.samples >= 0 and spend.tokens >= 0 and spend.nanos >= 0:
-        return spend
-    return Spend(samples=max(0, spend.samples), tokens=max(0, spend.tokens), nanos=max(0, spend.nanos))
 
 
 def _closed() -> LedgerUnavailable:

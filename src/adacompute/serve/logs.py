@@ -19,7 +19,7 @@ from typing import Final, TextIO
 
 import orjson
 
-from adacompute.records import Secret
+from adacompute.records import Call, Secret
 from adacompute.serve.redact import Redactor
 from adacompute.serve.told import Told
 
@@ -124,6 +124,7 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._log = logging.getLogger("adacompute.request")
+        self._calls = logging.getLogger("adacompute.upstream")
 
     def request(self, told: Told) -> None:
         """A request ended."""
@@ -150,7 +151,16 @@ class RequestLog:
             fields["code"] = told.error
         if told.missing:
             fields["missing"] = told.missing
+        if told.would is not None:
+            fields["would"] = told.would
         self._log.handle(_Request(fields))
+
+    def call(self, call: Call) -> None:
+        """An attempt upstream ended: for debugging only."""
+        if self._calls.isEnabledFor(logging.DEBUG):
+            fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+            more = {"seconds": round(call.seconds, 4), "paid": call.paid}
+            self._calls.debug("upstream", extra={**fields, **more})
 
 
 log: Final = RequestLog()

@@ -22,14 +22,23 @@ _NOT_READ = ("messages", "model", "logit_bias", "metadata", "stop", "user")  # b
 
 def check_messages(messages: object, *, most: int) -> None:
     """RequestInvalid where these are no messages, or more than so many."""
-    if not isinstance(messages, list) or not messages:
-        raise RequestInvalid("messages are missing; give a list of at least one", param="messages")
+    if not isinstance(messages, list):
+        said = "are missing" if messages is None else f"is {_kind(messages)}"
+        raise RequestInvalid(f"messages {said}; give a list of at least one", param="messages")
+    if not messages:
+        raise RequestInvalid("messages is an empty list; give at least one", param="messages")
     if len(messages) > most:
         raise RequestInvalid(
             f"there are {len(messages)} messages; at most {most} are taken", param="messages"
         )
     for place, message in enumerate(messages):
         _check(message, f"messages[{place}]")
+
+
+def _kind(value: object) -> str:
+    """What a value of JSON is, in words."""
+    words = {str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "an object"}
+    return words.get(type(value), "no list")
 
 
 def last_prompt(messages: list[dict[str, Any]]) -> str:

@@ -17,7 +17,7 @@ from adacompute.records import Call
 from adacompute.serve.asked import Mode
 from adacompute.serve.drift import Drifted
 from adacompute.serve.spend import Unit
-from adacompute.serve.told import Told
+from adacompute.serve.told import GONE, Told
 
 __all__ = ["CONTENT_TYPE", "KINDS", "UNVOTED", "Few", "Metrics", "budget_label", "unvoted_reason"]
 
@@ -28,7 +28,7 @@ MOST = 64  # values of a label that isn't a fixed set
 KINDS: Final = frozenset(
     {"ok", "cancelled", *(kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint")}
 )
-_STATUSES = frozenset({*(int(one) for one in HTTPStatus), 499})
+_STATUSES = frozenset({*(int(one) for one in HTTPStatus), GONE})
 _MODES: Final = frozenset(get_args(Mode))
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _CODE = re.compile(r"[a-z][a-z_]{0,39}")
@@ -97,11 +97,13 @@ class Metrics:
         self.requests = counter("requests", "Requests that ended", "policy", "mode", "status")
         self.refused = counter("refused", "Requests turned away before sampling", "code")
         self.samples = histogram("samples", "Samples drawn for a request", _SAMPLES, "policy")
+        self.would = histogram("would_samples", "Shadow mode: what it would have drawn", _SAMPLES, "policy")
         self.agreement = histogram("agreement", "The winner's share of a vote", _SHARES, "policy")
         self.seconds = histogram("request_seconds", "Time from request to reply", _SECONDS)
         self.waves = counter("waves", "Rounds of samples")
         self.missing = counter("missing_samples", "Samples that were asked for and did not come")
         self.unvoted = counter("unvoted", "Requests answered without a vote", "reason")
+        self.late = counter("late_answers", "Texts that took too long to be read, and so have no answer")
         self.explored = counter("explored", "Requests drawn to the end, to learn from")
         self.gone = counter("clients_gone", "Requests whose client went away")
         self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
@@ -135,6 +137,8 @@ class Metrics:
         self.seconds.observe(told.seconds)
         if told.samples:
             self.of(self.samples, policy).observe(told.samples)
+        if told.would is not None:
+            self.of(self.would, policy).observe(told.samples + told.would)
         if told.agreement is not None:
             self.of(self.agreement, policy).observe(told.agreement)
         elif status == 200:
@@ -143,7 +147,7 @@ class Metrics:
             (self.waves, told.waves),
             (self.missing, told.missing),
             (self.explored, told.explored),
-            (self.gone, status == 499),
+            (self.gone, status == GONE),
         ):
             if amount:
                 counter.inc(amount)
@@ -180,6 +184,10 @@ class Metrics:
         if kind == "cancelled":
             self.cancelled.inc()
         return kind
+
+    def holds(self, budget: float) -> None:
+        """Keeps a place for a budget of the operator's, however many others clients name."""
+        self._budgets(budget_label(budget))
 
     def dial(self, policy: str, budget: float, *, price: float | None, average: float | None) -> None:
         """Where the dial of a policy at a budget is."""

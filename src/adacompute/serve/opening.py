@@ -6,27 +6,35 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from adacompute.answers import Task, warm_judge
-from adacompute.answers.apart import warm_apart
+from adacompute.answers.apart import late, warm_apart
 from adacompute.config import Config, ServeConfig, read_keys
-from adacompute.endpoint import Client
+from adacompute.endpoint import Client, Endpoint, Rest
 from adacompute.endpoint.configured import configured
-from adacompute.errors import EndpointError
+from adacompute.errors import ConfigError, EndpointError
+from adacompute.records import Call
 from adacompute.serve.gateway import Gateway
 from adacompute.serve.keys import Keys
 from adacompute.serve.ledger import Caps, Ledger
+from adacompute.serve.listing import Listing
+from adacompute.serve.logs import log
 from adacompute.serve.paces import Paces
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.sampling import Means
 from adacompute.serve.seen import Seen, Standing
 from adacompute.serve.shelf import Shelf
 from adacompute.serve.spend import Rates
+from adacompute.serve.telling import Telling
 from adacompute.serve.votable import Votable
 
 __all__ = ["opened"]
 
+_ATTEMPTS, _LONGEST = 3, 4.0  # of one call; seconds between two, and until a dead upstream is tried again
+_ASK_AGAIN, _ASK_AT_LEAST = 1.0, 10.0  # seconds until the upstream's models are asked for once more
+_NAMING = 0.3  # seconds that the start waits for the upstream to say what its model is called
 _REMEMBER = 2.0  # seconds between two notes of the prices: what a kill -9 may lose of them
 
 
@@ -34,51 +42,91 @@ _REMEMBER = 2.0  # seconds between two notes of the prices: what a kill -9 may l
 async def opened(config: Config) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy where they can't be used."""
     settings = config.serve
-    endpoint = configured(
-        replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
+    endpoint = _hasty(
+        configured(replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL")
     )
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.of(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
-    votable, seen = Votable(settings, task), Seen(settings)
+    caps, rates = _caps(settings, keys), _rates(config)
+    _check_prices(caps, rates)
+    votable, seen, telling = Votable(settings, task), Seen(settings), Telling()
     shelf = await asyncio.to_thread(Shelf.open, settings)
+    _check_explore(settings, shelf.of(shelf.default).policy.longest)
     async with AsyncExitStack() as stack:
-        ledger = await Ledger.open(Path(settings.state), _caps(settings, keys))
+        ledger = await Ledger.open(Path(settings.state), caps)
         stack.push_async_callback(ledger.close)
         recorder = await Recorder.open(settings, task)
         stack.push_async_callback(recorder.close)
-        client = await stack.enter_async_context(Client(endpoint, heard=seen.called))
-        means = Means(client=client, ledger=ledger, rates=_rates(config), task=task, votable=votable)
+        heard = partial(_heard, telling, seen)
+        client = await stack.enter_async_context(Client(endpoint, heard=heard))
+        means = Means(client=client, ledger=ledger, rates=rates, task=task, votable=votable)
         gateway = Gateway(
             config=config,
             means=means,
+            listing=Listing(client.models),
             shelf=shelf,
-            paces=Paces((shelf.default, settings.budget)),
+            paces=Paces([(name, settings.budget) for name in shelf.names]),
             keys=keys,
             seen=seen,
             recorder=recorder,
+            telling=telling,
             model=config.endpoint.model,
         )
         _recall(gateway)
         seen.balances(lambda: _standings(gateway))
         seen.recording(lambda: (recorder.stored, recorder.dropped))
+        seen.reading(late)
         remembering = asyncio.create_task(_remembering(gateway))
         naming = asyncio.create_task(_naming(gateway))
         # what the first requests would wait for, meanwhile; a thread that nobody waits for when it is stopped
         threading.Thread(target=_warm, args=(task,), name="adacompute-warming", daemon=True).start()
         gateway.ready = True
         try:
+            await asyncio.wait([naming], timeout=_NAMING)
             yield gateway
         finally:
             gateway.ready = False
             remembering.cancel()
             naming.cancel()
+            gateway.tell()
+            gateway.listing.close()
             _remember(gateway)
 
 
+def _heard(telling: Telling, seen: Seen, call: Call) -> None:
+    telling(seen.called, call)
+    telling(log.call, call)
+
+
+def _check_explore(settings: ServeConfig, longest: int) -> None:
+    """ConfigError where exploring alone would spend more than the budget leaves."""
+    most = (settings.budget - 1) / max(1, longest - 1)
+    if settings.mode == "adaptive" and settings.explore > most:
+        raise ConfigError(
+            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
+            f"{settings.budget:g} on average allows; give at most {most:.3g}, or a larger budget"
+        )
+
+
+def _hasty(endpoint: Endpoint) -> Endpoint:
+    """For people who wait: an upstream that fails is given up after seconds, not after minutes."""
+    retries = endpoint.retries
+    return replace(
+        endpoint,
+        retries=replace(retries, attempts=min(retries.attempts, _ATTEMPTS), longest=_LONGEST),
+        rest=Rest(seconds=1.0, longest=_LONGEST, patience=1.5),
+    )
+
+
 async def _naming(gateway: Gateway) -> None:
-    """Learns what the upstream's only model is called, if it says so."""
-    with contextlib.suppress(EndpointError):  # it may not be up yet, and needn't be
-        await gateway.models()
+    """Learns what the upstream's models are called: at once, or once it is up, which may take a while."""
+    wait = _ASK_AGAIN
+    while True:
+        with contextlib.suppress(EndpointError):
+            await gateway.models(anew=True)
+            return
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, _ASK_AT_LEAST)
 
 
 def _warm(task: Task) -> None:
@@ -103,6 +151,18 @@ def _rates(config: Config) -> Rates:
         cached=None if cached < 0 else cached,
         output=config.endpoint.output_price,
     )
+
+
+def _check_prices(caps: Caps, rates: Rates) -> None:
+    if caps.tokens and caps.unit == "money" and not (rates.input > 0 or rates.output > 0):
+        raise ConfigError(
+            "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
+            "give them, or unit samples or tokens"
+        )
+    if rates.cached is not None and rates.cached > rates.input:
+        raise ConfigError(
+            f"cached_price {rates.cached:g} is above input_price {rates.input:g}; lower it, or leave it out"
+        )
 
 
 def _standings(gateway: Gateway) -> Sequence[Standing]:

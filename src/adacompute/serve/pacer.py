@@ -105,6 +105,11 @@ class Pacer:
         """Samples a request so far; the target before the first."""
         return self._spent / self.requests if self.requests else self.target
 
+    @property
+    def bounds(self) -> tuple[Dial, float, float]:
+        """What is turned, its lowest and its highest."""
+        return self.dial, self._low, self._high
+
     def settle(self, cost: float, price: float | None = None) -> None:
         """Notes that a request has ended that cost so many samples.
 
@@ -127,9 +132,12 @@ class Pacer:
         self._centre = min(max(self._centre, self._bottom), self._top)
         self._place()
 
-    def state(self) -> dict[str, float]:
-        """What `restore` takes, plain numbers."""
+    def state(self) -> dict[str, float | str]:
+        """What `restore` takes, plain data."""
         return {
+            "dial": self.dial,
+            "low": self._low,
+            "high": self._high,
             "target": self.target,
             "requests": float(self.requests),
             "spent": self._spent,
@@ -140,12 +148,12 @@ class Pacer:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave, whole or not at all; ConfigError where nobody can have given it."""
-        found = {name: _number(state.get(name)) for name in self.state()}
+        own = self.state()
+        found = {name: _number(state.get(name)) for name in own if name != "dial"}
         wrong = [name for name, value in found.items() if not math.isfinite(value)]
-        if not wrong and found["target"] != self.target:
-            wrong = ["target"]
-        if not wrong:
-            wrong = [name for name in ("requests", "spent") if found[name] < 0]
+        wrong += [name for name in ("target", "low", "high") if found[name] != own[name]]
+        wrong += [name for name in ("requests", "spent") if found[name] < 0]
+        wrong += [] if state.get("dial") == self.dial else ["dial"]  # another policy's: it says nothing here
         if wrong:
             raise ConfigError(
                 f"a stored pace has {wrong[0]} {state.get(wrong[0])!r:.40}; it starts anew, at its first dial"

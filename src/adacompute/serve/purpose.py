@@ -53,8 +53,7 @@ _SOLVE = _words(
     "calculate compute evaluate solve simplify factor determine integrate differentiate round convert "
     "count estimate express expand reduce find classify categorize categorise label"
 )
-# what is found without calculating: "find me a recipe"
-_FOUND = _words("me out a some ways good something")  # what is found without calculating
+_FOUND = _words("me out a some ways good something")  # without calculating: "find me a recipe"
 _AMOUNTS = _words(
     "number value sum product difference quotient remainder area perimeter circumference volume unit "
     "units probability odds percent percentage ratio fraction average mean median mode range variance "

@@ -19,6 +19,7 @@ from adacompute.errors import (
     EndpointTimeout,
     EndpointUnreachable,
     RateLimited,
+    ReplyInvalid,
     SendingStopped,
     ServeError,
     Unauthorized,
@@ -29,6 +30,8 @@ __all__ = ["failure"]
 
 Headers = dict[str, str]
 
+# browsers ask for the key then; Chromium can't read it where a second scheme stands in the same line
+_CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _LONGEST = 500  # characters of a message
 _LATEST = 86_400  # seconds; nobody plans a retry for later
 _OURS = {400, 404, 409, 413, 415, 422}  # statuses of an upstream that are about the client's own request
@@ -42,7 +45,7 @@ def failure(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]:
         if isinstance(error, CapReached | WeakVote):
             headers |= _never()  # SDKs would try a 429 again, and pay for a weak vote once more
         if isinstance(error, Unauthorized) and error.status == 401:
-            headers["www-authenticate"] = 'Basic realm="adacompute", Bearer'  # browsers ask for it
+            headers["www-authenticate"] = _CHALLENGE
         return _told(error.status, headers, str(error), error.kind, error.code, error.param)
     return _upstream(error)
 
@@ -56,7 +59,10 @@ def _upstream(error: EndpointError) -> tuple[int, Headers, bytes]:
         message = f"the upstream takes no more requests now; try again in {wait['retry-after']} s"
         return _told(429, wait, message, "rate_limit_error", "upstream_rate_limited")
     if isinstance(error, EndpointTimeout):
-        message = "the upstream gave no answer in time; try again, or ask for fewer tokens"
+        message = (
+            "no answer came before the deadline, the gateway's or the request's own (x-adacompute-deadline); "
+            "try again, give more time, or ask for fewer tokens"
+        )
         return _told(504, {}, message, kind, "upstream_timeout")
     if isinstance(error, EndpointResting):
         message = f"the upstream fails, and is left alone for a while; try again in {wait['retry-after']} s"
@@ -65,6 +71,9 @@ def _upstream(error: EndpointError) -> tuple[int, Headers, bytes]:
         return _told(503, wait, "the gateway is closing down; try again", kind, "stopping")
     if isinstance(error, EndpointUnreachable):
         return _told(502, {}, "the upstream can't be reached; try again later", kind, "upstream_unreachable")
+    if isinstance(error, ReplyInvalid) and error.status in (None, 200):
+        message = "the upstream answered what is no chat completion in JSON; try again, or tell the operator"
+        return _told(502, {}, message, kind, "upstream_failed")
     said = "" if error.status in (None, 200) else f" (it answered {error.status})"
     return _told(502, {}, f"the upstream failed{said}; try again", kind, "upstream_failed")
 

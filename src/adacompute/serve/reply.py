@@ -16,7 +16,7 @@ from adacompute.serve.refusal import failure
 from adacompute.serve.spend import Unit
 from adacompute.serve.told import Told
 
-__all__ = ["chunks", "completion", "extra", "failure", "headers_of"]
+__all__ = ["chunks", "completion", "extra", "failure", "headers_of", "shown_logprobs", "usage_of"]
 
 _PIECE = 256  # characters of one chunk
 _DONE = b"data: [DONE]\n\n"
@@ -30,13 +30,13 @@ def completion(told: Told, ask: Ask, *, unit: Unit) -> bytes:
         {
             "index": index,
             "message": _message(response),
-            "logprobs": response.logprobs if ask.logprobs else None,
+            "logprobs": shown_logprobs(response.logprobs, ask),
             "finish_reason": response.finish_reason or "stop",
         }
         for index, response in enumerate(_given(told, ask))
     ]
     head = _head(told, "chat.completion")
-    return _json(head | {"choices": choices, "usage": _usage(told), "adacompute": extra(told, unit=unit)})
+    return _json(head | {"choices": choices, "usage": usage_of(told), "adacompute": extra(told, unit=unit)})
 
 
 def chunks(told: Told, ask: Ask, *, unit: Unit) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def chunks(told: Told, ask: Ask, *, unit: Unit) -> Iterator[bytes]:
         end = {"adacompute": extra(told, unit=unit)} if index == len(given) - 1 else {}
         yield _event(head | {"choices": [{"index": index} | last]} | end)
     if ask.include_usage:
-        yield _event(head | {"choices": [], "usage": _usage(told)})
+        yield _event(head | {"choices": [], "usage": usage_of(told)})
     yield _DONE
 
 
@@ -72,6 +72,8 @@ def extra(told: Told, *, unit: Unit) -> dict[str, Any]:
         found["mode"] = told.mode
     if told.notes:
         found["notes"] = list(told.notes)
+    if told.abstained:
+        found["abstained"] = told.abstained
     if told.missing:
         found["missing"] = told.missing
     if told.would is not None:
@@ -95,6 +97,23 @@ def headers_of(told: Told) -> dict[str, str]:
     return found
 
 
+def shown_logprobs(logprobs: Mapping[str, Any] | None, ask: Ask) -> Mapping[str, Any] | None:
+    """What a client is to see of a choice's log-probabilities: only what it asked for itself."""
+    if logprobs is None or not ask.logprobs:
+        return None
+    if ask.body.get("top_logprobs"):
+        return logprobs
+    return {
+        name: [_alone(token) for token in tokens] if isinstance(tokens, list) else tokens
+        for name, tokens in logprobs.items()
+    }
+
+
+def _alone(token: object) -> object:
+    """A token without its alternatives."""
+    return {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
+
+
 def _given(told: Told, ask: Ask) -> tuple[Response, ...]:
     """The responses that the client gets: all that it asked for itself, else the one that stands for all."""
     if ask.n > 1:
@@ -104,10 +123,11 @@ def _given(told: Told, ask: Ask) -> tuple[Response, ...]:
 
 
 def _head(told: Told, kind: str) -> dict[str, Any]:
-    return {"id": told.id, "object": kind, "created": int(told.at), "model": told.model}
+    return {"id": told.id, "object": kind, "created": int(told.at), "model": told.model, **told.beside}
 
 
-def _usage(told: Told) -> dict[str, Any]:
+def usage_of(told: Told) -> dict[str, Any]:
+    """The usage of all samples, as OpenAI shapes it."""
     usage = told.usage
     found: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
@@ -137,7 +157,7 @@ def _deltas(response: Response, ask: Ask) -> Iterator[dict[str, Any]]:
         "delta": {"role": "assistant", "content": None if text is None else ""} | first,
         "finish_reason": None,
     }
-    logprobs = response.logprobs if ask.logprobs else None
+    logprobs = shown_logprobs(response.logprobs, ask)
     size = _PIECE if logprobs is None else max(1, len(text or ""))
     for start in range(0, len(text or ""), size):
         piece = {"delta": {"content": text[start : start + size]}, "finish_reason": None}

@@ -11,6 +11,7 @@ __all__ = ["routed"]
 
 _PREFIX = "x-adacompute-"
 _KNOWN = tuple(_PREFIX + name for name in ("budget", "policy", "mode", "deadline"))
+_STEP = 0.25  # of clients' budgets: each has a dial of its own, which has to see some traffic to be right
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
@@ -70,7 +71,13 @@ def _budget(ask: Ask, own: Mapping[str, str], settings: ServeConfig, notes: list
         return min(max(1.0, settings.budget), most)
     if wanted > most:
         notes.append(f"budget {wanted:g} is more than may be asked for: it is {most:g}")
-    return min(wanted, most)
+        return most
+    if wanted in (settings.budget, most):
+        return wanted
+    served = min(max(1.0, round(wanted / _STEP) * _STEP), most)
+    if served != wanted:
+        notes.append(f"budget {wanted:g} is served as {served:g}")
+    return served
 
 
 def _policy(own: Mapping[str, str], policies: Collection[str], default: str) -> str:

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from adacompute.answers import Tally, Task, Weigh, stands_for
-from adacompute.endpoint import Client, Failed, Response, Stream
-from adacompute.errors import CapReached, EndpointError
+from adacompute.endpoint import LOGPROBS, Client, Failed, Response, Stream
+from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
 from adacompute.paths.standing import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.asked import Ask, Route
-from adacompute.serve.ledger import Ledger, Reservation
+from adacompute.serve.ledger import Ledger
 from adacompute.serve.reading import read
 from adacompute.serve.shelf import Served
 from adacompute.serve.spend import Rates, Spend
-from adacompute.serve.told import Usage
+from adacompute.serve.told import Usage, beside_of
 from adacompute.serve.votable import Votable
+from adacompute.serve.wave import Wave
 
 __all__ = ["Means", "Sampling"]
 
@@ -56,11 +57,11 @@ class Sampling:
         self.route = route
         self.served = served
         self.dial = dial
-        self.explored = False
         self.unvoted = means.votable.before(ask)  # why there is no vote; "": there is one
         self.notes: list[str] = [*route.notes]
         self.weak = False  # the vote is weaker than the operator wants
         self.responses: list[Response] = []
+        self.beside: dict[str, str] = {}  # what the upstream says of itself, in the first reply
         self.samples: list[Sample] = []
         self.missing = 0  # samples that were asked for and did not come
         self.waves = 0
@@ -70,7 +71,10 @@ class Sampling:
         self.calls: list[Call] = []
         self.weigh: Weigh | None = None
         self._means = means
+        self._model = str(ask.body.get("model", ""))
         self._explore = explore
+        self._exploring = False  # it is being drawn to the end, to learn from
+        self._asks = self.voted  # whether the policy has a say
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + route.deadline
         self._slowest = 0.0  # seconds of a wave
@@ -78,13 +82,25 @@ class Sampling:
         self._reading: Floats | None = None  # what the policy sees of the prompt
         self._over = False  # True: no further wave, whatever the policy says
         if self.voted:
-            self.weigh = None if means.client.manners.logprobs is False else served.weigh()
+            gives = means.client.manners.gives_logprobs(ask.body.get("model"))
+            self.weigh = None if gives is False else served.weigh(self._model)
         self.tally = Tally(task=means.task, weigh=self.weigh)
 
     @property
     def voted(self) -> bool:
         """Is there a vote, as far as is known yet?"""
         return not self.unvoted and self.route.mode != "pass"
+
+    @property
+    def price(self) -> float | None:
+        """The dial that it was decided at; None where nothing was."""
+        return self.dial if self._asks else None
+
+    @property
+    def explored(self) -> bool:
+        """Was it drawn to the end, to learn from?"""
+        whole = len(self.responses) >= self.served.policy.longest
+        return self._exploring and self.voted and whole and not self.missing
 
     @property
     def single(self) -> bool:
@@ -111,6 +127,11 @@ class Sampling:
         return asked
 
     @property
+    def optional(self) -> frozenset[str]:
+        """What the upstream may refuse and is asked without: what only we want."""
+        return frozenset(name for name in LOGPROBS if not self.ask.body.get(name))
+
+    @property
     def best(self) -> int | None:
         """The place of the sample that stands for the winner; the first where there was no vote."""
         if not self.responses:
@@ -129,30 +150,34 @@ class Sampling:
         )
 
     async def run(self) -> None:
-        """Draws until the policy stops it. Raises EndpointError or ServeError only where nothing came."""
+        """Draws until the policy stops it. EndpointError and ServeError come out only where nothing came."""
         wanted = self._first()
         while wanted > 0:
             await self._wave(wanted)
             if not self.responses:
                 raise self._error or EndpointError("the upstream gave nothing; try again")
             wanted = self._next()
+        if self._exploring and not self.explored:
+            came, longest = len(self.responses), self.served.policy.longest
+            self.notes.append(f"not drawn to the end, to learn from: {came} of {longest} samples came")
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[Stream]:
         """The one round of a request that is passed through as it comes; EndpointError or ServeError."""
-        ask, calls = self.ask, list[Call]()
-        reservation = await self._means.ledger.reserve(self.route.key, self._most(ask.n))
+        ask = self.ask
+        wave = await self._begun(ask.n)
         try:
             async with self._means.client.stream(
                 {**self.body, "n": ask.n} if ask.n > 1 else self.body,
                 deadline=self._until - self._loop.time(),
-                heard=lambda call: self._heard(calls, reservation, call),
+                heard=wave.heard,
+                optional=self.optional,
             ) as stream:
                 yield stream
         finally:
-            self._settle(reservation, calls)
+            self._settle(wave)
         self.waves = 1
-        await self._counted([stream.response], 1)
+        await self._counted(list(stream.responses), ask.n)
         self._next()
 
     def _first(self) -> int:
@@ -169,6 +194,9 @@ class Sampling:
             self.unvoted = self._means.votable.after(self.ask.prompt, self.responses[0], self.samples[0])
             if self.unvoted:
                 return 0
+        self.unvoted = self._means.votable.silent(self.tally)
+        if self.unvoted:
+            return 0
         more = self._asked()
         if self.route.mode == "shadow":
             self.would = more
@@ -176,7 +204,7 @@ class Sampling:
         if self._over or self.route.budget <= 1:
             return 0
         if self._explore:
-            self._explore, self.explored = False, True
+            self._explore, self._exploring = False, True
             more = self.served.policy.longest - len(self.responses)
         if more > 0 and self._loop.time() + self._slowest > self._until:
             self.notes.append(f"stopped by the deadline of {self.route.deadline:g} s")
@@ -191,63 +219,57 @@ class Sampling:
 
     async def _wave(self, wanted: int) -> None:
         """Draws so many, and counts their votes in the order that they were asked for."""
-        granted = await self._reserved(wanted)
-        if granted is None:
+        wave = await self._reserved(wanted)
+        if wave is None:
             return
-        reservation, count = granted
-        first, began, calls = len(self.responses) + self.missing, self._loop.time(), list[Call]()
-        came: dict[int, Response] = {}
-        draw = self._means.client.draw(
-            self.body,
-            count,
-            first=first,
-            deadline=max(0.001, self._until - began),
-            heard=lambda call: self._heard(calls, reservation, call),
-        )
+        began, came = self._loop.time(), dict[int, Response]()
         try:
+            draw = self._means.client.draw(
+                self.body,
+                wave.count,
+                first=len(self.responses) + self.missing,
+                deadline=max(0.001, self._until - began),
+                heard=wave.heard,
+                optional=self.optional,
+            )
             async with aclosing(draw) as drawing:
                 async for outcome in drawing:
                     if isinstance(outcome, Failed):
                         self._error, self._over = self._error or outcome.error, True
                     else:
+                        self.beside = self.beside or beside_of(outcome.body)
                         came.update(enumerate(outcome.responses, outcome.first))
         finally:
-            self._settle(reservation, calls)
+            self._settle(wave)
         self.waves += 1
         self._slowest = max(self._slowest, self._loop.time() - began)
-        await self._counted([came[index] for index in sorted(came)], count)
+        await self._counted([came[index] for index in sorted(came)], wave.count)
 
-    async def _reserved(self, wanted: int) -> tuple[Reservation, int] | None:
-        """The reservation, for fewer where a cap leaves no room for all; None: it ends with what there is."""
-        for count in dict.fromkeys((wanted, 1)):
-            try:
-                return await self._means.ledger.reserve(self.route.key, self._most(count)), count
-            except CapReached as exc:
-                if count > 1 and self.ask.n == 1:
-                    continue
-                if not self.responses:
-                    raise
-                self.notes.append(f"stopped by a cap: {exc}")
+    async def _reserved(self, wanted: int) -> Wave | None:
+        """The wave, of fewer where a cap leaves no room for all; None: it ends with what there is."""
+        try:
+            while True:
+                try:
+                    return await self._begun(wanted)
+                except CapReached as exc:
+                    if wanted == 1 or self.ask.n > 1:
+                        raise
+                    wanted = max(1, min(exc.left, wanted - 1))
+        except (CapReached, LedgerUnavailable) as exc:
+            if not self.responses:  # else what is paid for is not thrown away
+                raise
+            cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
+            self.notes.append(f"stopped by {cause}: {exc}")
         self._over = True
         return None
 
-    def _most(self, samples: int) -> Spend:
-        ask = self.ask
-        return self._means.rates.most(
-            samples=samples, prompt_tokens=ask.prompt_tokens, max_tokens=ask.max_tokens
-        )
+    async def _begun(self, count: int) -> Wave:
+        means = self._means
+        return await Wave(self.ask, count, ledger=means.ledger, rates=means.rates).begin(self.route.key)
 
-    def _heard(self, calls: list[Call], reservation: Reservation, call: Call) -> bool:
-        """Notes an attempt. May it be tried again? If it may have been paid for, only where there is room."""
-        calls.append(call)
-        return call.paid != "maybe" or self._means.ledger.extend(reservation, self._most(call.asked))
-
-    def _settle(self, reservation: Reservation, calls: list[Call]) -> None:
-        rates, ask = self._means.rates, self.ask
-        spent = rates.spent(calls)
-        maybe = rates.maybe(calls, prompt_tokens=ask.prompt_tokens, max_tokens=ask.max_tokens)
-        self._means.ledger.settle(reservation, spent, maybe)
-        self.calls += calls
+    def _settle(self, wave: Wave) -> None:
+        spent, maybe = wave.settle()
+        self.calls += wave.calls
         self.spent += spent
         self.maybe += maybe
 
@@ -256,7 +278,8 @@ class Sampling:
         if short:
             self.missing += short
             kind = "" if self._error is None else f" ({self._error.kind})"
-            self.notes.append(f"{short} of {count} samples failed{kind}; the vote is on what came")
+            rest = "; the vote is on what came" if self.voted else ""
+            self.notes.append(f"{short} of {count} samples failed{kind}{rest}")
         self.responses += came
         if not self.voted:
             return
@@ -264,4 +287,4 @@ class Sampling:
         self.samples += new
         for sample in new:
             await self.tally.add_async(sample)
-        self.served.saw(new)
+        self.served.saw(new, self._model)

@@ -1,7 +1,9 @@
 """How sure live samples are on average: the scale that votes are weighed on. Knows nothing of decisions.
 
-A policy learned its scale on other traffic, perhaps of another model. A running mean, in constant memory,
-follows what comes; votes get a new scale only where it has moved, so that the same votes weigh the same.
+A policy learned its scale on other traffic, perhaps of another model. A running mean for each model, in
+constant memory, follows what comes; votes get a new scale only where it has moved, so that the same votes
+weigh the same. No sample, and no number of them, moves it out of reach of the policy's own: servers have
+placeholders such as -9999 for what they don't know.
 """
 
 import math
@@ -12,12 +14,14 @@ from typing import Any
 from adacompute.answers import Weigh
 from adacompute.records import Sample
 
-__all__ = ["Scale"]
+__all__ = ["Scale", "Scales"]
 
 FEW = 20  # samples: with fewer the policy's own scale stands
 MEMORY = 2000  # samples that the mean looks back on, about
+MODELS = 16  # that have a scale of their own; the rest share one
 _MOVED = 0.01  # of the scale
-_MOST = 1e9  # of a mean log-probability or entropy: more is a slip
+_FURTHEST = 8.0  # times the policy's own scale: what a single sample counts as, at most
+_REACH = 4.0  # times the policy's own, or a part of it: where the live scale ends
 
 
 class Scale:
@@ -33,47 +37,91 @@ class Scale:
         """Takes note of samples; those without the signal say nothing."""
         for sample in samples:
             value = sample.mean_logprob if self.own.signal == "logprob" else sample.entropy
-            if value is not None and abs(value) <= _MOST:  # NaN isn't
+            if value is not None and math.isfinite(value):
+                times = min(max(value / self.own.scale, 0.0), _FURTHEST)
                 self.count += 1
-                self.mean += (value - self.mean) / min(self.count, MEMORY)
+                self.mean += (times * self.own.scale - self.mean) / min(self.count, MEMORY)
 
     def weigh(self) -> Weigh:
         """How votes are weighed now: the same object until the scale has moved by more than 1%."""
-        scale = self._weigh.scale
-        moved = abs(self.mean - scale) > _MOVED * abs(scale)
-        if moved and self.count >= FEW and self._usable(self.mean):
-            self._weigh = replace(self.own, scale=self.mean)
+        own, before = self.own.scale, self._weigh.scale
+        if self.count < FEW or not self.mean / own > 0:  # an average of 0 would weigh nothing
+            return self._weigh
+        scale = own * min(max(self.mean / own, 1 / _REACH), _REACH)
+        if abs(scale - before) > _MOVED * abs(before):
+            self._weigh = replace(self.own, scale=scale)
         return self._weigh
 
     def under(self, own: Weigh) -> "Scale":
         """What was seen so far, for another policy's weights: kept where they go by the same signal."""
         found = Scale(own)
         if own.signal == self.own.signal:
-            found.count, found.mean = self.count, self.mean
+            times = min(max(self.mean / own.scale, 0.0), _FURTHEST)
+            found.count, found.mean = self.count, times * own.scale
+        return found
+
+    def state(self) -> list[float]:
+        """Plain data, for JSON."""
+        return [self.count, self.mean]
+
+    def restore(self, state: object) -> bool:
+        """Goes on from a state; False, and as before, where none of this signal and policy gave it."""
+        if not isinstance(state, list) or len(state) != 2:
+            return False
+        count, mean = state
+        if type(count) is not int or not 0 <= count < 2**53 or type(mean) not in (int, float):
+            return False
+        if not (0 <= mean / self.own.scale <= _FURTHEST * (1 + 1e-9) if count else mean == 0):  # NaN isn't
+            return False
+        self.count, self.mean = count, float(mean)
+        return True
+
+
+class Scales:
+    """A scale for each of the first models that samples came of, and one for all others together."""
+
+    def __init__(self, own: Weigh) -> None:
+        self.own = own
+        self._models: dict[str, Scale] = {}
+        self._others = Scale(own)
+
+    def saw(self, samples: Iterable[Sample], model: str = "") -> None:
+        """Takes note of samples of a model."""
+        scale = self._of(model)
+        if scale is self._others and len(self._models) < MODELS:
+            scale = self._models[model] = Scale(self.own)
+        scale.saw(samples)
+
+    def weigh(self, model: str = "") -> Weigh:
+        """How a model's votes are weighed now."""
+        return self._of(model).weigh()
+
+    def under(self, own: Weigh) -> "Scales":
+        """What was seen so far, for another policy's weights: kept where they go by the same signal."""
+        found = Scales(own)
+        found._models = {model: scale.under(own) for model, scale in self._models.items()}
+        found._others = self._others.under(own)
         return found
 
     def state(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {"signal": self.own.signal, "count": self.count, "mean": self.mean}
+        models = {model: scale.state() for model, scale in self._models.items()}
+        return {"signal": self.own.signal, "models": models, "others": self._others.state()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Goes on from a state; False, and as before, where it is none of this signal."""
-        count: Any = state.get("count")
-        mean: Any = state.get("mean")
-        fine = (
-            set(state) == {"signal", "count", "mean"}
-            and state["signal"] == self.own.signal
-            and type(count) is int
-            and 0 <= count < 2**53
-            and type(mean) in (int, float)
-            and (self._usable(mean) if count else mean == 0)
-        )
-        if fine:
-            self.count, self.mean = count, float(mean)
-        return bool(fine)
-
-    def _usable(self, mean: Any) -> bool:  # noqa: ANN401 - a number
-        """Whether it can be an average of the signal."""
-        if not math.isfinite(mean) or abs(mean) > _MOST:
+        """Goes on from a state, whole or not at all; False where it is none of this signal."""
+        models = state.get("models")
+        if set(state) != {"signal", "models", "others"} or state["signal"] != self.own.signal:
             return False
-        return bool(mean < 0 if self.own.signal == "logprob" else mean > 0)
+        if not isinstance(models, Mapping) or len(models) > MODELS:
+            return False
+        found = Scales(self.own)
+        found._models = {str(model): Scale(self.own) for model in models}
+        fine = found._others.restore(state["others"])
+        fine = fine and all(scale.restore(models[model]) for model, scale in found._models.items())
+        if fine:
+            self._models, self._others = found._models, found._others
+        return fine
+
+    def _of(self, model: str) -> Scale:
+        return self._models.get(model, self._others)

@@ -68,6 +68,8 @@ class Seen:
         self._in_flight = self._requests = 0
         self._standings: Callable[[], Sequence[Standing]] | None = None
         self._recorder: Callable[[], tuple[int, int]] | None = None
+        self._late: Callable[[], int] | None = None
+        self._late_before = 0
 
     def began(self) -> None:
         """A request is to be sampled for; `ended` follows, whatever happens."""
@@ -80,7 +82,8 @@ class Seen:
         self._metrics.ended(told)
         self._history.ended(told)
         if told.paced:
-            self._dials.ended(told.policy, told.budget, told.samples)
+            voted = told.agreement is not None and not told.explored
+            self._dials.ended(told.policy, told.budget, told.cost_samples, voted=voted)
         if told.agreement is None:
             if told.status == 200:
                 _count(self._unvoted, unvoted_reason(told))
@@ -126,9 +129,12 @@ class Seen:
             return
         if old != version:
             self._drifts.forget(name)
+            self._dials.forget(name)
             self._versions[name] = version
             self._metrics.serves(name, old, version)
         self._charts[name] = chart
+        self._history.holds((name, self._dials.of(name, budget).budget))
+        self._metrics.holds(budget)
         if chart is not None and (row := chart.at(budget)) is not None:
             self._expected_at[name] = round(budget, 2)
             self.expects(name, row.agreement, row.deviation)
@@ -147,12 +153,17 @@ class Seen:
         """Whom to ask how many requests were stored for the pool, and how many dropped."""
         self._recorder = give
 
+    def reading(self, give: Callable[[], int]) -> None:
+        """Whom to ask how many answers took too long to be read; what was counted before is not ours."""
+        self._late, self._late_before = give, give()
+
     def metrics(self) -> bytes:
         """What `/metrics` answers, of the type `metrics.CONTENT_TYPE`."""
         metrics = self._metrics
         metrics.in_flight.set(self._in_flight)
         for dial in self._dials:
-            metrics.dial(dial.policy, dial.budget, price=dial.price, average=dial.average)
+            if dial.requests or dial.price is not None:
+                metrics.dial(dial.policy, dial.budget, price=dial.price, average=dial.average)
         if (overall := self._dials.overall())["requests"]:
             metrics.overall.set(overall["average"])
             metrics.overall_target.set(overall["target"])
@@ -167,13 +178,17 @@ class Seen:
         if self._recorder is not None:
             for result, n in zip(("stored", "dropped"), self._recorder(), strict=True):
                 metrics.of(metrics.recorder, result).set(n)
+        if self._late is not None:
+            late = self._late()
+            metrics.late.inc(late - self._late_before)
+            self._late_before = late
         return metrics.text()
 
     def board(self, span: str = "hour") -> dict[str, Any]:
         """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
 
-        `at`, `since`: now and the start, seconds since 1970. `mode`, `unit`, `window`, `keys` (are there
-        any), `texts` (are they shown): settings.
+        `at`, `since`: now and the start, seconds since 1970. `mode`, `exploring`, `unit`, `window`,
+        `keys` (are there any), `texts` (are they shown): settings.
         `in_flight`; `requests`, `refused` (by code), `unvoted` (by reason), `reloads`: since the start.
         `ever`: {requests, average, target} of requests that count, since the start.
         `span`: its name; `step`: seconds a slot; `columns` and `rows`: its slots, sums each; `total`: their
@@ -181,7 +196,8 @@ class Seen:
         budget, points} each, of [time, price] pairs.
         `dials`: {policy, budget, price, average, requests, version} each, the busiest first.
         `savings`: {share, uniform, average, protocol, covered, why}; share is None where it isn't known, and
-        `why` says why; `covered` is the share of requests that it is about.
+        `why` says why; it is about requests with a vote that their policy decided, and `covered` is their
+        share of all that count.
         `drift`: {policy, live, expected, source, requests, z, alarm} each.
         `spend`: {name, spent, maybe, reserved, cap} each, all together first. `recorder`: {stored, dropped}.
         `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples, missing,
@@ -195,6 +211,7 @@ class Seen:
             "at": self._now(),
             "since": self._since,
             "mode": settings.mode,
+            "exploring": settings.explore > 0,
             "unit": settings.unit,
             "window": settings.window,
             "keys": bool(settings.keys_file),
@@ -218,9 +235,17 @@ class Seen:
     def _appraise(self) -> None:
         """What the charts say of the averages as they are now."""
         for dial in self._dials:
-            if (chart := self._charts.get(dial.policy)) is not None and dial.requests:
-                row = chart.at(dial.samples / dial.requests)
-                self.worth(dial.policy, dial.budget, None if row is None else row.uniform, chart.protocol)
+            chart, mean = self._charts.get(dial.policy), dial.mean
+            if chart is None or mean is None:
+                continue
+            row, why = chart.at(mean), ""
+            if row is None:
+                first, last = chart.rows[0].budget, chart.rows[-1].budget
+                why = (
+                    f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
+                )
+            uniform = None if row is None else row.uniform
+            self._dials.worth(dial.policy, dial.budget, uniform, chart.protocol, why=why)
 
     def _given(self) -> Sequence[Standing]:
         return () if self._standings is None else self._standings()

@@ -20,7 +20,7 @@ from adacompute.serve.app import build_app
 from adacompute.serve.connection import Connection
 from adacompute.serve.door import Door
 from adacompute.serve.gateway import Gateway
-from adacompute.serve.listen import allowed, check_tls, listening, url_of
+from adacompute.serve.listen import check_tls, listening, url_of
 from adacompute.serve.opening import opened
 
 __all__ = ["check", "loop_factory", "run", "serve"]
@@ -70,12 +70,14 @@ async def run(
     finally:
         for each in sockets:
             each.close()
+    _LOG.info("stopped")
 
 
 def check(config: Config) -> str:
-    """Whether it may listen where it is told to; the address, as a client would use it. Opens nothing."""
+    """Whether it may and can listen where it is told to; the address, as a client would use it."""
     check_tls(config.serve)
-    allowed(config.serve, keys=_has_keys(config.serve))
+    for each in listening(config.serve, keys=_has_keys(config.serve)):
+        each.close()
     return url_of(config.serve, config.serve.port)
 
 

@@ -22,8 +22,8 @@ from adacompute.policies.registry import read_policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import bundled_chart
 from adacompute.records import Sample
-from adacompute.serve.scale import Scale
-from adacompute.serve.starts import guessed
+from adacompute.serve.scale import Scales
+from adacompute.serve.starts import bounds_of, guessed
 
 __all__ = ["SINGLE", "Reading", "Served", "Shelf"]
 
@@ -33,55 +33,54 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _ODD = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _SHORT = 12  # digits of a version
 _SHUT = ("oracle", "shuffled")  # kinds that know the answers of a pool, and nothing of a new prompt
-_PRICES = (1e-6, 1.0)  # per sample: the bounds of a price
 
 
 class Served:
     """One policy in service. The policy and its chart stay as they are; only its scale of weights is live."""
 
     def __init__(
-        self, name: str, policy: Policy, *, chart: Chart | None, version: str, scale: Scale | None = None
+        self, name: str, policy: Policy, *, chart: Chart | None, version: str, scales: Scales | None = None
     ) -> None:
         self.name = name
         self.policy = policy
         self.chart = chart
         self.version = version  # of what was read, short
-        self._scale = None
+        self.bounds = bounds_of(policy)  # of its dial; None: it has none
+        self._guesses: dict[float, float] = {}  # by budget, of which there are few
+        self._scales = None
         if policy.weigh is not None:
-            self._scale = Scale(policy.weigh) if scale is None else scale.under(policy.weigh)
+            self._scales = Scales(policy.weigh) if scales is None else scales.under(policy.weigh)
 
-    def weigh(self) -> Weigh | None:
-        """How the policy's votes are weighed, on the scale that live samples have shown so far."""
-        return None if self._scale is None else self._scale.weigh()
+    def weigh(self, model: str = "") -> Weigh | None:
+        """How the policy's votes are weighed, on the scale that a model's live samples have shown so far."""
+        return None if self._scales is None else self._scales.weigh(model)
 
-    def saw(self, samples: Iterable[Sample]) -> None:
-        """Takes note of how sure live samples were."""
-        if self._scale is not None:
-            self._scale.saw(samples)
+    def saw(self, samples: Iterable[Sample], model: str = "") -> None:
+        """Takes note of how sure live samples of a model were."""
+        if self._scales is not None:
+            self._scales.saw(samples, model)
 
     def start(self, budget: float) -> tuple[float, float, float] | None:
         """The dial to start at for a budget, the lowest and the highest; None: the policy has no dial."""
-        if self.policy.dial is None:
+        if self.bounds is None:
             return None
-        low, high = 0.0, 1.0
-        if self.policy.dial == "price":
-            draw_cost = getattr(self.policy, "draw_cost", None) or 1.0
-            low, high = (end / draw_cost for end in _PRICES)
+        _, low, high = self.bounds
         found = None if self.chart is None else self.chart.price(budget)
-        found = guessed(self.policy, budget) if found is None else found
+        if found is None and (found := self._guesses.get(budget)) is None:
+            found = self._guesses[budget] = guessed(self.policy, budget)
         return min(high, max(low, found)), low, high
 
     def state(self) -> dict[str, Any] | None:
-        """The live scale as plain data; None: votes are plain."""
-        return None if self._scale is None else self._scale.state()
+        """The live scales as plain data; None: votes are plain."""
+        return None if self._scales is None else self._scales.state()
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Goes on with a live scale; False where it is none of this policy's signal."""
-        return self._scale is not None and self._scale.restore(state)
+        """Goes on with live scales; False where they are none of this policy's signal."""
+        return self._scales is not None and self._scales.restore(state)
 
     def renewed(self, other: "Served") -> "Served":
-        """`other` in this one's place, with the live scale that this one has by now."""
-        return Served(other.name, other.policy, chart=other.chart, version=other.version, scale=self._scale)
+        """`other` in this one's place, with the live scales that this one has by now."""
+        return Served(other.name, other.policy, chart=other.chart, version=other.version, scales=self._scales)
 
     def same(self, other: "Served") -> bool:
         """Whether nothing that was read differs."""
@@ -94,16 +93,20 @@ class Reading:
 
     number: int  # of the reading, rising
     found: Mapping[str, Served]
-    refused: Mapping[str, str]  # why, by the name of the policy
+    refused: Mapping[str, AdacomputeError]  # why, by the name of the policy
     remarks: Mapping[str, str]  # e.g. that a chart is not used
 
 
 class Shelf:
     """Policies by name. Made by `open`; `reload` may run in a thread, or `read` there and `swap` here."""
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
-        """`folders` by name, the default policy's first; "" is the prior in the package."""
+    def __init__(self, folders: Mapping[str, str], *, fixed: float | None = None) -> None:
+        """`folders` by name, the default policy's first; "" is the prior in the package.
+
+        `fixed` is the dial that all are to be asked at, whatever it is that they turn; None: it moves.
+        """
         self._folders = dict(folders)
+        self._fixed = fixed
         self.default = next(iter(self._folders))
         self.names = (*self._folders, SINGLE)
         self.remarks: tuple[str, ...] = ()  # on what was read at the start
@@ -114,10 +117,10 @@ class Shelf:
     @classmethod
     def open(cls, settings: ServeConfig) -> "Shelf":
         """Reads every policy that the settings name; the first that can't be read is an error."""
-        shelf = cls(_folders(settings))
+        shelf = cls(_folders(settings), fixed=settings.price if settings.price >= 0 else None)
         reading = shelf.read()
         for why in reading.refused.values():
-            raise PolicyError(why)
+            raise why
         single = Served(SINGLE, FixedPolicy(1.0), chart=None, version=SINGLE)
         shelf._served = {**reading.found, SINGLE: single}
         shelf._number = reading.number
@@ -142,8 +145,10 @@ class Shelf:
         for name, folder in self._folders.items():
             try:
                 found[name], remark = _read(name, folder)
+                _check_fixed(found[name], self._fixed)
             except AdacomputeError as exc:
-                refused[name] = str(exc)
+                refused[name] = exc
+                found.pop(name, None)
                 continue
             if remark:
                 remarks[name] = remark
@@ -235,10 +240,26 @@ def _read(name: str, folder: str) -> tuple[Served, str]:
 
 def _tried(policy: Policy, folder: str) -> None:
     """Asks it once, so that one that can't decide is refused now and not at the first request."""
-    dial = {None: None, "price": 0.02, "threshold": 0.5}[policy.dial]
-    samples: Sequence[str] = ("1", "2")
     try:
-        for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
-            policy.more("What is 1 + 1?", tally, dial)
+        _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
     except PolicyError as exc:
         raise PolicyError(f"{folder}: can't decide: {exc}") from exc
+
+
+def _check_fixed(served: Served, fixed: float | None) -> None:
+    """ConfigError where the operator's fixed dial is none that the policy can be asked at."""
+    policy = served.policy
+    if fixed is None or policy.dial is None:
+        return
+    try:
+        _decide(policy, fixed)
+    except PolicyError as exc:
+        raise ConfigError(
+            f"price {fixed:g} is no dial of policy {served.name!r}, which turns a {policy.dial}: {exc}"
+        ) from exc
+
+
+def _decide(policy: Policy, dial: float | None) -> None:
+    samples: Sequence[str] = ("1", "2")
+    for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
+        policy.more("What is 1 + 1?", tally, dial)

@@ -42,6 +42,13 @@ class Spend:
             nanos=self.nanos - other.nanos,
         )
 
+    @property
+    def positive(self) -> "Spend":
+        """The same with 0 for what is below it."""
+        if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
+            return self
+        return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
+
     def of(self, unit: Unit) -> float:
         """The amount in one unit."""
         if unit == "money":

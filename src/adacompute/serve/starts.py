@@ -1,38 +1,48 @@
-"""A dial to start at where no chart tells one: rough, the pacer does the rest. Knows nothing of traffic."""
+"""The bounds of a dial, and where it starts if no chart tells: rough, the pacer does the rest.
+
+Knows nothing of traffic.
+"""
 
 import math
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Dial, Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.waves import QUANTILES
 
-__all__ = ["guessed"]
+__all__ = ["Bounds", "bounds_of", "guessed"]
 
 Floats = npt.NDArray[np.float64]
+Bounds = tuple[Dial, float, float]  # what is turned, its lowest and its highest
 
 _THRESHOLD = 0.5
 _PRICE = 0.02  # of one sample, in accuracy
-_LOW, _HIGH = 1e-6, 1.0  # prices between which it is looked for
+_LOW, _HIGH = 1e-6, 1.0  # prices of one sample that make a difference
 _STEPS = 50
 _SPREAD = 0.1  # of logarithms, at least: quantiles may fall together
+
+
+def bounds_of(policy: Policy) -> Bounds | None:
+    """What a pacer may do with a policy's dial; None: it has none."""
+    if policy.dial != "price":
+        return None if policy.dial is None else (policy.dial, 0.0, 1.0)
+    return policy.dial, policy.priced(_LOW), policy.priced(_HIGH)
 
 
 def guessed(policy: Policy, budget: float) -> float:
     """A dial at which a policy may cost about so many samples a request."""
     if policy.dial == "threshold":
         return _THRESHOLD
-    draw_cost = getattr(policy, "draw_cost", None) or 1.0
     if not isinstance(policy, StoppingPolicy):
-        return _PRICE / draw_cost
+        return policy.priced(_PRICE)
     openings = policy.prior_.openings[:, : policy.longest - 1]
     low, high = math.log(_LOW), math.log(_HIGH)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if _cost(middle, openings) > budget else (low, middle)
-    return math.exp(high) / draw_cost
+    return policy.priced(math.exp(high))
 
 
 def _cost(log: float, openings: Floats) -> float:

@@ -5,12 +5,17 @@ Knows nothing of HTTP, or of how it came about.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from adacompute.endpoint import Response
 from adacompute.serve.asked import Mode
 from adacompute.serve.spend import Spend
 
-__all__ = ["Told", "Usage"]
+__all__ = ["GONE", "Told", "Usage", "beside_of"]
+
+_BESIDE = ("system_fingerprint", "service_tier")
+
+GONE = 499  # the status of a request whose client went away, as nginx has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +25,11 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # of the prompts', where the upstream says so
+
+
+def beside_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """What a completion says of its server, to be passed on."""
+    return {name: said for name in _BESIDE if isinstance(said := body.get(name), str) and len(said) <= 200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +44,7 @@ class Told:
     policy: str  # by its name
     mode: Mode
     budget: float  # that it counts towards
-    price: float | None  # the dial that it was decided at; None: a policy without
+    price: float | None  # the dial that it was decided at; None: a policy without, or nothing was decided
     stream: bool = False
     n: int = 1  # choices that the client asked for itself
     status: int = 200  # of the reply; 499: the client went away
@@ -45,6 +55,7 @@ class Told:
     would: int | None = None  # shadow mode: how many more the policy would have drawn after the first
     answer: str | None = None  # that won
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    abstained: int = 0  # samples of a vote that state no answer
     agreement: float | None = None  # the winner's share of the weight, 0 to 1; None: there was no vote
     weighted: bool = False  # whether votes were weighed
     weak: bool = False  # whether the agreement is below what the operator wants
@@ -54,10 +65,16 @@ class Told:
     spent: Spend = field(default_factory=Spend)
     maybe: Spend = field(default_factory=Spend)  # at most: calls that gave nothing, and may be charged for
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
+    beside: Mapping[str, str] = field(default_factory=dict, hash=False)  # what the upstream says of itself
     best: int | None = None  # the place of the one that stands for the winner
     prompt: str = field(default="", repr=False)
 
     @property
+    def cost_samples(self) -> int:
+        """Samples that it took, or may have: what the average is of, whether they came to be used or not."""
+        return max(self.samples, self.spent.samples + self.maybe.samples)
+
+    @property
     def paced(self) -> bool:
-        """Does it count towards the average? Not what gave nothing, nor what others than a policy decided."""
-        return self.mode == "adaptive" and self.samples > 0 and self.n == 1
+        """Does it count towards the average? Not what cost nothing, nor what others than a policy decided."""
+        return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1

@@ -15,11 +15,10 @@ import orjson
 from adacompute.endpoint.outcome import sound
 from adacompute.records import Problem, Sample
 from adacompute.serve.asked import Ask
-from adacompute.serve.told import Told
+from adacompute.serve.told import GONE, Told
 
 __all__ = ["is_worth", "problem_of", "samples_of", "source_of"]
 
-_GONE = 499  # the client went away: its last response may be half of one
 _MESSAGES = 262_144  # bytes of a conversation that are kept whole: pictures may take megabytes
 # what doesn't change how a model answers: who asks, what it is told beside, and which of its answers come
 _BESIDE = frozenset(
@@ -32,7 +31,9 @@ _BESIDE = frozenset(
 
 def is_worth(told: Told) -> bool:
     """Whether there is something to learn from it: it could be voted on, be it with one sample."""
-    return bool(told.responses) and told.agreement is not None and told.status != _GONE
+    return (
+        bool(told.responses) and told.agreement is not None and told.status != GONE
+    )  # else the last may be half of one
 
 
 def problem_of(ask: Ask) -> Problem:

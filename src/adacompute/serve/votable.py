@@ -5,7 +5,7 @@ Knows nothing of policies, or of how votes are counted. Only the ends of long te
 
 import re
 
-from adacompute.answers import Task, extract_answer, markers, statements
+from adacompute.answers import Tally, Task, extract_answer, markers, statements
 from adacompute.answers.apart import takes_long
 from adacompute.config import ServeConfig
 from adacompute.endpoint import Response
@@ -17,6 +17,7 @@ from adacompute.serve.purpose import Purpose, purpose
 __all__ = ["Votable"]
 
 _SEARCHED = 20_000  # characters of a prompt in which the operator's pattern is looked for
+_SILENT = 3  # samples without any answer, after which more are of no use
 _TAIL = 4_000  # characters of a response that are read, from its end
 _FOLLOWS = 300  # characters that may follow an answer that is stated in words
 _LONGEST = 12  # words of an answer that is stated in words
@@ -81,6 +82,12 @@ class Votable:
         if self._kind != "auto":
             return self._read(first, sample)
         return _auto(prompt, first.text, cut=first.finished is False)
+
+    def silent(self, tally: Tally) -> str:
+        """Why there is nothing to vote on, as several samples show; "": there may be."""
+        if self._vote == "always" or tally.answered or tally.drawn < _SILENT:
+            return ""
+        return f"none of the first {tally.drawn} samples states an answer that can be read"
 
     def _read(self, first: Response, sample: Sample | None) -> str:
         if first.finished is False:

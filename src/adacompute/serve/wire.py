@@ -5,7 +5,7 @@ of, too. null is as good as absent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,12 @@ _BUDGETED = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _LARGEST_BUDGET = 1000.0  # beyond, it is no budget but part of a model's name, such as a year
 _LONGEST_NAME = 1000  # characters of a model's
 _LEGACY = ("prompt", "suffix", "echo", "best_of")
-_LENGTHS = (  # of a response, as servers call it; which of several one keeps to is its own affair
+_LENGTHS = (
     "max_tokens",
     "max_completion_tokens",
-    "max_new_tokens",
-    "max_output_tokens",
-    "n_predict",
-    "num_predict",
-)
+)  # of a response; which of them a server keeps to is its own
+# what some servers call it; to others it is nothing, and there would be no limit where one is counted on
+_OTHER_LENGTHS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _NUMBERS = ("n_cmpl", "num_return_sequences")  # what some servers take in place of n
 _TOOLS = ("tools", "functions", "tool_choice", "function_call")
 _DEEPEST = 200  # levels, whatever the settings say: what is deeper can't be written again
@@ -44,16 +42,17 @@ _LONG = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # whole numbers th
 _WORDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
 
 
-def asked(raw: bytes, *, settings: ServeConfig, model: str = "") -> Ask:
+def asked(raw: bytes, *, settings: ServeConfig, model: str = "", listed: Collection[str] = ()) -> Ask:
     """The request that a body is; RequestInvalid where it is none.
 
     `model` is the operator's own, for clients that name none, or "default" or "adacompute".
+    `listed` are names that the upstream has, as far as is known: such a one is never read as a budget.
     """
     body = _object(raw, min(settings.max_depth, _DEEPEST))
     check_messages(body.get("messages"), most=settings.max_messages)
     _check_supported(body)
     _check_sampling(body)
-    name, budget = _model(body, model)
+    name, budget = _model(body, model, listed)
     n = _whole(body, "n", 1, settings.max_n) or 1
     stream, include_usage = _streaming(body)
     limits = [
@@ -124,7 +123,7 @@ def _depth(outside: bytes) -> int:
     return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
-def _model(body: Body, own: str) -> tuple[str, float | None]:
+def _model(body: Body, own: str, listed: Collection[str] = ()) -> tuple[str, float | None]:
     """The model's name without the budget in it, and the budget.
 
     >>> _model({"model": "qwen@2.5"}, ""), _model({"model": "gpt@20240229"}, "")
@@ -136,8 +135,10 @@ def _model(body: Body, own: str) -> tuple[str, float | None]:
             f"model is a name of {len(name)} characters; name one that GET /v1/models lists", param="model"
         )
     budget = None
-    found = _BUDGETED.fullmatch(name)
-    if found is not None and 1.0 <= float(found[2]) <= _LARGEST_BUDGET:
+    found = None if name in listed else _BUDGETED.fullmatch(name)
+    if found is not None and float(found[2]) < 1.0:
+        raise RequestInvalid(f"model {name[:100]!r} asks for a budget below 1; give 1 or more", param="model")
+    if found is not None and float(found[2]) <= _LARGEST_BUDGET:
         name, budget = found[1], float(found[2])
     if name in _OURS:
         name = own or name
@@ -156,6 +157,9 @@ def _check_supported(body: Body) -> None:
     for field in _NUMBERS:
         if body.get(field) is not None:
             raise RequestInvalid(f"{field} is not supported; give n", param=field)
+    for field in _OTHER_LENGTHS:
+        if body.get(field) is not None:
+            raise RequestInvalid(f"{field} is not supported; give max_tokens", param=field)
     if body.get("modalities") not in (None, ["text"]):
         raise RequestInvalid(
             'modalities other than ["text"] are not supported; leave it out', param="modalities"

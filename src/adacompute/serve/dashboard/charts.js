@@ -22,7 +22,7 @@ function shape(name, attributes = {}, text) {
 function ticks(low, high, about) {
   const raw = (high - low) / Math.max(1, about);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
   return found;
@@ -56,7 +56,8 @@ function lineChart(host, { label, lines, dots = [], refs = [], from, to, gap, sh
   if (!lines.some((line) => line.points.length)) return nothing(host, "nothing yet");
   const width = host.clientWidth, height = host.clientHeight;
   const [low, high] = range(all, bounds);
-  const marks = ticks(low, high, height > 200 ? 5 : 3);
+  const about = height > 200 ? 5 : 3, few = ticks(low, high, about);
+  const marks = few.length > 2 ? few : ticks(low, high, 2 * about);
   const left = 8 + 6.6 * Math.max(...marks.map((m) => show(m).length)), right = 6, top = 8, bottom = 22;
   const x = (at) => left + ((at - from) / (to - from || 1)) * (width - left - right);
   const y = (v) => top + (1 - (Math.min(high, Math.max(low, v)) - low) / (high - low)) * (height - top - bottom);
@@ -140,4 +141,18 @@ function barChart(host, { label, bars }) {
     svg.append(bar);
   });
   host.replaceChildren(svg);
+}
+
+// a line of its own with a bar below; parts: [[share, color]], or null where there is nothing to be a part of
+function meter(what, much, parts) {
+  const row = el("div", { class: "meter" }, el("span", { class: "what", text: what }), el("span", { class: "much", text: much }));
+  if (!parts) return row;
+  const track = el("div", { class: "track" });
+  for (const [share, color] of parts) {
+    const part = el("i", { class: color });
+    part.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
+    track.append(part);
+  }
+  row.append(track);
+  return row;
 }

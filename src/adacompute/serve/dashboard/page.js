@@ -3,6 +3,7 @@ const EVERY = 2000, PATIENCE = 8000;
 const SMOOTH = { hour: 300, day: 3600 }; // seconds that a line is the mean of
 const GAP = { hour: 600, day: 7200 }; // seconds without requests that break a line
 const LENGTH = { hour: 3600, day: 86400 };
+const FEWEST = 200; // requests with a vote, before a saving is told
 const ROWS = 15; // of recent requests, until more are asked for
 const COLORS = ["c0", "c1", "c2", "c3", "c4"];
 const $ = (selector) => document.querySelector(selector);
@@ -44,10 +45,9 @@ function legend(card, ...items) {
     el("span", {}, ...(kind ? [el("i", { class: `key ${kind} ${color}` })] : []), text)));
 }
 
-function tile(id, big, small, mood, stated, sub, unknown = false) {
+function tile(id, big, small, mood, stated, sub) {
   const node = $(`#tile-${id} .big`);
   node.replaceChildren(big, ...(small ? [el("small", { text: small })] : []));
-  node.classList.toggle("unknown", unknown);
   const words = $(`#tile-${id} .state`);
   if (words) { words.textContent = stated; words.className = `state ${mood}`; }
   put(`#tile-${id} .sub`, sub);
@@ -66,12 +66,7 @@ function tiles(board) {
     const settling = !near && total.counted < 200;
     tile("cost", fixed(average), `of ${fixed(target)} samples`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), since);
   }
-  if (savings.share === null || !savings.protocol) tile("savings", "not known", "", "", "", savings.why.replace(/^not known: /, ""), true);
-  else {
-    const part = savings.covered < 0.995 ? `, for ${percent(savings.covered)} of requests` : "";
-    const words = savings.share >= 0 ? percent(savings.share) : `−${percent(-savings.share)}`;
-    tile("savings", words, "", "", "", `against uniform at the same accuracy, ${fixed(savings.uniform)} samples each${part} (as calibration measured: ${savings.protocol})`);
-  }
+  savingTile(board);
   agreementTile(board);
   const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
   const mean = total.requests ? `${fixed(total.seconds / total.requests)} s on average` : "";
@@ -80,16 +75,35 @@ function tiles(board) {
     errors ? `${plural(errors, "error")} (${percent(errors / total.requests, 1)})` : "no errors", more.filter(Boolean).join(" · "));
 }
 
+// only what calibration measured, on requests like those that it was about, and enough of them
+function savingTile({ savings, ever, exploring }) {
+  const voted = Math.round(savings.covered * ever.requests);
+  const known = savings.share !== null && Boolean(savings.protocol) && voted >= FEWEST && !exploring;
+  $("#tile-savings").hidden = !known;
+  $(".tiles").classList.toggle("three", !known);
+  if (!known) return;
+  const words = savings.share >= 0 ? percent(savings.share) : `−${percent(-savings.share)}`;
+  tile("savings", `≈ ${words}`, "", "", "", `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`);
+  put("#tile-savings details p", `Calibration saw that so many samples for every request alike are as accurate (${savings.protocol}). It is about ${plural(voted, "request")} with a vote, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on.`);
+}
+
 function worst(board) {
   return board.drift.filter((d) => d.live !== null).sort((a, b) => b.alarm - a.alarm || b.requests - a.requests)[0];
+}
+
+// who saw what is expected
+function measured(board, drift) {
+  if (drift.source !== "calibration") return "the first requests";
+  const bundled = board.dials.some((dial) => dial.policy === drift.policy && dial.version === "bundled");
+  return bundled ? "the recordings in the package" : "calibration";
 }
 
 function agreementTile(board) {
   const drift = worst(board);
   if (!drift) return tile("agreement", "–", "", "", "", "no votes yet");
-  const measure = drift.source === "calibration" ? "calibration" : "the first requests";
+  const measure = measured(board, drift);
   if (drift.expected === null) return tile("agreement", percent(drift.live), "", "", "no chart to compare with", `the first 500 votes become the measure: ${count(drift.requests)} so far`);
-  const words = drift.alarm ? "drift alarm" : drift.z === null ? "too few votes to compare" : "as expected";
+  const words = drift.alarm ? "drifting" : drift.z === null ? "too few votes to compare" : "within the usual range";
   const z = drift.z === null ? "" : `, ${fixed(Math.abs(drift.z), 1)} standard errors apart`;
   tile("agreement", percent(drift.live), "", drift.alarm ? "bad" : drift.z === null ? "" : "good", words,
     `${measure} saw ${percent(drift.expected)}${z}; last ${plural(drift.requests, "vote")} of ${drift.policy}`);
@@ -126,22 +140,12 @@ function charts(board) {
   });
 
   const drift = worst(board), expected = drift ? drift.expected : null;
-  legend("card-agreement", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ...(expected === null ? [] : [["dash", "c1", drift.source === "calibration" ? "calibration saw" : "first requests"]]));
+  legend("card-agreement", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ...(expected === null ? [] : [["dash", "c1", `what ${measured(board, drift)} saw`]]));
   lineChart($("#card-agreement .chart"), {
     ...frame, label: "Agreement of votes over time, against what calibration saw", show: (v) => percent(v), bounds: { floor: 0, ceil: 1, least: 0.2 },
     lines: [{ points: trailing(slots.filter((slot) => slot.voted), "agreement", "voted", SMOOTH[span], board), color: "c0", name: "agreement", area: true }],
     refs: expected === null ? [] : [{ y: expected, label: percent(expected) }],
   });
-}
-
-function meter(what, much, parts) {
-  const track = el("div", { class: "track" });
-  for (const [share, color] of parts) {
-    const part = el("i", { class: color });
-    part.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
-    track.append(part);
-  }
-  return el("div", { class: "meter" }, el("span", { class: "what", text: what }), el("span", { class: "much", text: much }), track);
 }
 
 function upstream(board) {
@@ -160,12 +164,11 @@ function spend(board) {
   legend("card-spend", ["", "", `${unit} ${window}${capped ? "" : "; no cap is set"}`],
     ...(capped ? [["", "", "grey: under way, or may be charged"]] : []));
   const rows = board.spend.filter((one) => one.name === "" || one.spent || one.maybe || one.reserved || one.cap !== null);
-  const most = Math.max(1e-9, ...rows.map((one) => one.spent + one.maybe + one.reserved));
   $("#card-spend .bars").replaceChildren(...rows.slice(0, 8).map((one) => {
-    const whole = one.cap ?? most, open = one.maybe + one.reserved, used = one.spent + open;
+    const whole = one.cap || 1, open = one.maybe + one.reserved, used = one.spent + open;
     const tight = one.cap !== null && used >= 0.9 * one.cap;
     const much = one.cap === null ? amount(used, unit) : `${amount(used, unit)} of ${amount(one.cap, unit)}  ·  ${one.cap ? percent(used / one.cap) : "closed"}`;
-    return meter(one.name || "all keys", much, [[one.spent / (whole || 1), tight ? "c1" : "c0"], [open / (whole || 1), "c4"]]);
+    return meter(one.name || "all keys", much, one.cap === null ? null : [[one.spent / whole, tight ? "c1" : "c0"], [open / whole, "c4"]]);
   }));
   if (!rows.length) nothing($("#card-spend .bars"), "nothing yet");
 }
@@ -195,7 +198,8 @@ function recent(board) {
   legend("card-recent", ["", "", `each square is a sample, each colour an answer, the winner first${board.texts ? "" : "; texts are not shown (show_texts)"}`]);
   $("#more").hidden = board.recent.length <= ROWS;
   put("#more", state.all ? `Show the last ${ROWS}` : `Show the last ${board.recent.length}`);
-  $("#card-recent tbody").replaceChildren(...board.recent.slice(0, state.all ? undefined : ROWS).map((one) => {
+  const rows = [...board.recent].sort((a, b) => b.at - a.at); // as the times that are shown
+  $("#card-recent tbody").replaceChildren(...rows.slice(0, state.all ? undefined : ROWS).map((one) => {
     const cell = el("td", {});
     if (one.prompt) cell.append(el("div", { class: "prompt", text: one.prompt }));
     cell.append(votes(one));
@@ -217,7 +221,7 @@ function banners(board) {
   const told = [];
   if (state.lost) told.push(["The gateway can't be reached", `: ${state.lost.why}. ${board ? `What you see is from ${clock(board.at, true)}. ` : ""}Trying again every 2 seconds.`]);
   for (const one of board ? board.drift.filter((d) => d.alarm) : [])
-    told.push(["Drift", `: votes of ${one.policy} agree by ${percent(one.live)}, and ${one.source === "calibration" ? "calibration" : "the first requests"} saw ${percent(one.expected)}. Traffic is not what the policy was fitted on: record some of it, and fit anew.`]);
+    told.push(["Drift", `: votes of ${one.policy} agree by ${percent(one.live)}, and ${measured(board, one)} saw ${percent(one.expected)}. Traffic is not what the policy was fitted on: record some of it, and fit anew.`]);
   for (const one of board ? board.spend : []) {
     const used = one.spent + one.maybe + one.reserved;
     if (one.cap !== null && used >= 0.9 * one.cap)
@@ -259,7 +263,7 @@ function render() {
   dials(board);
   recent(board);
   const told = [Object.entries(board.unvoted).map(([why, n]) => `${why} ${count(n)}`).join(", "), Object.entries(board.refused).map(([code, n]) => `${code} ${count(n)}`).join(", ")];
-  const recorded = board.recorder ? `recorded ${count(board.recorder.stored)}` : "";
+  const recorded = board.recorder && board.recorder.stored ? `recorded ${count(board.recorder.stored)}` : "";
   const reloads = board.reloads.ok || board.reloads.refused ? `policies read anew ${count(board.reloads.ok)}, refused ${count(board.reloads.refused)}` : "";
   put("#footer", [told[0] && `Without a vote: ${told[0]}`, told[1] && `turned away: ${told[1]}`, recorded, reloads].filter(Boolean).join(" · "));
 }
@@ -269,7 +273,7 @@ async function poll() {
   const turn = ++state.turn;
   const stop = new AbortController(), late = setTimeout(() => stop.abort(), PATIENCE);
   try {
-    const path = location.pathname.replace(/\/$/, "");
+    const path = location.origin + location.pathname.replace(/\/$/, ""); // nothing is fetched from an address with a key in it
     const reply = await fetch(`${path}/data?span=${state.span}`, { signal: stop.signal, cache: "no-store" });
     if (!reply.ok) throw new Error(reply.status === 401 || reply.status === 403 ? "it asks for an operator's key; reload this page and give it" : `it answered ${reply.status}`);
     const board = await reply.json();

@@ -1,0 +1,93 @@
+"""Where the ledger's changes are written: in the event loop while that is quick, by the thread where not."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from adacompute.serve.journal import Changes, Journal
+from adacompute.serve.ledger import Caps, Ledger
+from adacompute.serve.spend import Spend
+
+ONE = Spend(samples=1)
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads that wrote, one for each commit."""
+    seen: list[str] = []
+    write = Journal.write
+
+    def noted(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+        seen.append(threading.current_thread().name)
+        write(self, changes, wait=wait)
+
+    monkeypatch.setattr(Journal, "write", noted)
+    return seen
+
+
+async def spend(path: Path, times: int) -> None:
+    ledger = await Ledger.open(path, Caps())
+    for _ in range(times):
+        ledger.settle(await ledger.reserve("alice", ONE), ONE)
+    await ledger.close()
+    ledger = await Ledger.open(path, Caps())
+    assert ledger.account().spent == Spend(samples=times)
+    await ledger.close()
+
+
+def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
+    tmp_path: Path, writers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adacompute.serve.scribe._SLOW", -1.0)
+    asyncio.run(spend(tmp_path / "l.sqlite", 20))
+    assert writers.count(threading.current_thread().name) == 4
+    assert writers.count("adacompute-ledger") >= 16
+
+
+def test_reservations_of_one_round_are_one_commit(tmp_path: Path, writers: list[str]) -> None:
+    async def scenario() -> None:
+        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+        first = await ledger.reserve("alice", ONE)
+        before = len(writers)
+        held = await asyncio.gather(*(ledger.reserve("alice", ONE) for _ in range(50)))
+        assert len(writers) == before + 1
+        for one in (first, *held):
+            ledger.settle(one, ONE)
+        await ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+
+    async def scenario() -> None:
+        ledger = await Ledger.open(path, Caps())
+        ledger.settle(await ledger.reserve("alice", ONE), ONE)
+        with sqlite3.connect(path) as other:
+            for _ in range(1000):
+                if other.execute("SELECT samples FROM hours").fetchall() == [(1,)]:
+                    break
+                await asyncio.sleep(0.01)
+            assert other.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
+        other.close()
+        await ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_log_is_moved_into_the_file_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adacompute.serve.scribe._TIDY", 10)
+    tidied: list[str] = []
+    tidy = Journal.tidy
+    monkeypatch.setattr(
+        Journal, "tidy", lambda self: (tidied.append(threading.current_thread().name), tidy(self))[1]
+    )
+    asyncio.run(spend(tmp_path / "l.sqlite", 40))
+    assert tidied
+    assert set(tidied) == {"adacompute-ledger"}
