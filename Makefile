@@ -66,4 +66,4 @@ lock: ## resolve pyproject.toml anew into requirements.lock, and the image's par
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-gateway.lock
 
 clean: ## remove what setup and the tests made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -117,7 +117,7 @@ def processor(pid: int) -> float:
 
 
 def memory(pid: int) -> int:
-    """Bytes that a process and its children hold in memory, each child's own share of what is shared."""
+    """Bytes that a process and all below it hold in memory; what they share is counted in each."""
     page = os.sysconf("SC_PAGE_SIZE")
     found = 0
     for one in _family(pid):

@@ -44,7 +44,8 @@ POLICIES = {
     "one-weighed": FixedPolicy(1, weigh=WEIGH),
     "eight-weighed": FixedPolicy(8, weigh=WEIGH),
 }
-LOADS = ((0.0, 32, 3.0), (0.05, 256, 8.0))  # seconds that the upstream takes, clients, seconds of a turn
+# seconds that the upstream takes, clients, seconds of a turn, whether LiteLLM, which draws one, is asked too
+LOADS = ((0.0, 32, 3.0, True), (0.5, 128, 10.0, False))
 NEAR_ONE = 1.01  # samples a request on average: the policy is asked, and stops after the first
 SECONDS = 2.5  # of one turn
 ROUNDS = 5
@@ -215,9 +216,9 @@ def widths(*, seconds: float = SECONDS, rounds: int = 3) -> list[dict[str, Any]]
 def rates(*, rounds: int = 2) -> list[dict[str, Any]]:
     """Requests a second of each: on an upstream that answers at once, and on one that takes a while."""
     found = []
-    for latency, clients, seconds in LOADS:
+    for latency, clients, seconds, passing in LOADS:
         with upstream(latency=latency) as url, contextlib.ExitStack() as stack:
-            groups = _groups(stack, url)
+            groups = _groups(stack, url, passing=passing)
             ways = [way for group in groups for way in group if isinstance(way, Way)]
             seen = turns(ways, clients, seconds=seconds, rounds=rounds)
         for row in _beside(groups, seen):
@@ -225,10 +226,16 @@ def rates(*, rounds: int = 2) -> list[dict[str, Any]]:
     return found
 
 
-def _groups(stack: contextlib.ExitStack, url: str) -> list[list[Way | str]]:
+def _groups(stack: contextlib.ExitStack, url: str, *, passing: bool) -> list[list[Way | str]]:
     """Servers that do the same, the peer last; a text where it can't be had."""
     folders = [stack.enter_context(place()) for _ in range(5)]
     ours = stack.enter_context(gateway(url, folders[0]))
+    voting: list[list[Way | str]] = [
+        [by(ours, "always 1", "one"), _peer(stack, "its_hub", url, folders[3], budget=1)],
+        [by(ours, "always 8", "eight", 8), _peer(stack, "its_hub", url, folders[4], budget=8)],
+    ]
+    if not passing:
+        return voting
     return [
         [stack.enter_context(bare(url, folders[1]))],
         [
@@ -237,8 +244,7 @@ def _groups(stack: contextlib.ExitStack, url: str) -> list[list[Way | str]]:
             by(ours, "stopping after one, log-probabilities asked for", "weighed"),
             _peer(stack, "litellm", url, folders[2]),
         ],
-        [by(ours, "always 1", "one"), _peer(stack, "its_hub", url, folders[3], budget=1)],
-        [by(ours, "always 8", "eight", 8), _peer(stack, "its_hub", url, folders[4], budget=8)],
+        *voting,
     ]
 
 

@@ -84,6 +84,23 @@ def test_who_sends_another_request_before_the_reply_is_cut_off_with_its_calls(
     until(lambda: gate.gateway.under_way == 0)
 
 
+def test_no_more_requests_are_under_way_than_may_be_also_of_those_whose_bodies_came_late():
+    with (
+        Upstream(Stall()) as up,
+        Running(up.url, budget=1.0, max_requests=2) as gate,
+        contextlib.ExitStack() as stack,
+    ):
+        first, second, third = (stack.enter_context(connect(gate)) for _ in range(3))
+        third.sendall(post()[:-1])  # let in: there is room yet
+        first.sendall(post())
+        second.sendall(post())
+        until(lambda: up.count.in_flight == 2)
+        assert gate.ask().error["code"] == "overloaded"
+        third.sendall(post()[-1:])
+        assert reply_of(third)[0] == 503
+        assert up.count.requests == 2
+
+
 def test_a_head_that_comes_together_with_a_long_body_is_not_too_long_itself(gate: Running):
     with connect(gate) as line:
         line.sendall(post(user="x" * 100_000) + b"GET /healthz HTT")
