@@ -252,9 +252,11 @@ class Ledger:
         end = ends(self._window)
         left = None if end is None else max(1.0, math.ceil(end - self._now()))
         if end is None:
-            then = "its cap doesn't begin anew: ask the operator for a higher one"
+            then = "ask the operator for a higher cap, for it doesn't begin anew"
         else:
-            then = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
+            then = f"wait until its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
+        if unit != "samples":
+            then = f"give a smaller max_tokens; or {then}"
         said = "the gateway's cap is reached"  # what others have spent is nobody's business
         if key is not None:
             said = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "
