@@ -390,7 +390,7 @@ def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
         ):
             await ledger.reserve("operator", ONE)
         ledger.settle(held, Spend(samples=3))
-        with pytest.raises(CapReached, match="ask the operator .* doesn't begin anew") as told:
+        with pytest.raises(CapReached, match=r"ask the operator .* doesn't begin anew") as told:
             await ledger.reserve("operator", ONE)
         assert told.value.retry_after is None
         ledger.settle(await ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))

@@ -11,7 +11,7 @@ from yarl import URL
 from adacompute.endpoint.attempt import Attempt
 from adacompute.endpoint.caller import Caller, Heard
 from adacompute.endpoint.calling import Plain
-from adacompute.endpoint.drawing import draw
+from adacompute.endpoint.drawing import draw, seeded
 from adacompute.endpoint.gate import Gate
 from adacompute.endpoint.manners import Manners
 from adacompute.endpoint.outcome import Answered, Failed, Reply, sound
@@ -80,6 +80,7 @@ class Client:
         body: Mapping[str, Any],
         *,
         n: int = 1,
+        first: int = 0,
         deadline: float | None = None,
         heard: Heard | None = None,
         optional: frozenset[str] = frozenset(),
@@ -90,11 +91,13 @@ class Client:
         them may have been paid for. Fewer responses than asked for may come. `deadline` is in seconds from
         now, waiting for a turn included; the settings' own deadline counts from the first turn. `heard` is
         told of every attempt of this call, besides the client's own; where it answers False, that was the
-        last one. `optional` names fields of the body that are left out where they are refused, of "logprobs"
-        and "top_logprobs"; the refusal of any other field is raised.
+        last one. `first` is the index of its first response, as in `draw`. `optional` names fields of the
+        body that are left out where they are refused, of "logprobs" and "top_logprobs"; the refusal of any
+        other field is raised.
         """
         caller = self._open()
-        return await Plain(caller, body, n, _patience(caller, deadline), heard=heard, optional=optional).run()
+        patience = _patience(caller, deadline)
+        return await Plain(caller, seeded(body, first), n, patience, heard=heard, optional=optional).run()
 
     def draw(
         self,

@@ -16,7 +16,7 @@ from adacompute.endpoint.understand import TooMany
 from adacompute.errors import EndpointError, EndpointRefused, SendingStopped
 from adacompute.records import Call
 
-__all__ = ["draw"]
+__all__ = ["draw", "seeded"]
 
 _AHEAD = 2  # calls that wait for a turn or run, for each that may run at the same time
 _WIDTHS = (31, 32, 63)  # bits that servers keep a seed in
@@ -91,7 +91,7 @@ class _Drawing:
         """Starts what may be started, and waits for a call to end."""
         while self.todo and len(self.running) < self._most:
             part = self._next()
-            body = _seeded(self._body, part.first)
+            body = seeded(self._body, part.first)
             lone = not (self.todo or self.running)
             if self._fixed is None and not lone:
                 self._fixed = fixed_of(self._body)  # else a long prompt would be written for every call
@@ -216,7 +216,8 @@ def _joined(spans: list[_Span]) -> list[_Span]:
     return joined
 
 
-def _seeded(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
+def seeded(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
+    """The body of a call whose responses begin at that index: its seed is stepped, within its own width."""
     seed = body.get("seed")
     if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
         return body

@@ -38,8 +38,9 @@ _PLACES = (_CHAT, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
 def build_app(gateway: Gateway) -> ASGIApp:
     """The app of a gateway."""
     desk = _Desk(gateway)
+    chat = Chat(gateway, desk.who)
     routes = [
-        At(_CHAT, Chat(gateway, desk.who), methods=["POST"]),
+        At(_CHAT, chat, methods=["POST"]),
         At("/v1/models", _Page(desk.models), methods=["GET"]),
         At("/v1/models/{name:path}", _Page(desk.model), methods=["GET"]),
         At("/healthz", _Page(desk.health), methods=["GET"]),
@@ -48,7 +49,13 @@ def build_app(gateway: Gateway) -> ASGIApp:
         At("/dashboard", _Page(desk.dashboard), methods=["GET"]),
         At("/dashboard/data", _Page(desk.board), methods=["GET"]),
     ]
-    return _Shaped(Router(routes, redirect_slashes=False), gateway.seen)
+    router = Router(routes, redirect_slashes=False)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        work = scope["path"] == _CHAT and scope["method"] == "POST"  # nearly all: no need to look
+        await (chat if work else router)(scope, receive, send)
+
+    return _Shaped(app, gateway.seen)
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body

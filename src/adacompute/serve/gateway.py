@@ -18,6 +18,7 @@ import orjson
 
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.records import Call
 from adacompute.serve.asked import Ask, Route
 from adacompute.serve.keys import Keys
 from adacompute.serve.listing import Listing
@@ -69,6 +70,7 @@ class Gateway:
     ready: bool = False  # False: new requests are turned away, those under way go on
     under_way: int = 0
     _untold: list[tuple[Told, Sampling]] = field(default_factory=list)
+    _calls: list[Call] = field(default_factory=list)
 
     @property
     def settings(self) -> ServeConfig:
@@ -202,12 +204,22 @@ class Gateway:
             self.telling(self._settle, request.pacer, told, request.sampling.dial)
         # a moment later, many at once: nobody waits for it, and a reply needn't
         self._untold.append((told, request.sampling))
-        if len(self._untold) == 1:
+        if len(self._untold) == 1 and not self._calls:
             asyncio.get_running_loop().call_later(_MOMENT, self.tell)
         return told
 
+    def called(self, call: Call) -> None:
+        """An attempt upstream has ended."""
+        self._calls.append(call)
+        if len(self._calls) == 1 and not self._untold:
+            asyncio.get_running_loop().call_later(_MOMENT, self.tell)
+
     def tell(self) -> None:
-        """Tells metrics, the recorder and the log of requests that have ended since."""
+        """Tells metrics, the recorder and the log of calls and requests that have ended since."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            self.telling(self.seen.called, call)
+            self.telling(log.call, call)
         untold, self._untold = self._untold, []
         for told, sampling in untold:
             self._tell(told, sampling)

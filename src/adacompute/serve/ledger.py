@@ -254,9 +254,9 @@ class Ledger:
         if end is None:
             then = "ask the operator for a higher cap, for it doesn't begin anew"
         else:
-            then = f"wait until its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
+            then = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
         if unit != "samples":
-            then = f"give a smaller max_tokens; or {then}"
+            then = f"give a smaller max_tokens; {then}"
         said = "the gateway's cap is reached"  # what others have spent is nobody's business
         if key is not None:
             said = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "

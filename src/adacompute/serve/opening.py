@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from adacompute.answers import Task, warm_judge
@@ -15,12 +14,10 @@ from adacompute.config import Config, ServeConfig, read_keys
 from adacompute.endpoint import Client, Endpoint, Rest
 from adacompute.endpoint.configured import configured
 from adacompute.errors import ConfigError, EndpointError
-from adacompute.records import Call
 from adacompute.serve.gateway import Gateway
 from adacompute.serve.keys import Keys
 from adacompute.serve.ledger import Caps, Ledger
 from adacompute.serve.listing import Listing
-from adacompute.serve.logs import log
 from adacompute.serve.paces import Paces
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.sampling import Means
@@ -57,8 +54,7 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
         stack.push_async_callback(ledger.close)
         recorder = await Recorder.open(settings, task)
         stack.push_async_callback(recorder.close)
-        heard = partial(_heard, telling, seen)
-        client = await stack.enter_async_context(Client(endpoint, heard=heard))
+        client = await stack.enter_async_context(Client(endpoint, heard=lambda call: gateway.called(call)))
         means = Means(client=client, ledger=ledger, rates=rates, task=task, votable=votable)
         gateway = Gateway(
             config=config,
@@ -91,11 +87,6 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
             gateway.tell()
             gateway.listing.close()
             _remember(gateway)
-
-
-def _heard(telling: Telling, seen: Seen, call: Call) -> None:
-    telling(seen.called, call)
-    telling(log.call, call)
 
 
 def _check_explore(settings: ServeConfig, longest: int) -> None:
