@@ -125,7 +125,7 @@ def test_keys_are_read_from_their_file_and_the_environment(tmp_path: Path):
         (f'[{"a" * 65}]\nkey = "{ALICE}"\n', ["1 to 64", "rename the section"]),
         ('[alice]\nkey = "short-canary-15"\n', ["[alice]: key", "fewer than 16", "`openssl rand -hex 24`"]),
         ("[alice]\nkey = 12345678901234567\n", ["[alice]: key", "`openssl rand -hex 24`"]),
-        ('[alice]\nkey_env = "NONE"\n', ["variable NONE", "fewer than 16"]),
+        ('[alice]\nkey_env = "NONE"\n', ["variable NONE", "is not set"]),
         ("[alice]\nkey_env = 3\n", ["key_env is 3", "a text"]),
         (f'[alice]\nkey = "{ALICE} x"\n', ["[alice]: key", "blanks or special"]),
         (f'[alice]\nkey = "{ALICE}ü"\n', ["[alice]: key", "blanks or special"]),

@@ -190,7 +190,7 @@ def test_problems_with_too_few_samples_are_an_error_or_left_out_by_name(adacompu
 def test_of_several_models_or_parameters_one_is_named(adacompute, pool):
     both = lines(model="m") + lines(model="n", samples=[{"answer": "42"}] * 4)
     (pool / "a.jsonl").write_text(both + lines(model="n", parameters={"t": 1}, samples=[{"answer": "0"}] * 4))
-    assert "'m'" in adacompute(*SMALL, code=1).stderr
+    assert "--model m" in adacompute(*SMALL, code=1).stderr
     assert strict(adacompute(*SMALL, "--model", "m", "--json").stdout)["accuracy"] == pytest.approx(5 / 8)
     assert "2 sources" in adacompute(*SMALL, "--model", "n", code=1).stderr
     named = ("--model", "n", "--parameters", '{"t": 1}', "--json")
