@@ -42,10 +42,13 @@ def test_the_held_out_table_and_the_oracles_are_told_apart(shown: str):
 
 def test_it_gives_what_solve_and_evaluate_give_and_what_a_real_model_said(adacompute, tmp_path: Path):
     # 40 samples can't be halved out of 64: then there is one end, and why
-    whole = json.loads(adacompute("demo", "--json", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout)
+    whole = json.loads(adacompute("demo", "words", "--json", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout)
     body, live = whole["words"], whole["live"]
     assert (live["planned"], live["stored"], live["complete"], len(live["requests"])) == (30, 30, True, 6)
     assert all(sum(one["votes"].values()) == 5 for one in live["requests"])
+    gateway = live["gateway"]
+    assert len(gateway["requests"]) == 6
+    assert all(one["samples"] >= 1 and one["tokens"] > 0 for one in gateway["requests"])
     with ac.open_pool(tmp_path / live["pool"]) as pool:
         assert pool.verify().ok
         assert pool.counts().samples == 30

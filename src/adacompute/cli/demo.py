@@ -3,7 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -46,6 +46,12 @@ _MORE = (
 )
 
 
+Recordings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECORDING]...", help="Only these. [default: all]", show_default=False),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
     """One recording: what is in it, its table, and what some average budgets buy."""
@@ -57,16 +63,16 @@ class _Shown:
     why: str  # there is no lower end
 
 
-def demo(context: typer.Context, json: Json = False) -> None:
-    """Show what samples buy on the bundled recordings, spent by policies and by an oracle."""
+def demo(context: typer.Context, recordings: Recordings = None, json: Json = False) -> None:
+    """Show what samples buy on the bundled recordings, by policies and by an oracle; and a gateway, live."""
     budgets = settings(context).score.budgets
-    found = {name: _measured(name, budgets) for name in bundled_names()}
+    found = {name: _measured(name, budgets) for name in recordings or bundled_names()}
     said = live()
     if json:
         as_json({**{name: _object(shown) for name, shown in found.items()}, "live": said})
         return
-    recordings = counted(len(found), "recording")
-    paragraph(f"{recordings} inside the package: small models, asked each question many times.")
+    number = counted(len(found), "recording")
+    paragraph(f"{number} inside the package: small models, asked each question many times.")
     paragraph("What does an average number of samples buy, when they are spent where they pay?")
     line()
     for name, shown in found.items():
