@@ -278,3 +278,12 @@ def test_where_no_sample_states_an_answer_it_stops_and_says_so():
     assert up.count.requests <= 6  # of 16
     assert told["adacompute"]["agreement"] is None
     assert any("no vote" in note for note in told["adacompute"]["notes"])
+
+
+def test_what_an_upstream_quotes_of_a_client_is_not_in_the_log(caplog: pytest.LogCaptureFixture):
+    quoting = Status(code=400, message="invalid content: my secret diagnosis")
+    with caplog.at_level("INFO"), Upstream(quoting) as up, Running(up.url) as gate:
+        refused = gate.ask()
+    assert "diagnosis" in refused.error["message"]  # it is the client's own
+    assert "the upstream answered 400" in caplog.text
+    assert "diagnosis" not in caplog.text

@@ -1,10 +1,12 @@
 """Logs: one line of JSON each, and no secret in any of them, however it got there."""
 
 import base64
+import errno
 import io
 import json
 import logging
 import threading
+import time
 import urllib.parse
 from dataclasses import replace
 
@@ -258,3 +260,22 @@ def test_a_stream_that_is_closed_ends_no_request():
         stream.close()
         logging.getLogger("x").info("lost")
         logging.getLogger("x").info("lost, too")
+
+
+def test_a_disk_that_is_full_for_a_moment_ends_no_log():
+    class Full(io.StringIO):
+        failing = True
+
+        def write(self, text: str) -> int:
+            if self.failing:
+                raise OSError(errno.ENOSPC, "no space")
+            return super().write(text)
+
+    stream = Full()
+    with logging_to(stream):
+        logging.getLogger("adacompute.serve").warning("lost")
+        time.sleep(0.3)
+        stream.failing = False
+        logging.getLogger("adacompute.serve").warning("written")
+    assert "written" in stream.getvalue()
+    assert "1 lines of the log were dropped" in stream.getvalue()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from adacompute.errors import LedgerUnavailable
 from adacompute.serve.journal import Changes, Journal
 from adacompute.serve.ledger import Caps, Ledger
 from adacompute.serve.spend import Spend
@@ -91,3 +92,50 @@ def test_the_log_is_moved_into_the_file_from_time_to_time(
     asyncio.run(spend(tmp_path / "l.sqlite", 40))
     assert tidied
     assert set(tidied) == {"adacompute-ledger"}
+
+
+def test_a_write_that_fails_once_at_the_end_is_tried_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def main() -> None:
+        ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
+        ledger.settle(await ledger.reserve("alice", Spend(samples=50)), ONE)
+        write, failed = Journal.write, []
+
+        def faltering(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+            if not failed:
+                failed.append(True)
+                raise OSError("once")
+            write(self, changes, wait=wait)
+
+        monkeypatch.setattr(Journal, "write", faltering)
+        await ledger.close()
+        monkeypatch.undo()
+        again = await Ledger.open(tmp_path / "state.sqlite", Caps())
+        assert (again.account().spent, again.account().maybe) == (ONE, Spend())
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_who_comes_while_it_closes_is_refused_and_not_kept_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def main() -> None:
+        ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
+        write, begun, go_on = Journal.write, threading.Event(), threading.Event()
+
+        def slow(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+            begun.set()
+            go_on.wait(30)
+            write(self, changes, wait=wait)
+
+        monkeypatch.setattr(Journal, "write", slow)
+        closing = asyncio.create_task(ledger.close())
+        await asyncio.to_thread(begun.wait, 30)
+        with pytest.raises(LedgerUnavailable):
+            await asyncio.wait_for(ledger.reserve("alice", ONE), 30)
+        go_on.set()
+        await closing
+
+    asyncio.run(main())

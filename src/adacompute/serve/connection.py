@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["HEAD_BYTES", "Connection"]
 
 HEAD_BYTES = 65_536  # of a request's first line and headers
-_RATE = 1024  # bytes a second of a body, at least: whoever is slower uses up the time that it has
+_RATE = 16 * 1024  # bytes a second of a body, at least: whoever is slower uses up the time that it has
 _UNREAD = 16 * 2**20  # bytes of a refused body that are let pass, so that its client comes to read the reply
 _REFUSAL = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"

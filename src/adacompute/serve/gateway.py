@@ -199,7 +199,7 @@ class Gateway:
         self.under_way -= 1
         told = self._told(request, error)
         if isinstance(error, EndpointError):
-            _LOG.warning("request %s: %s", request.id, error)
+            _complain(request.id, error)
         if request.pacer is not None and told.paced:
             self.telling(self._settle, request.pacer, told, request.sampling.dial)
         # a moment later, many at once: nobody waits for it, and a reply needn't
@@ -274,6 +274,15 @@ class Gateway:
             best=sampling.best,
             prompt=ask.prompt,
         )
+
+
+def _complain(name: str, error: EndpointError) -> None:
+    """Says in the log what is wrong with the upstream; its own words may quote the client: at debug only."""
+    if error.status is None:
+        _LOG.warning("request %s: %s", name, error)
+        return
+    _LOG.warning("request %s: the upstream answered %d (%s)", name, error.status, error.kind)
+    _LOG.debug("request %s: %s", name, error)
 
 
 def _status(error: BaseException | None, *, closing: bool) -> tuple[int, str]:

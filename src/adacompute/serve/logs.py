@@ -223,11 +223,15 @@ class _Lines(logging.Handler):
         while not ended:  # it looks by itself: waking it would cost a request more than its line does
             ended = self._ended.wait(_GATHER)
             while self._lines:
+                before = len(self._lines)
                 try:
                     self._stream.write(self._some_lines())
                     self._stream.flush()
-                except (OSError, ValueError):  # nobody reads it any more
+                except (BrokenPipeError, ValueError):  # nobody reads it any more
                     return
+                except OSError:  # a full disk, or a reader that is slow: it may pass
+                    self._dropped += before - len(self._lines)
+                    break
 
     def _some_lines(self) -> str:
         lines = [self._lines.popleft() for _ in range(min(len(self._lines), _AT_ONCE))]

@@ -25,6 +25,7 @@ _SLOW = 0.001  # seconds of a commit, beyond which it is slow
 _IN_A_ROW = 4  # slow commits, after which the thread does them
 _ASIDE = 10.0  # seconds that it does then
 _TIDY = 1_000  # commits, after which the thread moves the log into the file
+_TIDIED = Changes(notes={"tidied": "{}"})
 _log = logging.getLogger(__name__)
 
 
@@ -83,10 +84,13 @@ class Scribe:
             self._timer.cancel()
         with self._lock:
             self._ending = True
+        self.trouble = f"{self._journal.path}: the gateway is closing down"
         self._end.set()
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
-        self.trouble = f"{self._journal.path}: the gateway is closing down"
+        for future in self._waiting:  # they came too late to be written
+            if not future.done():
+                future.set_exception(OSError(self.trouble))
 
     def _ring(self) -> None:
         self._timer = None
@@ -142,7 +146,7 @@ class Scribe:
                 self._ill = bool(trouble)
             if trouble != was or waiting:
                 self._tell(trouble, gone, waiting)
-            if ending:
+            if ending and (was or not trouble):
                 break
         if trouble:
             _log.error("%s; what was spent last is not in it", trouble)
@@ -157,6 +161,7 @@ class Scribe:
             self._commits += 1
             if self._commits >= _TIDY:
                 self._journal.tidy()
+                self._journal.write(_TIDIED)  # the first after it waits for the disk: better here
                 self._commits = 0
         except (Gone, ConfigError) as exc:
             return str(exc), True
@@ -172,11 +177,12 @@ class Scribe:
             return
 
     def _told(self, trouble: str, gone: bool, waiting: "list[asyncio.Future[None]]") -> None:
-        if trouble and not self.trouble:
-            _log.error("the ledger is closed: %s", trouble)
-        elif self.trouble and not trouble:
-            _log.warning("the ledger is open again")
-        self.trouble = trouble
+        if not self._ending:
+            if trouble and not self.trouble:
+                _log.error("the ledger is closed: %s", trouble)
+            elif self.trouble and not trouble:
+                _log.warning("the ledger is open again")
+            self.trouble = trouble
         if gone:
             self.put(self._rebuilt())
         for future in waiting:
