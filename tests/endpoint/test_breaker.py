@@ -212,6 +212,18 @@ def test_reports_of_calls_from_before_an_opening_change_nothing():
     asyncio.run(run())
 
 
+def test_what_was_waited_already_is_taken_off_the_patience():
+    async def run() -> None:
+        breaker = Breaker(Rest(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop())
+        breaker.failed(breaker.turn)
+        with pytest.raises(EndpointResting):
+            await breaker.ready(float("inf"), probes=9, patience=0.0)
+        await asyncio.wait_for(breaker.ready(float("inf"), probes=9, patience=breaker.patience), 30)
+        assert breaker.passes()
+
+    asyncio.run(run())
+
+
 def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come_back():
     async def run(client, up):
         for _ in range(3):

@@ -15,7 +15,7 @@ def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
         mine, other = [], []
         await client.call(BODY, heard=mine.append)
         assert [call.kind for call in mine] == ["server-error", "ok"]
-        client.manners.gave(4, 1)
+        client.manners.gave(4, 1, "scripted")
         async for _ in client.draw(BODY, 4, heard=other.append):
             pass
         assert [call.kind for call in other] == ["ok"] * 4
@@ -49,7 +49,7 @@ def drawn_until(script, stop, n, *, most=None, **settings):
 
     async def run(client, up):
         if most is not None:
-            client.manners.gave(n, most)
+            client.manners.gave(n, most, "scripted")
         return [event async for event in client.draw(BODY, n, heard=lambda call: not stop(call))]
 
     done = asked(script, run, **settings)

@@ -209,19 +209,26 @@ def test_no_more_models_are_remembered_than_there_is_room_for_and_those_in_use_s
     assert learned.gives_logprobs("model 0") is None
 
 
-def test_replies_without_logprobs_are_believed_for_minutes_and_one_that_has_some_at_once():
+def test_replies_without_logprobs_are_believed_for_a_minute_and_one_that_has_some_at_once():
     clock = Clock()
     learned = Learned(clock)
     learned.told("m", logprobs=False)
+    assert learned.gives_logprobs("m") is None  # one is a chance
+    assert learned.logprobs is False
+    learned.told("m", logprobs=False)
     assert learned.gives_logprobs("m") is False
-    clock.at += 601
+    clock.at += 61
     assert learned.gives_logprobs("m") is None
+    learned.told("m", logprobs=False)  # no chance any more
+    assert learned.gives_logprobs("m") is False
     assert learned.logprobs is False  # of who asks one model, to the end
     learned.told("m", logprobs=True)
     learned.told("m", logprobs=False)  # a chance
     assert learned.gives_logprobs("m") is True
     clock.at += 601
-    learned.told("m", logprobs=False)
+    for _ in range(2):
+        assert learned.gives_logprobs("m") is None
+        learned.told("m", logprobs=False)
     assert learned.gives_logprobs("m") is False
 
 

@@ -7,7 +7,7 @@ from asked import BODY, asked, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Manners
+from adacompute.endpoint.habits import Habits
 from adacompute.endpoint.usage import Choice, count
 from upstream import Honest, Reply, text_of
 
@@ -67,16 +67,16 @@ def test_usage_of_one_choice_is_seen_by_a_ratio_that_no_text_has():
 
 
 def test_one_odd_text_is_no_habit_of_the_server():
-    manners = Manners()
+    habits = Habits()
     ruler = choice(4000)  # a line of dashes has many characters a token
-    count([ruler, ruler], 200, cap=None, manners=manners)
-    assert manners.usage_per_choice is None
-    assert count([choice(400), choice(400)], 200, cap=None, manners=manners).total == 200
+    count([ruler, ruler], 200, cap=None, habits=habits)
+    assert habits.per_choice is None
+    assert count([choice(400), choice(400)], 200, cap=None, habits=habits).total == 200
 
 
 def test_a_choice_that_ended_at_something_sooner_than_the_cap_is_not_taken_for_the_cap():
     cut = choice(100, finish="length")
-    assert count([cut, cut], 50, cap=1000, manners=Manners()).each == ((25, True), (25, True))
+    assert count([cut, cut], 50, cap=1000, habits=Habits()).each == ((25, True), (25, True))
 
 
 def test_a_total_is_split_by_length_and_marked():
@@ -125,7 +125,7 @@ def test_an_empty_response_may_have_no_tokens():
 
 
 def test_tokens_that_are_not_shown_are_shared_out_and_marked():
-    counted = count([choice(10, tokens=10), choice(30, tokens=30)], 400, cap=None, manners=Manners())
+    counted = count([choice(10, tokens=10), choice(30, tokens=30)], 400, cap=None, habits=Habits())
     assert counted.each == ((100, True), (300, True))
     assert (counted.total, counted.estimated) == (400, False)
 
@@ -138,7 +138,7 @@ def test_reasoning_counts_as_written():
         logprobs=None,
         tokens=None,
     )
-    counted = count([thinking, choice(200)], 100, cap=None, manners=Manners())
+    counted = count([thinking, choice(200)], 100, cap=None, habits=Habits())
     assert counted.each == ((50, True), (50, True))
 
 
@@ -156,7 +156,7 @@ def test_with_logprobs_the_total_is_right_whichever_way_usage_is_told(reply, one
     tokens, ratio, _ = reply
     choices = [choice(round(t * ratio), tokens=t) for t in tokens]
     said = tokens[0] if one else sum(tokens)
-    counted = count(choices, said, cap=None, manners=Manners())
+    counted = count(choices, said, cap=None, habits=Habits())
     assert counted.total == sum(tokens)
     assert counted.estimated == one
     assert counted.each == tuple((t, False) for t in tokens)
@@ -166,9 +166,9 @@ def test_with_logprobs_the_total_is_right_whichever_way_usage_is_told(reply, one
 def test_a_total_is_never_lost_nor_made_when_it_is_split(reply):
     tokens, ratio, listed = reply
     choices = [choice(round(t * ratio), tokens=t if listed else None) for t in tokens]
-    manners = Manners()
-    manners.characters, manners.tokens = round(1000 * ratio), 1000
-    counted = count(choices, sum(tokens), cap=None, manners=manners)
+    habits = Habits()
+    habits.wrote(round(1000 * ratio), 1000)
+    counted = count(choices, sum(tokens), cap=None, habits=habits)
     assert counted.total == sum(tokens) == sum(t for t, _ in counted.each)
     assert not counted.estimated
 
@@ -182,9 +182,9 @@ def test_a_total_is_never_lost_nor_made_when_it_is_split(reply):
 )
 def test_whatever_is_said_counts_are_whole_and_none_is_negative(lengths, said, cap, listed, finish):
     choices = [choice(length, tokens=listed, finish=finish) for length in lengths]
-    manners = Manners()
+    habits = Habits()
     for _ in range(2):
-        counted = count(choices, said, cap=cap, manners=manners)
+        counted = count(choices, said, cap=cap, habits=habits)
         assert len(counted.each) == len(lengths)
         assert all(type(t) is int and t >= 0 for t, _ in counted.each)
         assert counted.total >= 0

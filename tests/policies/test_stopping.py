@@ -410,6 +410,18 @@ def _of_answers(answers: np.ndarray) -> Ballots:
     )
 
 
+def test_a_subclass_that_decides_otherwise_is_asked_every_time():
+    class Fickle(StoppingPolicy):
+        times = 0
+
+        def decide(self, reading, standing, dial):
+            self.times += 1
+            return np.full(len(standing), self.times)
+
+    policy, tally = Fickle(), Tally.of(["4", "4"])
+    assert [policy.more("q", tally, 0.01) for _ in range(3)] == [1, 2, 3]
+
+
 def _best_value(a: float, b: float, longest: int, price: float) -> float:
     """The value of the best rule that sees (first, second): the right answer's chance is Beta(a, b)."""
     chances = (np.arange(4000) + 0.5) / 4000

@@ -428,7 +428,7 @@ def test_no_sample_and_no_number_of_them_moves_the_scale_out_of_reach(signal, ow
     assert scale.weigh().scale == pytest.approx(own / 4)
 
 
-def test_every_model_has_a_scale_of_its_own_up_to_sixteen():
+def test_the_sixteen_models_last_heard_of_have_a_scale_of_their_own():
     own = Weigh(signal="logprob", scale=-1.0)
     scales = Scales(own)
     scales.saw([sure(-2.0)] * 30, "small")
@@ -436,6 +436,8 @@ def test_every_model_has_a_scale_of_its_own_up_to_sixteen():
     assert [scales.weigh(name).scale for name in ("small", "large", "new")] == [-2.0, -0.5, -1.0]
     for number in range(100):
         scales.saw([sure(-3.0)], f"other {number}")
+        scales.saw([sure(-2.0)], "small")
+        scales.saw([sure(-0.5)], "large")
     assert scales.weigh("other 99").scale == pytest.approx(-3.0)  # of all those that share one
     assert scales.weigh("small").scale == -2.0
     state = json.loads(json.dumps(scales.state()))
@@ -444,6 +446,9 @@ def test_every_model_has_a_scale_of_its_own_up_to_sixteen():
     assert again.restore(state)
     assert again.state() == state
     assert again.weigh("large") == scales.weigh("large")
+    again.saw([sure(-0.7)] * 30, "new")  # the places are not those of the first names for ever
+    assert again.weigh("new").scale == pytest.approx(-0.7)
+    assert again.weigh("small").scale == -2.0
 
 
 def test_entropies_have_a_scale_of_their_own():

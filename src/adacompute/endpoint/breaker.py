@@ -28,12 +28,17 @@ class Breaker:
         """Do all calls pass?"""
         return self._due is None
 
-    async def ready(self, until: float, *, probes: int) -> None:
-        """Waits while it is open. Raises EndpointResting where that is beyond `until` or the settings'
-        patience, or so many probes have failed meanwhile: as many attempts as a call is given.
+    @property
+    def patience(self) -> float:
+        """Seconds that a call waits for the end of rests, at most."""
+        return self._rest.patience
+
+    async def ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
+        """Waits while it is open. Raises EndpointResting where that is beyond `until` or the patience (what
+        is left of the settings'), or so many probes have failed meanwhile: as many as a call has attempts.
         """
         last = self.turn + probes
-        until = min(until, self._loop.time() + self._rest.patience)
+        until = min(until, self._loop.time() + (self._rest.patience if patience is None else patience))
         while self._due is not None:
             now = self._loop.time()
             if not self._probing and now >= self._due:

@@ -204,10 +204,12 @@ class Asking(Generic[T]):
 
     async def _queue(self, tries: int) -> None:
         caller, pace, retries = self.caller, self.caller.pace, self.caller.endpoint.retries
-        latest = self._until if tries else self._patience
+        latest, patience = self._until if tries else self._patience, caller.breaker.patience
         while True:
-            until = self._until if tries else min(self._patience, caller.loop.time() + retries.deadline)
-            await caller.breaker.ready(until, probes=retries.attempts - tries)
+            now = caller.loop.time()
+            until = self._until if tries else min(self._patience, now + retries.deadline)
+            await caller.breaker.ready(until, probes=retries.attempts - tries, patience=patience)
+            patience -= caller.loop.time() - now  # of which waiting for a turn takes nothing
             if pace.paused > latest:
                 raise self._too_late(pace.paused - caller.loop.time())
             try:

@@ -1,6 +1,7 @@
 """Many responses to one request, by as few calls as the endpoint's manners allow. Knows nothing of HTTP."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass, replace
@@ -82,6 +83,7 @@ class _Drawing:
         self._patience = patience
         self._ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         self._dropped: list[asyncio.Task[Reply]] = []
+        self._fewer = sys.maxsize  # in one call: what was refused of this request, whatever others get
         self._most = _AHEAD * caller.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # until it is known whether a smaller call passes
@@ -125,6 +127,7 @@ class _Drawing:
 
     def _told(self, part: _Span, outcome: Reply | EndpointError) -> list[Answered | Failed]:
         if isinstance(outcome, TooMany):
+            self._fewer = min(self._fewer, outcome.fewer)
             smaller, *rest = self._split(replace(part, calls=part.calls + outcome.calls))
             self.held += [*rest, *self.todo]
             self.todo = deque([smaller])
@@ -173,7 +176,8 @@ class _Drawing:
 
     def _split(self, span: _Span) -> list[_Span]:
         """The first call for a span, and the rest; the calls already made for it are told with the first."""
-        size = max(1, min(self._caller.manners.portion(span.count), span.most))
+        wanted = min(span.count, span.most, self._fewer)
+        size = max(1, self._caller.manners.portion(wanted, self._body.get("model")))
         if size >= span.count:
             return [span]
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable
 
+from adacompute.endpoint.habits import Habits
 from adacompute.endpoint.learned import Learned
 
 __all__ = ["Manners", "about_n", "named_limit"]
@@ -24,27 +25,19 @@ _LIMITS = (
     re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
 )
 _BELOW = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
-_SHORT = 2  # replies in a row that fell short, until an endpoint that gave more before is believed
+_OWN = re.compile(r"greedy|temperature|\bbeam")  # what a refusal of `n` may lie in: the request's own matter
 
 
 class Manners:
-    """How one endpoint treats requests, as far as replies have shown it.
+    """How one endpoint treats requests, as far as replies have shown it: by model, for some minutes each.
 
-    `n` has two limits. One is said: it refused more. One is seen: it gave fewer than asked, and never more
-    than that; a single short reply of an endpoint that gave more before (or gives more to a call that is
-    still under way) is no limit.
+    What is told without naming a model is of the one last heard of: for who asks one only.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.models = Learned(now)
         self.surplus = 0  # choices that came beyond those asked for: paid and counted, not used
-        self.usage_per_choice: bool | None = None  # True: usage counts one choice only where n > 1
-        self.characters = 0  # of responses whose tokens are known, to know characters a token
-        self.tokens = 0
-        self._said: int | None = None
-        self._seen: int | None = None
-        self._given = 0  # the most that came in one reply
-        self._short = 0  # replies in a row that fell short
+        self._last: object = None  # the model last heard of
 
     @property
     def logprobs(self) -> bool | None:
@@ -58,38 +51,30 @@ class Manners:
     @property
     def most(self) -> int | None:
         """Choices that one call gives at most: 1 where `n` is ignored or refused; None: no limit is known."""
-        known = [limit for limit in (self._said, self._seen) if limit is not None]
-        return min(known) if known else None
+        return self.models.habits(self._last).most
 
-    def portion(self, wanted: int) -> int:
-        """How many of the choices wanted to ask for in one call."""
-        most = self.most
-        return wanted if most is None else min(wanted, most)
+    @property
+    def usage_per_choice(self) -> bool | None:
+        """True: usage counts one choice only where n > 1; None: not known."""
+        return self.models.habits(self._last).ever_per_choice
 
-    def gave(self, asked: int, came: int) -> None:
+    def portion(self, wanted: int, model: object = None) -> int:
+        """How many of the choices wanted to ask that model for in one call."""
+        return self.models.habits(model).portion(wanted)
+
+    def gave(self, asked: int, came: int, model: object = None) -> None:
         """A reply came with so many choices, usable or not."""
         self.surplus += max(0, came - asked)
-        if asked < 2:
-            return
-        if came >= asked:
-            self._short = 0
-            if self._seen is not None and came > self._seen:
-                self._seen = None  # the short reply was a chance
-        else:
-            self._short += 1
-            if came > self._given or self._short >= _SHORT:
-                self._seen = came
-        self._given = max(self._given, came)
+        self._heard_of(model).gave(asked, came)
 
-    def refused(self, asked: int, message: str) -> bool:
-        """It refused that many. True: fewer may pass. Where even 1 is refused it was never about `n`."""
-        if asked < 2:
-            self._said = None
-            return False
-        limit = named_limit(message)
-        fewer = limit if limit is not None and 1 <= limit < asked else max(1, asked // 2)
-        self._said = fewer if self._said is None else min(self._said, fewer)
-        return True
+    def refused(self, asked: int, message: str, model: object = None) -> int | None:
+        """It refused that many: how many to ask for instead. None: it was never about `n`."""
+        own = _OWN.search(message.lower()) is not None
+        return self._heard_of(model).refused(asked, named_limit(message), own=own)
+
+    def _heard_of(self, model: object) -> Habits:
+        self._last = model
+        return self.models.remembered(model)
 
 
 def about_n(message: str, param: object = None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.habits import Habits
 from adacompute.endpoint.outcome import Response, sound
 from adacompute.endpoint.signals import entropy_of, logprob_of, tokens_of
 from adacompute.endpoint.usage import CHARACTERS_A_TOKEN, Choice, Counted, count, whole
@@ -165,12 +165,12 @@ def _text(message: Mapping[str, Any]) -> str | None:
 
 
 def responses_of(
-    choices: list[Choice], body: Mapping[str, Any], *, asked: int, cap: int | None, manners: Manners
+    choices: list[Choice], body: Mapping[str, Any], *, asked: int, cap: int | None, habits: Habits
 ) -> tuple[tuple[Response, ...], Counted]:
     """The first `asked` of the choices as responses, and the tokens of all of them."""
     usage = body.get("usage")
     said = whole(usage.get("completion_tokens")) if isinstance(usage, dict) else None
-    counted = count(choices, said, cap=cap, manners=manners)
+    counted = count(choices, said, cap=cap, habits=habits)
     responses = tuple(
         Response(
             text=choice.text,

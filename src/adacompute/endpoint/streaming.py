@@ -12,7 +12,7 @@ from adacompute.endpoint.caller import Caller, Heard
 from adacompute.endpoint.calling import Asking
 from adacompute.endpoint.chunks import Gathered, chunks_of, error_of
 from adacompute.endpoint.events import DONE, Event, Events, is_events
-from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.habits import Habits
 from adacompute.endpoint.outcome import Reply, Response
 from adacompute.endpoint.reply import (
     choices_of,
@@ -258,9 +258,7 @@ class Stream:
             choices, _ = choices_of(masked(body, self._key))
         except (ReplyInvalid, RecursionError):
             return (), (prompt, 0)
-        responses, counted = responses_of(
-            choices, body, asked=question.n, cap=question.cap, manners=Manners()
-        )
+        responses, counted = responses_of(choices, body, asked=question.n, cap=question.cap, habits=Habits())
         return responses, (prompt, counted.total)
 
     def _invalid(self, what: str) -> ReplyInvalid:

@@ -26,6 +26,10 @@ class TooMany(EndpointRefused):
 
     kind = "n-limit"
 
+    def __init__(self, message: str, fewer: int, *, status: int) -> None:
+        super().__init__(message, status=status)
+        self.fewer = fewer  # that may pass
+
 
 class WithoutIt(EndpointRefused):
     """It refused fields that may be left out, so it can be asked without."""
@@ -72,11 +76,13 @@ def understood(question: Question, answer: Answer, *, line: "Line", url: URL, ma
 def _reply(question: Question, answer: Answer, line: "Line", manners: Manners) -> Reply:
     choices, came = choices_of(answer.value, unsaid=line.unsaid)
     body: dict[str, Any] = answer.value  # type: ignore[assignment] # choices_of has seen that it is one
-    manners.gave(question.n, came)
+    model = question.body.get("model")
+    manners.gave(question.n, came, model)
     if question.body.get("logprobs"):
         given = any(choice.tokens is not None for choice in choices)
-        manners.models.told(question.body.get("model"), logprobs=given)
-    responses, counted = responses_of(choices, body, asked=question.n, cap=question.cap, manners=manners)
+        manners.models.told(model, logprobs=given)
+    habits = manners.models.remembered(model)
+    responses, counted = responses_of(choices, body, asked=question.n, cap=question.cap, habits=habits)
     usage = body.get("usage")
     prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
     call = Call(
@@ -101,7 +107,7 @@ def _refusal(question: Question, answer: Answer, line: "Line", url: URL, manners
         fields = unwanted(said, param, question.body, optional=question.optional)
         if fields:
             return WithoutIt(str(error), fields, status=answer.status)
-        if about_n(said, param) and manners.refused(question.n, said):
-            return TooMany(str(error), status=answer.status)
+        if about_n(said, param) and (fewer := manners.refused(question.n, said, question.body.get("model"))):
+            return TooMany(str(error), fewer, status=answer.status)
     error.retry_after = answer.retry_after
     return error

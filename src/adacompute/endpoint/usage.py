@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adacompute.endpoint.manners import Manners
+from adacompute.endpoint.habits import Habits
 
 __all__ = ["CHARACTERS_A_TOKEN", "Choice", "Counted", "cached_of", "count", "whole"]
 
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE = 7.0  # characters a token that no text has on average
 _MOST = 2**40  # of anything in one reply; the sum of millions of these can still be stored
-_ENOUGH = 64  # tokens seen until characters a token count as learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def cached_of(usage: object, prompt: int | None) -> int | None:
     return cached if cached is not None and prompt is not None and cached <= prompt else None
 
 
-def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, manners: Manners) -> Counted:
+def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, habits: Habits) -> Counted:
     """The tokens of choices, where the server said so many in all, or for one of them, or nothing.
 
     `cap` is the request's limit on the tokens of one response. Learns from what it sees. llama.cpp lists
@@ -77,66 +76,61 @@ def count(choices: Sequence[Choice], said: int | None, *, cap: int | None, manne
     if said == 0 and any(choice.text for choice in choices):
         said = None
     if len(choices) == 1:
-        return _one(choices[0], said, cap, manners)
+        return _one(choices[0], said, cap, habits)
     counts = [choice.known(cap) for choice in choices]
     if said is None:
         return _guessed(choices, counts, CHARACTERS_A_TOKEN)
     exact = [tokens for tokens in counts if tokens is not None]
     if len(exact) == len(choices):
-        return _checked(exact, said, manners)
-    if _one_only(choices, sum(exact), said, manners):
-        learned = _learned(manners)
-        if learned is not None or said < sum(exact):  # else it may be one odd text, and no habit
-            manners.usage_per_choice = True
+        return _checked(exact, said, habits)
+    if _one_only(choices, sum(exact), said, habits):
+        learned = habits.characters_a_token
+        if said < sum(exact) or (learned is not None and habits.per_choice is None):
+            habits.per_choice = True  # else it may be one odd text, and no habit, or it was known
         characters = sum(choice.length for choice in choices)
         return _guessed(choices, counts, learned or characters / (said * len(choices)))
     return _split(choices, counts, said)
 
 
-def _one(choice: Choice, said: int | None, cap: int | None, manners: Manners) -> Counted:
+def _one(choice: Choice, said: int | None, cap: int | None, habits: Habits) -> Counted:
     known = choice.known(cap)
     if said is None:
         tokens = known or _by_length(choice, CHARACTERS_A_TOKEN)
         return Counted(((tokens, known is None),), tokens, True)
     if choice.tokens is not None and len(choice.tokens) > said + 1:
         return Counted(((len(choice.tokens), False),), len(choice.tokens), True)
-    manners.characters += choice.length
-    manners.tokens += said
+    habits.wrote(choice.length, said)
     return Counted(((said, False),), said, False)
 
 
-def _checked(exact: list[int], said: int, manners: Manners) -> Counted:
+def _checked(exact: list[int], said: int, habits: Habits) -> Counted:
     """Every choice can be counted: so can the sum, and what was said is checked against it."""
     counted, choices = sum(exact), len(exact)
     if counted - choices <= said <= counted + choices:
         if counted - choices > max(exact) + 1:  # else one choice can't be told from all
-            manners.usage_per_choice = False
+            habits.per_choice = False
         ends = 1 if said == counted - choices else 0
         return Counted(tuple((tokens - ends, False) for tokens in exact), said, False)
     if said > counted:  # tokens that are not shown, e.g. of reasoning
         shares = _shares(said, exact)
         return Counted(tuple((tokens, True) for tokens in shares), said, False)
     if any(abs(said - tokens) <= 1 for tokens in exact):
-        manners.usage_per_choice = True
+        habits.per_choice = True
     return Counted(tuple((tokens, False) for tokens in exact), counted, True)
 
 
-def _one_only(choices: Sequence[Choice], exact: int, said: int, manners: Manners) -> bool:
+def _one_only(choices: Sequence[Choice], exact: int, said: int, habits: Habits) -> bool:
     """Is what was said the usage of one choice? By what is certain, else by characters a token."""
     if said < exact:
         return True
-    if manners.usage_per_choice is not None:
-        return manners.usage_per_choice
+    if habits.per_choice is not None:
+        return habits.per_choice
     ratio = sum(choice.length for choice in choices) / said
-    learned = _learned(manners)
+    learned = habits.characters_a_token
     apart = math.sqrt(len(choices))  # half way, as ratios go, between one choice and all
     if learned is None:
         return ratio > max(CHARACTERS_A_TOKEN * apart, _IMPLAUSIBLE)
     return ratio > learned * apart
-
-
-def _learned(manners: Manners) -> float | None:
-    return manners.characters / manners.tokens if manners.tokens >= _ENOUGH else None
 
 
 def _guessed(choices: Sequence[Choice], counts: Sequence[int | None], ratio: float) -> Counted:

@@ -18,7 +18,8 @@ __all__ = ["Scale", "Scales"]
 
 FEW = 20  # samples: with fewer the policy's own scale stands
 MEMORY = 2000  # samples that the mean looks back on, about
-MODELS = 16  # that have a scale of their own; the rest share one
+MODELS = 16  # that have a scale of their own, those last heard of; the rest share one
+_NAME = 200  # characters of a name that tell it from others
 _MOVED = 0.01  # of the scale
 _FURTHEST = 8.0  # times the policy's own scale: what a single sample counts as, at most
 _REACH = 4.0  # times the policy's own, or a part of it: where the live scale ends
@@ -60,6 +61,13 @@ class Scale:
             found.count, found.mean = self.count, times * own.scale
         return found
 
+    def join(self, other: "Scale") -> None:
+        """What another of the same policy saw counts here as well."""
+        mine, more = min(self.count, MEMORY), min(other.count, MEMORY)
+        if more:
+            self.count = mine + more
+            self.mean += (other.mean - self.mean) * more / self.count
+
     def state(self) -> list[float]:
         """Plain data, for JSON."""
         return [self.count, self.mean]
@@ -78,23 +86,28 @@ class Scale:
 
 
 class Scales:
-    """A scale for each of the first models that samples came of, and one for all others together."""
+    """A scale for each of the models that samples came of last, and one for all others together.
+
+    A model that has shown too little goes by that of the others.
+    """
 
     def __init__(self, own: Weigh) -> None:
         self.own = own
-        self._models: dict[str, Scale] = {}
+        self._models: dict[str, Scale] = {}  # the one longest not heard of first
         self._others = Scale(own)
 
     def saw(self, samples: Iterable[Sample], model: str = "") -> None:
         """Takes note of samples of a model."""
-        scale = self._of(model)
-        if scale is self._others and len(self._models) < MODELS:
-            scale = self._models[model] = Scale(self.own)
+        model = model[:_NAME]
+        scale = self._models[model] = self._models.pop(model, Scale(self.own))
         scale.saw(samples)
+        if len(self._models) > MODELS:
+            self._others.join(self._models.pop(next(iter(self._models))))
 
     def weigh(self, model: str = "") -> Weigh:
         """How a model's votes are weighed now."""
-        return self._of(model).weigh()
+        scale = self._models.get(model[:_NAME])
+        return (self._others if scale is None or scale.count < FEW else scale).weigh()
 
     def under(self, own: Weigh) -> "Scales":
         """What was seen so far, for another policy's weights: kept where they go by the same signal."""
@@ -122,6 +135,3 @@ class Scales:
         if fine:
             self._models, self._others = found._models, found._others
         return fine
-
-    def _of(self, model: str) -> Scale:
-        return self._models.get(model, self._others)

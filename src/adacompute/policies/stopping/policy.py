@@ -225,6 +225,7 @@ class StoppingPolicy(Policy):
         """As of every policy. What was decided on plain votes is known from then on, unless the prompt hints
         at something."""
         own, told = self.own_, reading is not None and reading.size > 0
+        told = told or type(self).decide is not StoppingPolicy.decide  # which may go by anything
         if told or self.max_waves is not None or (own is not None and own.hints) or not is_plain(tally):
             return super().more(prompt, tally, dial, reading=reading)
         price = checked_dial("price", dial)
