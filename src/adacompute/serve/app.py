@@ -5,15 +5,15 @@ Pure ASGI to the bottom: middleware that hands replies on through queues would h
 
 import difflib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Router
 from starlette.routing import Route as At
-from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized
@@ -49,16 +49,25 @@ def build_app(gateway: Gateway) -> ASGIApp:
         At("/dashboard", _Page(desk.dashboard), methods=["GET"]),
         At("/dashboard/data", _Page(desk.board), methods=["GET"]),
     ]
-    router = Router(routes, redirect_slashes=False)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        work = scope["path"] == _CHAT and scope["method"] == "POST"  # nearly all: no need to look
-        await (chat if work else router)(scope, receive, send)
-
-    return _Shaped(app, gateway.seen)
+    return _Shaped(_Routes(chat, routes), gateway.seen)
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
+
+
+class _Routes(Router):
+    """Starlette's, but for the one that nearly all requests are for: that isn't looked for."""
+
+    def __init__(self, chat: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        super().__init__(routes, redirect_slashes=False)
+        self._chat = chat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands a request on."""
+        if scope["path"] == _CHAT and scope["method"] == "POST":
+            await self._chat(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 class _Desk:
