@@ -213,7 +213,7 @@ def widths(*, seconds: float = SECONDS, rounds: int = 3) -> list[dict[str, Any]]
     return found
 
 
-def rates(*, rounds: int = 2) -> list[dict[str, Any]]:
+def rates(*, rounds: int = 3) -> list[dict[str, Any]]:
     """Requests a second of each: on an upstream that answers at once, and on one that takes a while."""
     found = []
     for latency, clients, seconds, passing in LOADS:

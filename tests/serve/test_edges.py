@@ -1,6 +1,8 @@
 """What the gateway got wrong once, or nearly: each as a test of its own."""
 
+import asyncio
 import contextlib
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,7 @@ from running import Running
 from wires import connect, post, reply_of, until
 
 from adacompute.policies.oneshot import FixedPolicy
+from adacompute.serve.watch import Watch
 from upstream import Upstream
 
 PASSED = {"stream": True, "temperature": 0}
@@ -147,3 +150,23 @@ def test_a_choice_that_ends_before_another_is_not_held_back_for_it(gate: Running
     ]
     assert [line["choices"][0]["delta"]["content"] for line in lines] == ["a", "b", "c", "d"]
     assert ["adacompute" in line for line in lines] == [False, False, False, True]
+
+
+def test_a_request_that_has_ended_leaves_nothing_that_only_a_collection_would_free():
+    async def served() -> int:
+        async def receive() -> dict[str, str]:
+            await asyncio.sleep(60)
+            return {"type": "http.disconnect"}
+
+        for _ in range(50):
+            async with Watch(receive):
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        return gc.collect()
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(served()) < 50
+    finally:
+        gc.enable()

@@ -27,7 +27,7 @@ __all__ = ["check", "loop_factory", "run", "serve"]
 
 _LOG = logging.getLogger("adacompute.serve")
 _KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep theirs
-_RUBBISH = (10_000, 20, 50)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
+_RUBBISH = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
 _FILES = 65_536  # open at the same time: every connection is one
 
 

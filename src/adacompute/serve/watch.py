@@ -2,6 +2,7 @@
 
 import asyncio
 from types import TracebackType
+from typing import Any
 
 from starlette.types import Receive
 
@@ -19,6 +20,8 @@ class Watch:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._gone = False
+        self._task: asyncio.Task[Any] | None = None
+        self._listening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
@@ -30,12 +33,18 @@ class Watch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listening.cancel()
-        if self._gone and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        # let go of both: a listener that was cancelled holds its frame, and that holds this, in a circle
+        # which would keep all of the request until rubbish is looked for
+        task, listening, self._task, self._listening = self._task, self._listening, None, None
+        assert task is not None
+        assert listening is not None
+        listening.cancel()
+        if self._gone and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientGone from error
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._gone = True
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
