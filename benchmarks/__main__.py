@@ -295,8 +295,8 @@ BENCHES = {
     "widths": Bench(
         "Eight samples beside one",
         "Processor time of the gateway for a request, 8 clients, responses of 600 characters with different "
-        "texts, all read, classed and voted on. The aim: at most 1.3 times, which is met where votes are plain: "
-        "log-probabilities are fifteen times the bytes, and each token of each sample is looked at.",
+        "texts, all read, classed and voted on. The aim: at most 1.3 times, which is met where votes are "
+        "plain: log-probabilities are fifteen times the bytes, and each token of each sample is looked at.",
         gateway.widths_table,
     ),
     "rates": Bench(
@@ -306,8 +306,8 @@ BENCHES = {
         "only passes on; its_hub's server votes by self-consistency, and has 32 calls under way at most, "
         "which its command can't change: what holds it up where the upstream takes half a second, as a model "
         "does. The aim: 10 times the LiteLLM proxy, which is met where votes are plain or none, and 20 times "
-        "its_hub's server, which is met at 8 samples where a model is behind it: at an upstream that takes no "
-        "time, 20 times would be more than the bare proxy does.",
+        "its_hub's server, which is met at 8 samples where a model is behind it: at an upstream that takes "
+        "no time, 20 times would be more than the bare proxy does.",
         gateway.rates_table,
     ),
     "soak": Bench(
