@@ -16,7 +16,7 @@ def latency_table() -> list[dict[str, str]]:
             "p50": f"{1000 * row['p50']:.2f} ms",
             "p99": f"{1000 * row['p99']:.2f} ms",
             "added p50": "–" if not row["added"] else f"{1000 * row['added']:.2f} ms",
-            "ratio to the bare proxy": "–" if not row["added"] else f"{row['ratio']:.1f}×",
+            "ratio to the bare proxy": "–" if not row["added"] else _range(row),
             "processor a request": "–" if not row["cpu"] else f"{1000 * row['cpu']:.2f} ms",
         }
         for row in rows
@@ -30,7 +30,7 @@ def widths_table() -> list[dict[str, str]]:
             "votes": row["what"],
             "b = 1": f"{1000 * row['one']:.2f} ms",
             "b = 8, one call of n = 8": f"{1000 * row['eight']:.2f} ms",
-            "ratio": f"{row['ratio']:.2f}×",
+            "ratio": _range(row, digits=2),
         }
         for row in serving.widths()
     ]
@@ -51,8 +51,13 @@ def _rate(row: dict[str, Any]) -> dict[str, str]:
         "requests/s": f"{row['rate']:,.0f}" if there else "–",
         "p99": f"{1000 * row['p99']:,.0f} ms" if there else "–",
         "processor a request": f"{1000 * row['cpu']:.2f} ms" if there else "–",
-        "ratio": "–" if row["ratio"] is None else f"{row['ratio']:.1f}× {row['to']}",
+        "ratio": "–" if row["ratio"] is None else f"{_range(row)} {row['to']}",
     }
+
+
+def _range(row: dict[str, Any], *, digits: int = 1) -> str:
+    """A ratio, and where the middle half of the rounds had it."""
+    return f"{row['ratio']:.{digits}f}× ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
 
 
 def soak_table() -> list[dict[str, str]]:

@@ -1,7 +1,8 @@
 """The gateway beside a bare proxy, the LiteLLM proxy and its_hub's server, all on one upstream.
 
 Knows nothing of `make`. The server that is measured has a core to itself, and what asks it and what it asks
-share another; servers that are not being asked are idle. Ways take turns, and medians are compared.
+share another; servers that are not being asked are idle. Ways take turns, round after round, and ratios are
+of one round each: a machine that is slow for a while is so for all of them. Medians over rounds are told.
 """
 
 import contextlib
@@ -47,11 +48,12 @@ POLICIES = {
 # seconds that the upstream takes, clients, seconds of a turn, whether LiteLLM, which draws one, is asked too
 LOADS = ((0.0, 32, 3.0, True), (0.5, 128, 10.0, False))
 NEAR_ONE = 1.01  # samples a request on average: the policy is asked, and stops after the first
-SECONDS = 2.5  # of one turn
-ROUNDS = 5
+SECONDS = 0.8  # of one turn: short, so that the turns of a round are near each other
+ROUNDS = 15
 
 
-Medians = dict[str, dict[str, float]]  # by the way's name
+Rounds = dict[str, list[dict[str, float]]]  # by the way's name
+KEYS = ("p50", "p99", "rate", "cpu")
 
 
 @dataclass(frozen=True)
@@ -150,21 +152,27 @@ def drawn(way: Way) -> int:
     return count
 
 
-def turns(
-    ways: Sequence[Way], concurrency: int, *, seconds: float, rounds: int
-) -> dict[str, dict[str, float]]:
-    """Medians over rounds in which each way has its turn."""
-    seen: dict[str, list[dict[str, Any]]] = {way.name: [] for way in ways}
+def turns(ways: Sequence[Way], concurrency: int, *, seconds: float, rounds: int) -> Rounds:
+    """What each way showed in each round."""
+    seen: Rounds = {way.name: [] for way in ways}
     for way in ways:  # the first requests of some import modules for seconds
         loaded(way, 4, 1.5)
     for _ in range(rounds):
         for way in ways:
-            seen[way.name].append(asked(way, concurrency, seconds))
-    keys = ("p50", "p99", "rate", "cpu")
-    return {
-        name: {key: statistics.median(one.get(key, 0.0) for one in found) for key in keys}
-        for name, found in seen.items()
-    }
+            found = asked(way, concurrency, seconds)
+            seen[way.name].append({key: found.get(key, 0.0) for key in KEYS})
+    return seen
+
+
+def medians(found: list[dict[str, float]]) -> dict[str, float]:
+    """Of each number, over rounds."""
+    return {key: statistics.median(one[key] for one in found) for key in KEYS}
+
+
+def spread(ratios: Sequence[float]) -> dict[str, float]:
+    """The median of ratios, one a round, and between what the middle half of them lies."""
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"ratio": middle, "low": low, "high": high}
 
 
 @contextlib.contextmanager
@@ -189,10 +197,13 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
         seen = turns([way for group in groups for way in group], 1, seconds=seconds, rounds=rounds)
     rows = []
     for group in groups:
-        floor, base = (seen[way.name]["p50"] for way in group[:2])
+        floor, base = ([one["p50"] for one in seen[way.name]] for way in group[:2])
         for way in group:
-            more = seen[way.name]["p50"] - floor
-            rows.append({"way": way.name, **seen[way.name], "added": more, "ratio": more / (base - floor)})
+            own = [one["p50"] for one in seen[way.name]]
+            more = [mine - least for mine, least in zip(own, floor, strict=True)]
+            of_base = [m / (b - least) for m, b, least in zip(more, base, floor, strict=True)]
+            added_p50 = statistics.median(more)
+            rows.append({"way": way.name, **medians(seen[way.name]), "added": added_p50, **spread(of_base)})
     return rows
 
 
@@ -201,15 +212,17 @@ def _sure(way: Way) -> Way:
     return replace(way, name=f"{way.name}, with log-probabilities", logprobs=True)
 
 
-def widths(*, seconds: float = SECONDS, rounds: int = 3) -> list[dict[str, Any]]:
+def widths(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, Any]]:
     """Processor time of a request of eight samples beside that of one."""
     found = []
     with upstream() as url, place() as folder, gateway(url, folder) as ours:
         for what, suffix in (("plain votes", ""), ("weighed by log-probabilities", "-weighed")):
             ways = [by(ours, "b = 1", "one" + suffix), by(ours, "b = 8", "eight" + suffix, 8)]
             seen = turns(ways, 8, seconds=seconds, rounds=rounds)
-            one, eight = (seen[way.name]["cpu"] for way in ways)
-            found.append({"what": what, "one": one, "eight": eight, "ratio": eight / one})
+            one, eight = ([turn["cpu"] for turn in seen[way.name]] for way in ways)
+            ratios = [more / less for more, less in zip(eight, one, strict=True)]
+            middle = {"one": statistics.median(one), "eight": statistics.median(eight)}
+            found.append({"what": what, **middle, **spread(ratios)})
     return found
 
 
@@ -248,7 +261,7 @@ def _groups(stack: contextlib.ExitStack, url: str, *, passing: bool) -> list[lis
     ]
 
 
-def _beside(groups: list[list[Way | str]], seen: Medians) -> Iterator[dict[str, Any]]:
+def _beside(groups: list[list[Way | str]], seen: Rounds) -> Iterator[dict[str, Any]]:
     """Each server's numbers, and the ratio to the last of its group."""
     for group in groups:
         *ours, peer = group
@@ -257,12 +270,11 @@ def _beside(groups: list[list[Way | str]], seen: Medians) -> Iterator[dict[str, 
                 samples = ours[0].samples if ours and isinstance(ours[0], Way) else 1
                 yield {"way": way, "samples": samples, "ratio": None}
                 continue
-            row = {"way": way.name, "samples": way.samples, **seen[way.name], "ratio": None}
+            row = {"way": way.name, "samples": way.samples, **medians(seen[way.name]), "ratio": None}
             if isinstance(peer, Way) and way is not peer:
-                row |= {
-                    "ratio": seen[way.name]["rate"] / seen[peer.name]["rate"],
-                    "to": peer.name.split(" ")[0],
-                }
+                pairs = zip(seen[way.name], seen[peer.name], strict=True)
+                row |= spread([own["rate"] / other["rate"] for own, other in pairs])
+                row["to"] = peer.name.split(" ")[0]
             yield row
 
 
