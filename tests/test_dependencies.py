@@ -15,6 +15,7 @@ RUNTIME = {
     "aiohttp",
     "httptools",
     "math-verify",
+    "matplotlib",
     "numpy",
     "orjson",
     "prometheus-client",
@@ -35,6 +36,7 @@ PARTS = {  # what comes with a dependency that is declared, and is meant to be u
     "huggingface_hub": "datasets",
     "multidict": "aiohttp",
     "sympy": "math-verify",
+    "matplotlib",
     "yarl": "aiohttp",
 }
 ABSENT = {"openai"}  # the demo says how to get it where it isn't there
