@@ -36,7 +36,6 @@ PARTS = {  # what comes with a dependency that is declared, and is meant to be u
     "huggingface_hub": "datasets",
     "multidict": "aiohttp",
     "sympy": "math-verify",
-    "matplotlib",
     "yarl": "aiohttp",
 }
 ABSENT = {"openai"}  # the demo says how to get it where it isn't there
