@@ -148,12 +148,12 @@ def test_an_output_without_unicode_gets_plain_ascii(adacompute):
     [
         (("--cost", "tokens", "--budget", "600"), "tokens", "100 more tokens must buy at least 2.2 points"),
         (
-            ("--cost", "money", "--price-in", "0.5", "--price-out", "1.5", "--budget", "0.001"),
+            ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
             "dollars",
             "0.1 more dollars per 1,000 problems must buy at least 1.3 points",
         ),
         (
-            ("--cost", "money", "--price-in", "0.05", "--price-out", "0.1", "--budget", "0.00009", *EUROS),
+            ("--cost", "money", "--input-price", "0.05", "--output-price", "0.1", "--budget", "0.00009", *EUROS),
             "euros",
             "words: 441 problems, 0.09 euros per 1,000 problems on average",
         ),
@@ -172,7 +172,7 @@ def test_tokens_and_money_are_costs_too(adacompute, options, unit: str, words: s
 
 def test_money_is_what_tokens_and_prices_come_to(adacompute, pool):
     # a sample is 10 tokens at 3 a million, and a prompt of 40 characters, about 10 tokens at 2 a million
-    options = ("--cost", "money", "--price-in", "2", "--price-out", "3", "--budget", "1", "--json")
+    options = ("--cost", "money", "--input-price", "2", "--output-price", "3", "--budget", "1", "--json")
     body = strict(adacompute("solve", "a.jsonl", "--budgets", "1,2,4", *options).stdout)
     assert [body["curve"][0]["cost"], body["cost"]] == [pytest.approx(50e-6), pytest.approx(200e-6)]
 
@@ -237,7 +237,7 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
         ((*SMALL, "--aggregate", "weighted"), 1, ["log-probabilities", "--aggregate vote"]),
         ((*SMALL, "--aggregate", "weighted", "--estimator", "windows"), 1, ["windows", "exact"]),
         ((*SMALL, "--shrink"), 1, ["standard error", "fewer samples"]),
-        ((*SMALL, "--cost", "money", "--price-in", "-2", "--price-out", "1"), 2, ["-2", "from 0 up"]),
+        ((*SMALL, "--cost", "money", "--input-price", "-2", "--output-price", "1"), 2, ["-2", "from 0 up"]),
         (("solve", "a.jsonl"), 2, ["--budget"]),
         (("solve", "--budget", "2"), 2, ["POOL"]),
         (("solve", "a.jsonl", "--budget", "two"), 2, ["two"]),
@@ -248,11 +248,11 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
         ((*SMALL, "--aggregate", "weighted", "--by", "length"), 2, ["length"]),
         ((*SMALL, "--estimator", "guess"), 2, ["guess"]),
         ((*SMALL, "--cost", "time"), 2, ["time"]),
-        ((*SMALL, "--cost", "money"), 2, ["--price-in", "--price-out"]),
-        ((*SMALL, "--price-in", "1"), 2, ["--cost money"]),
+        ((*SMALL, "--cost", "money"), 2, ["--input-price", "--output-price"]),
+        ((*SMALL, "--input-price", "1"), 2, ["--cost money"]),
         ((*SMALL, "--currency", "euros"), 2, ["--cost money", "--currency"]),
         (
-            (*SMALL, "--cost", "money", "--price-in", "1", "--price-out", "1", "--currency", "tokens"),
+            (*SMALL, "--cost", "money", "--input-price", "1", "--output-price", "1", "--currency", "tokens"),
             2,
             ["'tokens'", "--currency"],
         ),

@@ -93,11 +93,11 @@ Estimate = Annotated[
     Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
 ]
 Unit = Annotated[Cost, typer.Option(help="What --budget counts.")]
-PriceIn = Annotated[
+InputPrice = Annotated[
     float | None,
     typer.Option(metavar="P", parser=_paid, help="Of a million prompt tokens, for --cost money."),
 ]
-PriceOut = Annotated[
+OutputPrice = Annotated[
     float | None,
     typer.Option(metavar="P", parser=_paid, help="Of a million output tokens, for --cost money."),
 ]
@@ -120,8 +120,8 @@ def solve(
     by: Signal = None,
     estimator: Estimate = Estimator.exact,
     cost: Unit = Cost.samples,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
     currency: Currency = None,
     too_few: Few = TooFew.error,
     shrink: Shrink = False,
@@ -139,7 +139,7 @@ def solve(
     """
     config, name = settings(context), path_text(source)
     sizes = wanted_budgets(config.score, budgets)
-    how = _scoring(aggregate, by, estimator, cost=_cost(cost, price_in, price_out, currency))
+    how = _scoring(aggregate, by, estimator, cost=_cost(cost, input_price, output_price, currency))
     ballots = ballots_from(
         source,
         answers=config.answers,
@@ -195,18 +195,22 @@ def _scoring(
 
 
 def _cost(
-    cost: Cost, price_in: float | None, price_out: float | None, currency: str | None
+    cost: Cost, input_price: float | None, output_price: float | None, currency: str | None
 ) -> Literal["samples", "tokens"] | Price:
     if cost is not Cost.money:
-        if price_in is not None or price_out is not None:
-            raise typer.BadParameter("prices are for --cost money", param_hint="--price-in, --price-out")
+        if input_price is not None or output_price is not None:
+            raise typer.BadParameter(
+                "prices are for --cost money", param_hint="--input-price, --output-price"
+            )
         if currency is not None:
             raise typer.BadParameter("a currency is for --cost money", param_hint="--currency")
         return "tokens" if cost is Cost.tokens else "samples"
-    if price_in is None or price_out is None:
-        raise typer.BadParameter("money needs --price-in and --price-out", param_hint="--cost")
+    if input_price is None or output_price is None:
+        raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
     if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
         raise typer.BadParameter(f"{currency!r} is no money; give e.g. euros", param_hint="--currency")
     return Price(
-        input_per_million=price_in, output_per_million=price_out, currency=(currency or "dollars").strip()
+        input_per_million=input_price,
+        output_per_million=output_price,
+        currency=(currency or "dollars").strip(),
     )
