@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test check bench docs evaluation lint types format lock clean
+.PHONY: help setup demo test check bench docs evaluation reproduction lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -58,6 +58,9 @@ docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/evaluation.md
 	$(BIN)/python scripts/evaluation.py
+
+reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: docs/reproduction.md
+	$(BIN)/adacompute reproduce -o docs/reproduction.md
 
 lock: ## resolve pyproject.toml anew into requirements.lock, and the image's part of it (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \

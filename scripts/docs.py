@@ -10,13 +10,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIVE = re.compile(  # to the next empty line
-    r"^(a real model on this machine, live|the gateway in front of that model, .+)\n(?:.+\n)+", re.MULTILINE
+    r"^(the gateway in front of a real model on this machine, .+)\n(?:.+\n)+", re.MULTILINE
 )
+Run = Callable[[list[str], Path, dict[str, str]], "subprocess.CompletedProcess[str]"]
 PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -25,32 +26,41 @@ def pages() -> list[Path]:
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def made(command: str, *, folder: Path) -> str:
-    """What a command prints, as a fenced block: run in an empty folder, as someone would in a pipe."""
-    words = shlex.split(command)
-    if words[0] == "make":
-        words = ["adacompute", words[1]]  # `make demo` is that command, once everything is set up
-    program = str(Path(sys.executable).parent / words[0])
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")} | {"COLUMNS": "100"}
-    done = subprocess.run(
-        [program, *words[1:]],
+def run(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """A command of ours, run to its end."""
+    return subprocess.run(
+        [str(Path(sys.executable).parent / words[0]), *words[1:]],
         cwd=folder,
         env=environ,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
+
+
+def made(command: str, *, folder: Path, run: Run = run) -> str:
+    """What a command prints, as a fenced block: run in an empty folder, as someone would in a pipe."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        words = ["adacompute", words[1]]  # `make demo` is that command, once everything is set up
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")} | {"COLUMNS": "100"}
+    done = run(words, folder, environ)
     if done.returncode != 0:
         raise RuntimeError(f"{command}: exit {done.returncode}: {done.stderr}")
     body = "\n".join(line.rstrip() for line in done.stdout.strip("\n").split("\n"))
     return f"```\n$ {command}\n{body}\n```\n"
 
 
-def renewed(text: str) -> str:
-    """A page with every made part made anew; the parts of one page share a folder, in order."""
+def renewed(text: str, *, run: Run = run) -> str:
+    """A page with every made part made anew; the parts of one page share a folder, in order.
+
+    Of the checkout it holds `tests`, where the logs are that the docs import.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        return PART.sub(lambda m: m.group(1) + made(m["command"], folder=Path(folder)) + m.group(4), text)
+        Path(folder, "tests").symlink_to(ROOT / "tests")
+        here = Path(folder)
+        return PART.sub(lambda m: m[1] + made(m["command"], folder=here, run=run) + m[4], text)
 
 
 def steady(text: str) -> str:

@@ -1,10 +1,12 @@
 """What several tests need: where the recordings lie, and running the real command line."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,11 @@ import pytest
 if TYPE_CHECKING:
     from adacompute.endpoint.local import LocalModel
 
+sys.path.insert(0, str(Path(__file__).parent))
+from warm import COMMAND, Warm
+
 ROOT = Path(__file__).resolve().parent.parent
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -57,24 +63,94 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Callable[[], Warm]]:
+    """The process that has imported our command; it is started by the first test that wants it."""
+    started: list[Warm] = []
+
+    def process() -> Warm:
+        if not started:
+            started.append(Warm())
+        return started[0]
+
+    yield process
+    for one in started:
+        one.close()
+
+
 @pytest.fixture
-def adacompute(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Run the installed command in an empty folder, as a user would: `adacompute("pool", "p.sqlite")`."""
+def adacompute(tmp_path: Path, warm: Callable[[], Warm], installed: Run) -> Run:
+    """Run the command in an empty folder, as a user would: `adacompute("pool", "p.sqlite")`."""
 
     def run(*words: str, code: int | None = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
-        plain = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")}
+        whole = _plain_environment() | environ
+        if not Warm.can(whole):
+            return installed(*words, code=code, **environ)
+        return _as_expected(warm().run(*words, folder=tmp_path, environ=whole), code)
+
+    return run
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Run:
+    """The same, and each in a Python of its own: for what is settled when that starts."""
+
+    def run(*words: str, code: int | None = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            [str(Path(sys.executable).parent / "adacompute"), *words],
+            [COMMAND, *words],
             cwd=tmp_path,
-            env=plain | environ,
+            env=_plain_environment() | environ,
             capture_output=True,
             text=True,
             timeout=120,
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        if code is not None:
-            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return _as_expected(done, code)
 
     return run
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One run of the demo, as a user has it."""
+
+    said: str  # on stdout
+    folder: Path  # where it wrote
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo takes a while: it is run once for all workers, and whoever comes second finds it done."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
+    folder.mkdir(exist_ok=True)
+    said = folder / "said.txt"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not said.exists():
+            done = subprocess.run(
+                [COMMAND, "demo"],
+                cwd=folder,
+                env=_plain_environment() | {"COLUMNS": "100"},
+                capture_output=True,
+                text=True,
+                timeout=900,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            said.write_text(done.stdout, "utf-8")
+    return Demo(said=said.read_text("utf-8"), folder=folder / "adacompute-demo")
+
+
+def _plain_environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")}
+
+
+def _as_expected(
+    done: "subprocess.CompletedProcess[str]", code: int | None
+) -> "subprocess.CompletedProcess[str]":
+    if code is not None:
+        assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done

@@ -36,6 +36,7 @@ PARTS = {  # what comes with a dependency that is declared, and is meant to be u
     "huggingface_hub": "datasets",
     "multidict": "aiohttp",
     "sympy": "math-verify",
+    "threadpoolctl": "scikit-learn",
     "yarl": "aiohttp",
 }
 ABSENT = {"openai"}  # the demo says how to get it where it isn't there

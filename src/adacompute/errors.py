@@ -12,6 +12,7 @@
     ├── PolicyError          a policy can't be made, fitted or asked in this way
     │   ├── NotFitted        it was asked before it had learned
     │   └── PolicyInvalid    what is stored is no policy, or not the one that was written
+    ├── ReportError          a report can't be written to this folder
     ├── ProblemsInvalid      a file, a name or a preset of problems, or a prompt template, can't be used
     ├── EndpointError        one call to an endpoint gave nothing; `kind` names it, `paid` says if it may cost
     │   ├── EndpointRefused      it said no: a wrong request, key or model (a 4xx)
@@ -83,6 +84,7 @@ __all__ = [
     "RecordInvalid",
     "RecordNotFound",
     "ReplyInvalid",
+    "ReportError",
     "RequestInvalid",
     "ScoreError",
     "SendingStopped",
@@ -149,6 +151,10 @@ class NotFitted(PolicyError):
 
 class PolicyInvalid(PolicyError):
     """What is stored is no policy, or not the one that was written."""
+
+
+class ReportError(AdacomputeError):
+    """A report can't be written to this folder."""
 
 
 class ProblemsInvalid(AdacomputeError):

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from adacompute.answers import Classes, Judge, close_judge, default_judge, same_answer
+from adacompute.answers.process import Helper
 
 OPEN = r"\sum_{k=1}^{1} k"  # one: a formula that the fast path leaves open, and that is judged quickly
 SLOW = r"\sum_{k=1}^{10^{10}} k^k"
+# of the same kind of helper, one that starts at once: the judge's takes three seconds of processor time
+SEARCH = {"pattern": "b(.)", "text": "abc"}
+FOUND = {"found": "c"}
+SLOW_SEARCH = {"pattern": "(a+)+$", "text": "a" * 40 + "b"}
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +88,11 @@ SAME = [
 ]
 
 
-@pytest.fixture(scope="module")
-def patient():
-    """A judge whose time never decides."""
-    judge = Judge(limit=5.0)
-    yield judge
-    judge.close()
+@pytest.fixture
+def patient(judge, monkeypatch):
+    """The same with a time that never decides."""
+    monkeypatch.setattr(judge._helper, "limit", 5.0)
+    return judge
 
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
@@ -193,17 +197,17 @@ def test_it_is_shared_by_threads(judge):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_neither_processes_nor_pipes_are_left_behind():
-    judge = Judge()
-    judge.warm()
-    judge.close()
+    helper = Helper("search", limit=0.1)
+    helper.start()
+    helper.close()
     pipes = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(2):
-        judge.warm()
-        pid = judge.pid
-        judge.same(SLOW, "1")
+    for _ in range(3):
+        helper.start()
+        pid = helper.pid
+        assert helper.ask(SLOW_SEARCH) == {"late": True}
+        assert helper.ask(SEARCH) == FOUND
         worker = children(pid)
-        judge.forget()
-        judge.close()
+        helper.close()
         assert all(is_gone(one) for one in [pid, *worker])
     assert len(list(Path("/proc/self/fd").iterdir())) == pipes
 
@@ -223,25 +227,28 @@ def test_a_forked_process_gets_a_judge_of_its_own(judge):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # later Pythons warn of any fork beside threads
-def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread(judge):
-    with judge._helper._lock:  # as a thread holds it that asks
+def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread():
+    helper = Helper("search", limit=5.0)
+    assert helper.start()
+    with helper._lock:  # as a thread holds it that asks
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends us, should we wait for ever
             signal.alarm(60)
-            own = judge.same(OPEN, "5") is False
-            judge.close()
+            own = helper.ask(SEARCH) == FOUND
+            helper.close()
             os._exit(0 if own else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    helper.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 @pytest.mark.parametrize("end", ["", "import os; os.kill(os.getpid(), 9)"])
 def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_path, end):
     program = (
-        "from adacompute.answers import default_judge, same_answer\n"
-        f"assert same_answer({OPEN!r}, '1')\n"
-        "print(default_judge().pid, flush=True)\n" + end
+        "from adacompute.answers.process import Helper\n"
+        f"helper = Helper('search', limit=5.0)\nassert helper.ask({SEARCH}) == {FOUND}\n"
+        "print(helper.pid, flush=True)\n" + end
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
@@ -268,19 +275,19 @@ def test_a_judge_that_can_not_start_finds_all_different(monkeypatch):
     assert (judge.failures, judge.timeouts, judge.unanswered) == (1, 0, 1)
 
 
-def test_a_judge_that_could_not_start_for_a_while_starts_again_after_a_pause(monkeypatch):
-    judge = Judge()
+def test_a_helper_that_could_not_start_for_a_while_starts_again_after_a_pause(monkeypatch):
+    helper = Helper("search", limit=5.0)
     now = [1_000.0]
     with monkeypatch.context() as patch:
         patch.setattr("adacompute.answers.process.time.monotonic", lambda: now[0])
         patch.setattr("sys.executable", "/nowhere/python")
         for failed in range(1, 8):
-            assert judge.same(OPEN, "1") is None
-            assert judge.same(OPEN, "1") is None  # at rest: not tried again at once
-            assert judge.failures == failed
+            assert helper.ask(SEARCH) is None
+            assert helper.ask(SEARCH) is None  # at rest: not tried again at once
+            assert helper.failures == failed
             now[0] += 61.0
     monkeypatch.setattr("adacompute.answers.process._LONGEST_PAUSE", 0.0)
-    judge._helper._rests_until = 0.0  # of the other clock
-    assert judge.same(OPEN, "1") is True
-    assert judge.unanswered == 14
-    judge.close()
+    helper._rests_until = 0.0  # of the other clock
+    assert helper.ask(SEARCH) == FOUND
+    assert helper.unanswered == 14
+    helper.close()

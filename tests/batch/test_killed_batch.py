@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from batches import ASKING
@@ -44,6 +45,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
         with subprocess.Popen(words, **pipes) as first:
             while count(url)["completions"] < 10:
                 assert first.poll() is None
+                time.sleep(0.05)
             first.send_signal(signal.SIGINT)
             out, err = first.communicate(timeout=60)
         told = json.loads(out)

@@ -281,8 +281,8 @@ def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: sig
     assert [file.name for file in tmp_path.iterdir()] == ["slow.jsonl"]
 
 
-def test_help_and_version_work_without_a_command(adacompute):
-    assert re.fullmatch(r"adacompute \d+\.\d+\.\d+\n", adacompute("--version").stdout)
+def test_help_and_version_work_without_a_command(adacompute, installed):
+    assert re.fullmatch(r"adacompute \d+\.\d+\.\d+\n", installed("--version").stdout)
     assert "Commands:" in adacompute("--help").stdout
     for command in ("demo", "import", "export", "pool", "solve"):
         assert f"adacompute {command}" in adacompute(command, "-h").stdout

@@ -1,66 +1,68 @@
-"""`adacompute demo`: the verdict first, in the words of the tables, and no more than was measured."""
+"""`adacompute demo`: the verdict first, a table with money in it, a live reply, and the path of a report."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import adacompute as ac
 
-
-@pytest.fixture(scope="module")
-def shown() -> str:
-    """What it prints, as the README shows it: that this is what it prints is tests/docs' to see."""
-    readme = (Path(__file__).resolve().parent.parent.parent / "README.md").read_text("utf-8")
-    return readme.split("$ make demo\n", 1)[1].split("```", 1)[0]
+NAMES = ac.bundled_names()
 
 
-def test_the_verdict_comes_first_with_its_protocol_and_interval(shown: str):
-    told = shown.split("\n\n")[1].replace("\n    ", " ").replace("\n  ", " ").split("\n")
-    assert len(told) == len(ac.bundled_names())
-    for name, verdict in zip(ac.bundled_names(), told, strict=True):
-        assert verdict.startswith(f"{name}: with stopping, 3 samples on average are right on ")
-        assert "as good as" in verdict
-        if "uniform ones" in verdict:
-            assert "(held-out, 3 folds; 95% interval over problems" in verdict
+def part(said: str, name: str) -> list[str]:
+    """The lines about one recording."""
+    return next(block for block in said.split("\n\n") if block.startswith(f"{name}: ")).split("\n")
 
 
-def test_the_held_out_table_and_the_oracles_are_told_apart(shown: str):
-    note = " ".join(shown.split())
-    for part in (
-        "policies, held-out (3 folds), votes weighted by confidence",
-        "accuracy at exactly so many samples on average",
-        "calibrated beforehand on other problems",
-        "an oracle that decides beforehand, plain votes",
-        "oracle is chosen with the answers known",
-        "mean of 5 random splits); the upper end chooses and judges on the same samples",
-        "a real model on this machine, live",
-        "30 samples in adacompute-demo/pool.sqlite",
-    ):
-        assert part in note, part
+@pytest.mark.parametrize("name", NAMES)
+def test_the_verdict_comes_first_and_is_the_reports(demo, name: str):
+    results = json.loads((demo.folder / name / "results.json").read_text())
+    assert " ".join(part(demo.said, name)[0].split()) == f"{name}: {results['headline']}"
+    assert f"held-out, {results['folds']} folds" in " ".join(demo.said.split())
 
 
-def test_it_gives_what_solve_and_evaluate_give_and_what_a_real_model_said(adacompute, tmp_path: Path):
-    # 40 samples can't be halved out of 64: then there is one end, and why
-    whole = json.loads(adacompute("demo", "words", "--json", ADACOMPUTE_SCORE_BUDGETS="3,40").stdout)
-    body, live = whole["words"], whole["live"]
-    assert (live["planned"], live["stored"], live["complete"], len(live["requests"])) == (30, 30, True, 6)
-    assert all(sum(one["votes"].values()) == 5 for one in live["requests"])
-    gateway = live["gateway"]
-    assert len(gateway["requests"]) == 6
-    assert all(one["samples"] >= 1 and one["tokens"] > 0 for one in gateway["requests"])
-    with ac.open_pool(tmp_path / live["pool"]) as pool:
-        assert pool.verify().ok
-        assert pool.counts().samples == 30
-    (four,) = (one for one in body["frontier"] if one["budget"] == 4)
-    solved = json.loads(adacompute("solve", "words", "--budget", "4", "--budgets", "3,40", "--json").stdout)
-    assert {name: solved[name] for name in four} == four
-    assert four["crossfitted"] is None
-    assert set(four["difference"]) == {"low_end", "high_end", "interval"}
-    held_out = body["held_out"]
-    assert (held_out["problems"], held_out["folds"], held_out["protocol"]) == (441, 3, "held-out")
-    assert {row["policy"] for row in held_out["rows"]} == {"fixed", "asc", "stopping", "peers"}
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_the_table_is_the_reports(demo, name: str):
+    results = json.loads((demo.folder / name / "results.json").read_text())
+    lines = part(demo.said, name)
+    at = next(number for number, line in enumerate(lines) if line.split()[:2] == ["samples", "uniform"])
+    rows = [line.split() for line in lines[at + 1 :]]
+    matched = {(one["policy"], one["budget"]): one for one in results["evaluation"]["matched"]}
+    money = {one["budget"]: one for one in results["money"]["rows"]}
+    assert [float(row[0]) for row in rows] == [1.5, 2, 3, 4, 6]
+    for row in rows:
+        budget = float(row[0])
+        shown = [f"{100 * matched[who, budget]['accuracy']:.1f}%" for who in ("fixed", "asc", "stopping")]
+        assert row[1:4] == shown
+        ours = matched["stopping", budget]
+        assert row[4] == f"{100 * ours['gain']['mean']:+.1f}"
+        spent, same = (money[budget][key] for key in ("tokens", "same_as_tokens"))
+        price = results["money"]["output_price"]
+        told = f"{spent * price:,.0f}" + (f", not {same * price:,.0f}" if same else "")
+        assert " ".join(row).endswith(told)
 
 
-def test_budgets_that_no_recording_has_are_refused(adacompute):
-    assert "fewer than 99 samples" in adacompute("demo", code=1, ADACOMPUTE_SCORE_BUDGETS="99").stderr
+def test_a_real_model_answers_through_the_gateway(demo):
+    block = demo.said.split("the gateway in front of a real model on this machine", 1)[1].split("\n\n")[0]
+    rows = [line for line in block.split("\n") if line.startswith("  What ")]
+    assert len(rows) == 6
+    for row in rows:
+        right, samples, tokens = row.split()[-3:]
+        assert right in ("yes", "no")
+        assert int(samples) >= 1
+        assert int(tokens) > int(samples)
+    assert re.search(r"\d\.\d samples on average of these few, 3 is what it steers", " ".join(block.split()))
+
+
+def test_it_ends_with_the_pages(demo):
+    for name in NAMES:
+        assert f"adacompute-demo/{name}/report.html" in demo.said
+        assert (demo.folder / name / "report.html").stat().st_size > 100_000
+
+
+def test_an_unknown_recording_is_refused_with_the_known_ones(adacompute, tmp_path: Path):
+    said = adacompute("demo", "nothing", code=1).stderr
+    assert "nothing" in said
+    assert all(name in said for name in NAMES)

@@ -153,7 +153,17 @@ def test_an_output_without_unicode_gets_plain_ascii(adacompute):
             "0.1 more dollars per 1,000 problems must buy at least 1.3 points",
         ),
         (
-            ("--cost", "money", "--input-price", "0.05", "--output-price", "0.1", "--budget", "0.00009", *EUROS),
+            (
+                "--cost",
+                "money",
+                "--input-price",
+                "0.05",
+                "--output-price",
+                "0.1",
+                "--budget",
+                "0.00009",
+                *EUROS,
+            ),
             "euros",
             "words: 441 problems, 0.09 euros per 1,000 problems on average",
         ),

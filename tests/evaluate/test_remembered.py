@@ -6,6 +6,7 @@ import pytest
 from adacompute import Ballots, bundled
 from adacompute.evaluate.remembered import swept_once
 from adacompute.paths import paths
+from adacompute.policies.confidence import confidence
 from adacompute.policies.registry import POLICIES
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay import sweep
@@ -36,8 +37,18 @@ def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dic
     assert len(np.unique(each.cost.mean(axis=1))) > 3
 
 
-def test_a_policy_without_critical_prices_is_asked_at_every_dial(words: Ballots):
-    policy = POLICIES["asc"]()
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(words: Ballots, weighted: bool):
+    policy = POLICIES["asc"](weigh=confidence(words) if weighted else None)
+    drawn = paths(words, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
+    dials = [0.0, 0.05, 0.2, 0.5, 1.0]
+    once, each = swept_once(policy, drawn, dials), sweep(policy, drawn, dials)
+    for name in ("cost", "accuracy", "agreement", "waves", "tokens"):
+        assert np.array_equal(getattr(once, name), getattr(each, name)), name
+
+
+def test_a_policy_that_judges_no_states_is_asked_at_every_dial(words: Ballots):
+    policy = POLICIES["esc"]()
     drawn = paths(words, rng=np.random.default_rng(0), orders=4)
-    once, each = swept_once(policy, drawn, [0.0, 0.1, 0.5]), sweep(policy, drawn, [0.0, 0.1, 0.5])
+    once, each = swept_once(policy, drawn, [0.1, 0.5, 1.0]), sweep(policy, drawn, [0.1, 0.5, 1.0])
     assert np.array_equal(once.cost, each.cost)

@@ -33,8 +33,12 @@ def ballots() -> Ballots:
         return pool.ballots().only(range(0, 360, 6))  # 60 problems of all templates
 
 
-@functools.cache
 def made(kind: str, weighed: bool = False, **given: Any) -> Policy:
+    return _made(kind, weighed, **given)  # so that what is given and what goes without saying are one
+
+
+@functools.cache
+def _made(kind: str, weighed: bool, **given: Any) -> Policy:
     told = {"weigh": WEIGH} if weighed else {}
     return MAKERS[kind](POLICIES[kind], ballots(), **told, **given)
 

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from adacompute.cli import answer, collect, demo, evaluate, fit, local, pools, serve, solve
+from adacompute.cli import answer, collect, demo, evaluate, fit, local, pools, report, reproduce, serve, solve
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -52,6 +52,8 @@ app.command("pool")(pools.pool)
 app.command("solve")(solve.solve)
 app.command("fit")(fit.fit)
 app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("local")(local.local)
 app.command("serve")(serve.serve)
 

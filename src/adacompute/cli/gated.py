@@ -16,7 +16,7 @@ from adacompute.records import Problem
 
 __all__ = ["GATED", "gated", "show_gated", "votes_words"]
 
-GATED = "the gateway in front of that model, asked with the OpenAI SDK"
+GATED = "the gateway in front of a real model on this machine, asked with the OpenAI SDK"
 _BUDGET = 3.0
 _PATIENCE = 120.0  # seconds for one reply
 
@@ -42,8 +42,8 @@ def gated(
     }
 
 
-def show_gated(found: dict[str, Any]) -> None:
-    """What each question took."""
+def show_gated(found: dict[str, Any], *, model: str) -> None:
+    """What each question took of that model."""
     line(GATED)
     if "absent" in found:
         paragraph(found["absent"], indent=2)
@@ -68,8 +68,8 @@ def show_gated(found: dict[str, Any]) -> None:
         hang=2,
     )
     paragraph(
-        f"{found['samples']:.1f} samples on average of these few, {found['budget']:g} is what it steers "
-        f"towards; `adacompute serve` is the same, for your own endpoint: clients change base_url.",
+        f"{model}; {found['samples']:.1f} samples on average of these few, {found['budget']:g} is what it "
+        "steers towards. `adacompute serve` is the same, for your own endpoint: clients change base_url.",
         indent=2,
         hang=2,
     )

@@ -12,7 +12,7 @@ from adacompute.evaluate.bootstrap import Interval
 
 __all__ = ["Cell", "Column", "Kind", "Picture", "Section", "Spread", "Table", "keyed", "markdown", "written"]
 
-Kind = Literal["text", "share", "points", "number", "count", "price", "flag"]
+Kind = Literal["text", "share", "fraction", "points", "number", "count", "price", "flag"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +122,12 @@ def _number(value: float, kind: Kind) -> str:
         return "–"
     if value in (float("inf"), float("-inf")):
         return "more than there are" if value > 0 else "none"
-    forms = {"share": f"{100 * value:.1f}%", "points": f"{100 * value:+.1f}", "count": f"{value:,.0f}"}
-    forms |= {"number": f"{value:.2f}", "price": f"{value:.4g}"}
+    forms = {
+        "share": f"{100 * value:.1f}%",
+        "points": f"{round(100 * value, 1) + 0.0:+.1f}",
+        "count": f"{value:,.0f}",
+    }
+    forms |= {"fraction": f"{value:.3f}", "number": f"{value:.2f}", "price": f"{value:.4g}"}
     return forms.get(kind, f"{value:g}")
 
 

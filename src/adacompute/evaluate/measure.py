@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Weigh
-from adacompute.evaluate.entrants import PLAIN, Entrant, Maker, dials
+from adacompute.evaluate.entrants import OURS, PLAIN, Entrant, Maker, dials
 from adacompute.evaluate.folds import Split
+from adacompute.evaluate.foretold import Foretold, foretold
 from adacompute.evaluate.remembered import swept_once
 from adacompute.paths.paths import Paths, paths
 from adacompute.policies.base import Policy
@@ -28,6 +29,7 @@ Basis = Literal["accuracy", "agreement"]
 _CALIBRATED = 10  # orders of a training problem: their cost is a mean over many problems
 _MORE = 1.6  # times the largest budget: a policy that underspends must have a point above it
 _LESS = 1.2  # and one below the smallest
+_TOLD = 3.0  # samples on average at which policies are asked how sure they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,8 +67,10 @@ class Measured:
     dialled: tuple[Dialled | None, ...]  # (budgets,); None: it has no dial
     point_cost: Floats  # (settings, problems)
     point_accuracy: Floats
+    point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
     imitation: Floats | None = None  # (budgets, 4) of a classifier: as `imitated` gives it
+    foretold: Foretold | None = None  # of a policy that says how sure it is, at about three samples
 
 
 class Ground:
@@ -128,8 +132,22 @@ def _with_dial(ground: Ground, policy: Policy) -> Measured:
         dialled=tuple(dialled),
         point_cost=judged[0],
         point_accuracy=judged[1],
+        point_tokens=judged[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
+        foretold=_foretold(ground, policy, dialled),
     )
+
+
+def _foretold(ground: Ground, policy: Policy, dialled: Sequence[Dialled]) -> Foretold | None:
+    """What it says of its answers, at the budget next to three samples."""
+    if not dialled or not (policy.kind == OURS or hasattr(policy, "foretold")):
+        return None
+    budgets = ground.setup.budgets
+    at = min(range(len(budgets)), key=lambda k: abs(budgets[k] - _TOLD))
+    dial = dialled[at].second if dialled[at].probability > 0.5 else dialled[at].first
+    agrees = ground.setup.basis == "agreement"
+    paths_ = ground.test_paths(policy.weigh)
+    return foretold(policy, paths_, dial=dial, budget=budgets[at], agrees=agrees)
 
 
 def _undialled(ground: Ground, entrant: Entrant, first: Policy) -> Measured:
@@ -151,6 +169,7 @@ def _undialled(ground: Ground, entrant: Entrant, first: Policy) -> Measured:
         dialled=(None,) * asked,
         point_cost=cost,
         point_accuracy=accuracy,
+        point_tokens=tokens,
         labels=tuple(f"budget {budget:g}" for budget in wanted),
         imitation=imitated(made[:asked], ground) if setup.basis == "accuracy" else None,
     )

@@ -1,13 +1,14 @@
-"""A policy with critical prices at many prices: each state of each path is judged once. Knows no folds.
+"""A policy that judges states, at many dials: each state of each path is judged once. Knows no folds.
 
-What going on is worth at a state doesn't depend on the dial; only the decision does. So the critical prices
-of all paths are found once, and the policy's own `decide` looks them up: the answers are the same.
+What going on is worth at a state (its critical price, or how unsure the leader is) doesn't depend on the
+dial; only the decision does. So the verdicts on all paths are found once, and the policy's own `decide` looks
+them up: the answers are the same.
 """
 
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,16 +26,12 @@ Floats = npt.NDArray[np.float64]
 _NAMES = ("cost", "accuracy", "agreement", "waves", "tokens")
 
 
-@runtime_checkable
-class _Pricing(Protocol):
-    """Has a critical price for every state, and decides by it alone."""
-
-    def critical(self, reading: Floats, standing: Standing) -> Floats: ...
+_JUDGES = ("critical", "unsure")  # methods that give every state one number; policies decide by it alone
 
 
 def swept_once(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
     """As `adacompute.replay.sweep`, each state judged once and not once a dial, where that can be."""
-    if not isinstance(policy, _Pricing) or len(dials) < 2:
+    if _judging(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
     remembered = Remembered(policy, paths)
     found = [Each.of(paths, remembered.run(dial)) for dial in dials]
@@ -43,16 +40,21 @@ def swept_once(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> S
     )
 
 
+def _judging(policy: Policy) -> str | None:
+    return next((name for name in _JUDGES if hasattr(policy, name)), None)
+
+
 class Remembered:
     """A policy along paths at one dial after another: what it reads, and what it can of states, once."""
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
-        if not isinstance(policy, _Pricing):
+        judging = _judging(policy)
+        if judging is None:
             self._reading = policy.read(paths.ballots.prompts)
             return
         stand_in: Any = copy.copy(policy)
-        stand_in.critical = _Known(policy, paths).critical
+        setattr(stand_in, judging, _Known(policy, paths, judging))
         self._policy = stand_in
         # every path is a problem of its own here, and its number is what is read of its prompt
         self._paths = replace(paths, ballots=_Rows(len(paths)), orders=1)  # type: ignore[arg-type]
@@ -74,25 +76,26 @@ class _Rows:
 
 
 class _Known:
-    """The critical prices of every path after each draw, found when first asked for."""
+    """The verdicts on every path after each draw, found when first asked for."""
 
-    def __init__(self, policy: Any, paths: Paths) -> None:  # noqa: ANN401 - whatever has critical prices
-        self.policy, self.paths = policy, paths
+    def __init__(self, policy: Any, paths: Paths, judging: str) -> None:  # noqa: ANN401 - whatever judges
+        self.judge, self.paths = getattr(policy, judging), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
         self.rows = np.arange(len(paths))
         self.found: dict[int, Floats] = {}
 
-    def critical(self, numbers: Floats, standing: Standing) -> Floats:
-        """Of the paths with these numbers, where they stand."""
+    def __call__(self, numbers: Floats, standing: Standing) -> Floats:
+        """Of the paths with these numbers, where they stand; nothing (NaN) of those that haven't begun."""
         at = numbers[:, 0].astype(np.int64)
-        critical = np.empty(len(at))
+        verdicts = np.full(len(at), np.nan)
         for drawn in np.unique(standing.drawn).tolist():
-            here = standing.drawn == drawn
-            critical[here] = self._after(drawn)[at[here]]
-        return critical
+            if drawn > 0:
+                here = standing.drawn == drawn
+                verdicts[here] = self._after(drawn)[at[here]]
+        return verdicts
 
     def _after(self, drawn: int) -> Floats:
         if drawn not in self.found:
             standing = self.paths.standing(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
-            self.found[drawn] = self.policy.critical(self.reading, standing)
+            self.found[drawn] = self.judge(self.reading, standing)
         return self.found[drawn]

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from threadpoolctl import threadpool_limits
+
 from adacompute.evaluate.entrants import Entrant
 from adacompute.evaluate.folds import Split
 from adacompute.evaluate.measure import Ground, Measured, Setup, measure
@@ -42,7 +44,7 @@ def _alone(
     for number, split in enumerate(splits):
         ground = Ground(setup, split, number)
         for entrant in entrants:
-            yield number, entrant.name, measure(ground, entrant)
+            yield number, entrant.name, _one(ground, entrant)
 
 
 def _together(
@@ -91,4 +93,10 @@ def _begin(setup: Setup, splits: tuple[Split, ...]) -> None:
 
 
 def _part(number: int, entrant: Entrant) -> Measured:
-    return measure(_WORKERS[-1].at(number), entrant)
+    return _one(_WORKERS[-1].at(number), entrant)
+
+
+def _one(ground: Ground, entrant: Entrant) -> Measured:
+    # many small products of matrices: threads for each would wait for one another three times as long
+    with threadpool_limits(limits=1):
+        return measure(ground, entrant)

@@ -73,12 +73,12 @@ class AdaptiveConsistency(_Agreement):
         self.wave = whole("wave", wave)
         self.max_waves = -(-self.longest // self.wave)
 
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
         limit = self._doubt(dial)
-        stops = (standing.drawn > 0) & (self._unsure(standing) <= limit)
+        stops = (standing.drawn > 0) & (self.unsure(reading, standing) <= limit)
         return np.where(stops, 0, self._asked(standing, self.wave))
 
-    def _unsure(self, standing: Standing) -> Floats:
+    def unsure(self, reading: Floats, standing: Standing) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
         if self.weigh is not None:
             # not at the top: whoever counts plain votes never needs it

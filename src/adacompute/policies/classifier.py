@@ -18,6 +18,7 @@ from adacompute.policies.foretelling import Foretelling
 from adacompute.policies.learners import LEARNERS, learned
 from adacompute.policies.oneshot import BUDGETS
 from adacompute.policies.repeated import Repeated
+from adacompute.policies.scored import scored
 from adacompute.policies.scorers import SCORERS, Scorer
 from adacompute.policies.settings import (
     ascending,
@@ -32,7 +33,6 @@ from adacompute.policies.settings import (
 )
 from adacompute.policies.sight import Sight
 from adacompute.pool import Ballots, Pool
-from adacompute.score import score
 from adacompute.solve import solve
 
 __all__ = ["ClassifierPolicy"]
@@ -95,10 +95,7 @@ class ClassifierPolicy(Foretelling):
             raise BudgetOutOfRange(
                 f"budget {shown(budget)} is not a number of samples; give {self.modes[0]} to {self.modes[-1]}"
             )
-        if self.weigh is None:
-            table = score(ballots, self.modes)
-        else:
-            table = score(ballots, self.modes, aggregate="weighted", by=self.weigh)
+        table = scored(ballots, self.modes, self.weigh)
         return np.asarray(self.modes, dtype=np.int64)[solve(table, budget=budget).choice]
 
     def predicted(self, source: Pool | Ballots) -> Ints:

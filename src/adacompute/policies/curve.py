@@ -106,6 +106,12 @@ class CurvePolicy(Foretelling):
         known = np.full(len(prompts), np.nan) if entropy is None else np.asarray(entropy, dtype=np.float64)
         return self._curves(self.sight_.rows(self.read(prompts), known))
 
+    def foretold(self, reading: Floats, standing: Standing) -> Floats:
+        """Accuracy foretold of requests that stand at one of its budgets, (requests,)."""
+        curves_ = self._curves(self.sight_.rows(reading, standing.entropy))
+        at = np.searchsorted(self.modes, standing.drawn)
+        return np.asarray(np.clip(curves_[np.arange(len(at)), at], 0.0, 1.0))
+
     def read(self, prompts: Sequence[str]) -> Floats:
         self._fitted()
         return self.sight_.read(prompts)

@@ -1,6 +1,6 @@
 """Training: rows and classes -> a scorer. Knows nothing of budgets or prompts; serving needs none of it.
 
-XGBoost and scikit-learn are imported here, inside the functions that train, and nowhere else.
+XGBoost and scikit-learn are imported inside the functions that train: who serves needs neither.
 """
 
 import warnings
@@ -13,10 +13,12 @@ import numpy.typing as npt
 from adacompute.policies.scorers import Constant, Forest, Kernel, Linear, Network, Scale, Scorer
 from adacompute.policies.trees import of_booster, of_forest
 
-__all__ = ["LEARNERS", "learned"]
+__all__ = ["LEARNERS", "Learner", "gains", "learned", "network"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+Learner = Callable[[Floats, Ints, int], Scorer]  # rows, labels from 0 on without a gap, seed
 
 _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # the paper's
 _FOREST = 100  # trees
@@ -24,24 +26,46 @@ _UNITS = 64
 _STEPS = 2000  # of a solver, at most
 
 
-def learned(model: str, rows: Floats, labels: Ints, *, seed: int) -> tuple[Scorer, Ints]:
+def learned(model: str | Learner, rows: Floats, labels: Ints, *, seed: int) -> tuple[Scorer, Ints]:
     """A scorer of the classes that are there, and which they are, (classes,) rising.
 
-    Labels may be any whole numbers; those that no row has are never predicted.
+    `model` is one of LEARNERS by name, or a learner of one's own. Labels may be any whole numbers; those that
+    no row has are never predicted.
     """
     classes, places = np.unique(labels, return_inverse=True)
     if len(classes) == 1:
         return Constant(), classes
-    return LEARNERS[model](rows, np.asarray(places, dtype=np.int64), seed), classes
+    learn = LEARNERS[model] if isinstance(model, str) else model
+    return learn(rows, np.asarray(places, dtype=np.int64), seed), classes
+
+
+def gains(rows: Floats, labels: Ints, *, seed: int) -> Floats:
+    """How much a split on each feature adds to the boosted trees' fit, (features,): shares of their sum.
+
+    XGBoost's own importance: a mean over splits, on the very rows that are learned from. All 0 where nothing
+    was split.
+    """
+    found = np.zeros(rows.shape[1])
+    classes, places = np.unique(labels, return_inverse=True)
+    if len(classes) > 1:
+        booster = _booster(rows, np.asarray(places, dtype=np.int64), seed)
+        for name, gain in booster.get_score(importance_type="gain").items():
+            found[int(name.removeprefix("f"))] = gain
+    return found / max(float(found.sum()), np.finfo(float).tiny)
 
 
 def _xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
+    booster = _booster(rows, labels, seed)
+    outputs = int(labels.max()) + 1
+    return Forest(of_booster(booster.save_raw("json"), outputs=outputs))
+
+
+def _booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
     import xgboost
 
-    outputs = int(labels.max()) + 1
     settings: dict[str, Any] = {
         "objective": "multi:softprob",
-        "num_class": outputs,
+        "num_class": int(labels.max()) + 1,
         "max_depth": _DEPTH,
         "learning_rate": _RATE,
         "seed": seed,
@@ -49,8 +73,7 @@ def _xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
-    booster = xgboost.train(settings, data, num_boost_round=_ROUNDS)
-    return Forest(of_booster(booster.save_raw("json"), outputs=outputs))
+    return xgboost.train(settings, data, num_boost_round=_ROUNDS)
 
 
 def _forest(rows: Floats, labels: Ints, seed: int) -> Scorer:
@@ -75,11 +98,12 @@ def _logistic(rows: Floats, labels: Ints, seed: int) -> Scorer:
     )
 
 
-def _mlp(rows: Floats, labels: Ints, seed: int) -> Scorer:
+def network(rows: Floats, labels: Ints, seed: int, *, steps: int = _STEPS // 2) -> Scorer:
+    """The MLP, trained for so many rounds at most."""
     from sklearn.neural_network import MLPClassifier
 
     scale = Scale.of(rows)
-    blank = MLPClassifier(hidden_layer_sizes=(_UNITS,), max_iter=_STEPS // 2, random_state=seed)
+    blank = MLPClassifier(hidden_layer_sizes=(_UNITS,), max_iter=steps, random_state=seed)
     model = _quietly(blank, scale(rows), labels)
     (inner, outer), (inner_offset, outer_offset) = model.coefs_, model.intercepts_
     if len(outer_offset) == 1:
@@ -121,10 +145,10 @@ def _quietly(model: Any, rows: Floats, labels: Ints) -> Any:  # noqa: ANN401
         return model.fit(rows, labels)
 
 
-LEARNERS: dict[str, Callable[[Floats, Ints, int], Scorer]] = {
+LEARNERS: dict[str, Learner] = {
     "xgboost": _xgboost,
     "logistic": _logistic,
     "svm": _svm,
     "forest": _forest,
-    "mlp": _mlp,
+    "mlp": network,
 }

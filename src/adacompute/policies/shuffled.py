@@ -11,9 +11,9 @@ from adacompute.errors import NotFitted, PolicyError
 from adacompute.paths.standing import Floats, Standing
 from adacompute.policies.base import LONGEST, Arrays, Policy, ballots_of
 from adacompute.policies.oneshot import BUDGETS, SEEDS, OneShot, drawn_by_lot
+from adacompute.policies.scored import scored
 from adacompute.policies.settings import flag, number, restoring, taken, whole
 from adacompute.pool import Ballots, Pool
-from adacompute.score import score
 from adacompute.solve import solve
 
 __all__ = ["ShuffledPolicy"]
@@ -83,7 +83,7 @@ class ShuffledPolicy(OneShot):
     def _oracle(self, ballots: Ballots) -> npt.ArrayLike:
         if self.budget is None:
             raise PolicyError("shuffled has nothing to shuffle; give fit(pool, like=policy), or a budget")
-        plan = solve(score(ballots, self.modes), budget=self.budget)
+        plan = solve(scored(ballots, self.modes, None), budget=self.budget)
         return np.asarray(self.modes)[plan.choice]
 
     def _take(self, histogram: object) -> None:

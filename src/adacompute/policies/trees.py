@@ -20,6 +20,7 @@ __all__ = ["Trees", "joined", "of_booster", "of_forest"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
+Nodes = npt.NDArray[np.int64]
 
 DEEPEST = 64  # levels of a tree
 UNIT = (
@@ -198,29 +199,32 @@ class _Grown:
 
 def _together(grown: Sequence[_Grown], *, output: Sequence[int], base: Floats) -> Trees:
     """Trees one after the other, nodes renumbered so that children come after their parents."""
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _STORED[2:8]}
-    roots, at = [], 0
-    for tree in grown:
-        order = _downwards(tree)
-        place = np.zeros(len(tree.left), dtype=np.int64)
-        place[order] = np.arange(at, at + len(order))
-        inner = tree.left[order] >= 0
-        for name in ("left", "right"):
-            child = getattr(tree, name)[order]
-            parts[name].append(np.where(inner, place[child], place[order]))
-        parts["feature"].append(np.where(inner, tree.feature[order], 0))
-        for name in ("threshold", "unknown_left", "value"):
-            parts[name].append(getattr(tree, name)[order])
-        roots.append(at)
-        at += len(order)
-    joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    whole = {name: joined[name].astype(np.int32) for name in ("feature", "left", "right")}
+    sizes = np.array([len(tree.left) for tree in grown])
+    first = np.cumsum(sizes) - sizes
+    shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
+    given = {name: np.concatenate([getattr(tree, name) for tree in grown]) for name in _STORED[2:8]}
+    inner = given["left"] >= 0
+    left, right = given["left"] + shift, given["right"] + shift
+    order = _downwards(first, left, right, inner)
+    order = order[np.argsort(shift[order], kind="stable")]
+    place = np.zeros(len(inner), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    inner = inner[order]
+    whole = {
+        name: np.where(inner, place[np.where(inner, child[order], 0)], place[order]).astype(np.int32)
+        for name, child in (("left", left), ("right", right))
+    }
+    roots = place[first].astype(np.int32)
     return Trees(
-        **(joined | whole | {"value": _exact(joined["value"])}),
-        roots=np.array(roots, dtype=np.int32),
+        **whole,
+        feature=np.where(inner, given["feature"][order], 0).astype(np.int32),
+        threshold=given["threshold"][order],
+        unknown_left=given["unknown_left"][order],
+        value=_exact(given["value"][order]),
+        roots=roots,
         output=np.array(output, dtype=np.int32),
         base=base,
-        depth=_depth(np.array(roots, dtype=np.int32), whole["left"], whole["right"]),
+        depth=_depth(roots, whole["left"], whole["right"]),
     )
 
 
@@ -228,11 +232,11 @@ def _exact(values: Floats) -> Floats:
     return np.asarray(np.round(values / UNIT) * UNIT)
 
 
-def _downwards(tree: _Grown) -> npt.NDArray[np.int64]:
-    """The nodes that a root leads to, level by level."""
-    levels = [np.zeros(1, dtype=np.int64)]
-    while len(inner := levels[-1][tree.left[levels[-1]] >= 0]):
-        levels.append(np.stack([tree.left[inner], tree.right[inner]], axis=1).reshape(-1))
+def _downwards(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nodes:
+    """The nodes that roots lead to, level by level, of all trees at once, which is quick."""
+    levels = [roots]
+    while len(parents := levels[-1][inner[levels[-1]]]):
+        levels.append(np.stack([left[parents], right[parents]], axis=1).reshape(-1))
     return np.concatenate(levels)
 
 

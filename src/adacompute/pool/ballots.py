@@ -28,7 +28,7 @@ _SAMPLES = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
     """The votes of one source on every problem that it has samples of, as drawn. Arrays are read-only."""
 

@@ -133,6 +133,7 @@ class Canvas:
     def svg(self) -> str:
         """The figure, with its marks. After this it is done with."""
         self.figure.draw_without_rendering()
+        self.figure.set_layout_engine("none")  # it is laid out: saving would do all of it twice more
         self._spread()
         out = io.StringIO()
         self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})

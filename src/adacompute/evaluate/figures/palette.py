@@ -83,8 +83,9 @@ def dark_rules() -> str:
     """Style rules that show figures in dark colours where a screen prefers them; print stays light."""
     rules = []
     for light, dark in COLOURS.values():
+        # no "svg " before it: a marker is a <use>, and inside of one no svg is above the shape
         rules += [
-            f'svg [style*="{way}: {light}"]{{{way}:{dark} !important}}'
+            f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")
         ]
     return "@media screen and (prefers-color-scheme: dark){" + "".join(rules) + "}"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from adacompute.evaluate.folds import shares
 from adacompute.evaluate.paper.case import Case
+from adacompute.evaluate.paper.mixing import mixed
 from adacompute.policies.learners import learned
 from adacompute.records import AccuracyTable
 from adacompute.solve import solve
@@ -34,7 +35,7 @@ class Reading:
     imitation: Floats  # share of problems given the oracle's budget
     majority: Floats  # share that has the commonest budget of the problems learned from
     oracle: Floats  # accuracy of the oracle's budgets on the judged problems
-    uniform: Floats  # accuracy of all alike at the same cost, between two whole budgets where need be
+    uniform: Floats  # accuracy of all alike at the same cost, at the best mix of two budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +71,7 @@ class Fits:
                     (predicted[at] == self.labels[at]).mean(),
                     (self.labels[at] == common).mean(),
                     np.take_along_axis(accuracy, self.labels[at, None], axis=1).mean(),
-                    np.interp(spent, cost.mean(axis=0), accuracy.mean(axis=0)),
+                    mixed(table.costs, accuracy.mean(axis=0)[None], np.array([spent]))[0],
                 )
             )
         found = np.array(rows, dtype=np.float64).T

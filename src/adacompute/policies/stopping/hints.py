@@ -104,22 +104,25 @@ def hints_for(prompts: Sequence[str], targets: Floats, *, seed: int) -> Hints | 
     targets = np.stack([np.bincount(same, column) for column in targets.T], axis=1) / counts
     marks = _marks([prompts[row] for row in first])
     folds = np.random.default_rng(seed).permutation(len(taught)) % _FOLDS
-    guesses = [_left_out(marks, targets, folds, penalty) for penalty in _PENALTIES]
+    guesses = _left_out(marks, targets, folds)
     errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
     best = int(np.argmin([error.sum() for error in errors]))
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _SURE * gain.std() / len(gain) ** 0.5:
         return None
-    last = _ridge(marks, targets, _PENALTIES[best])
+    (last,) = _ridges(marks, targets, _PENALTIES[best : best + 1])
     return Hints(mean=last.mean, rarity=last.rarity, weights=last.weights, taught=taught, told=guesses[best])
 
 
-def _left_out(marks: Floats, targets: Floats, folds: Ints, penalty: float) -> Floats:
-    """What the other folds hint at, (problems, COUNT)."""
-    found = np.empty(targets.shape)
+def _left_out(marks: Floats, targets: Floats, folds: Ints) -> Floats:
+    """What the other folds hint at, by each penalty, (penalties, problems, COUNT)."""
+    found = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         inside = folds != fold
-        found[~inside] = _ridge(marks[inside], targets[inside], penalty).of(marks[~inside])
+        ridges = _ridges(marks[inside], targets[inside], _PENALTIES)
+        unit = _unit(marks[~inside], ridges[0].rarity)
+        for at, ridge in enumerate(ridges):
+            found[at, ~inside] = ridge.of(unit)
     return found
 
 
@@ -150,17 +153,19 @@ class _Ridge:
     rarity: Floats
     weights: Floats
 
-    def of(self, marks: Floats) -> Floats:
-        """Hints of rows of marks, all at once."""
-        return np.asarray(self.mean + _unit(marks, self.rarity) @ self.weights)
+    def of(self, unit: Floats) -> Floats:
+        """Hints of rows of marks, made unit by its rarity, all at once."""
+        return np.asarray(self.mean + unit @ self.weights)
 
 
-def _ridge(marks: Floats, targets: Floats, penalty: float) -> _Ridge:
+def _ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
+    """One for each penalty; they differ in their weights alone."""
     rarity = np.log((1 + len(marks)) / (1 + marks.sum(axis=0))) + 0.1
     unit = _unit(marks, rarity)
     mean = targets.mean(axis=0)
-    dual = np.linalg.solve(unit @ unit.T + penalty * np.eye(len(unit)), targets - mean)
-    return _Ridge(mean, rarity, np.asarray(unit.T @ dual))
+    gram = unit @ unit.T
+    duals = [np.linalg.solve(gram + penalty * np.eye(len(unit)), targets - mean) for penalty in penalties]
+    return [_Ridge(mean, rarity, np.asarray(unit.T @ dual)) for dual in duals]
 
 
 def _unit(marks: Floats, rarity: Floats) -> Floats:

@@ -1,0 +1,197 @@
+"""Draw the pictures of docs/concepts.md and README.md from the numbers kept beside them, into docs/figures.
+
+`python scripts/pictures.py`. The numbers come from scripts/picture_numbers.py, and the frontier's from
+scripts/picture_frontier.py; so does the table in README.md. Twice the same numbers are twice the same files.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch
+
+from adacompute.evaluate.figures.canvas import Canvas, standalone
+from adacompute.evaluate.figures.palette import colour
+
+sys.path.insert(0, str(Path(__file__).parent))
+from picture_frontier import drawn
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "figures"
+NUMBERS = FOLDER / "numbers.json"
+FRONTIER = FOLDER / "frontier.json"
+TABLE = re.compile(r"(<!-- drawn from: docs/figures/frontier\.json -->\n).*?(<!-- end -->)", re.DOTALL)
+SAMPLES = [1, 2, 4, 8, 16]
+Numbers = dict[str, Any]
+
+
+def votes(numbers: Numbers) -> str:
+    """Accuracy by how many vote."""
+    found = numbers["votes"]
+    with Canvas("votes", height=2.9) as canvas:
+        ax = canvas.axes[0]
+        ends = []
+        for name, tint in (("words", colour("blue")), ("facts", colour("orange"))):
+            values = [100 * value for value in found["accuracy"][name]]
+            ax.plot(found["budgets"], values, color=tint, marker="o", markersize=4)
+            for budget, value in zip(found["budgets"], values, strict=True):
+                canvas.mark(ax, budget, value, f"{name}, {budget} samples: {value:.1f}%")
+            ends.append((16, values[-1], name, tint))
+        _log_samples(ax)
+        ax.set_xlabel("samples that vote, the same number for every problem")
+        ax.set_ylabel("right, %")
+        canvas.label_ends(ax, ends)
+        return canvas.svg()
+
+
+def requests(numbers: Numbers) -> str:
+    """Requests as they would have run: what was drawn, and where it stopped."""
+    rows = sorted(numbers["requests"], key=lambda row: len(row["drawn"]))
+    with Canvas("requests", height=0.42 * len(rows) + 0.75) as canvas:
+        ax = canvas.axes[0]
+        ax.grid(visible=False)
+        for side in ("left", "bottom"):
+            ax.spines[side].set_visible(False)
+        for place, row in enumerate(rows):
+            y = -place
+            ax.text(-0.12, y, row["question"], ha="right", va="center", fontsize=8)
+            for at, draw in enumerate(row["drawn"]):
+                tint = "blue" if draw["right"] else "grey" if draw["answer"] is None else "orange"
+                edge = {"edgecolor": colour(tint), "linewidth": 1.2, "facecolor": "none"}
+                ax.add_patch(_box(at, y, **edge))
+                said = "(none)" if draw["answer"] is None else _short(draw["answer"])
+                ax.text(at + 0.45, y, said, ha="center", va="center", fontsize=6.5, color=colour(tint))
+                canvas.mark(ax, at + 0.45, y, f"sample {at + 1}: {draw['answer'] or 'no answer found'}")
+            right = any(draw["right"] and draw["answer"] == row["answer"] for draw in row["drawn"])
+            verdict = f"stop: {row['answer']}, {'right' if right else 'wrong'}"
+            ax.text(
+                len(row["drawn"]) + 0.1, y, verdict, ha="left", va="center", fontsize=8, color=colour("dim")
+            )
+        ax.set_xlim(-3.3, 9.0)
+        ax.set_ylim(-len(rows) + 0.4, 0.6)
+        ax.set_xticks([at + 0.45 for at in range(7)], [str(at + 1) for at in range(7)])
+        ax.set_yticks([])
+        ax.tick_params(length=0)
+        ax.set_xlabel("sample", x=(3.3 + 3.45) / 12.3)
+        return canvas.svg()
+
+
+def dials(numbers: Numbers) -> str:
+    """Average cost at each price."""
+    found = numbers["dials"]
+    with Canvas("dials", height=2.9) as canvas:
+        ax = canvas.axes[0]
+        prices = [100 * price for price in found["price"]]
+        ax.plot(prices, found["cost"], color=colour("blue"), marker="o", markersize=3)
+        for price, cost, right in zip(prices, found["cost"], found["accuracy"], strict=True):
+            canvas.mark(ax, price, cost, f"{price:.3g} points: {cost:.1f} samples, {100 * right:.1f}% right")
+        ax.set_xscale("log")
+        ax.set_xlim(0.003, 60)
+        ax.set_yscale("log", base=2)
+        ax.set_yticks(SAMPLES, [str(number) for number in SAMPLES])
+        ax.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+        ax.minorticks_off()
+        ax.set_xlabel("price: points of accuracy that a sample must buy, log scale")
+        ax.set_ylabel("samples on average")
+        return canvas.svg()
+
+
+def pacer(numbers: Numbers) -> str:
+    """The running average with and without a pacer, and the price that it moves."""
+    found = numbers["paced"]
+    number = found["request"]
+    with Canvas("pacer", rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
+        top, low = canvas.axes
+        top.plot([0, number[-1]], [3, 3], color=colour("ink"), linewidth=1.0, linestyle="--")
+        for key, tint in (("unpaced", colour("orange")), ("average", colour("blue"))):
+            top.plot(number, found[key], color=tint)
+        for at in range(0, len(number), 4):
+            told = f"request {number[at]:,}: {found['average'][at]:.2f} samples so far"
+            canvas.mark(top, number[at], found["average"][at], told)
+        top.set_ylabel("samples a request,\naverage so far")
+        top.set_ylim(1.8, 3.4)
+        canvas.label_ends(
+            top,
+            [
+                (number[-1], found["unpaced"][-1], "price fixed", colour("orange")),
+                (number[-1], found["average"][-1], "paced to 3", colour("blue")),
+            ],
+        )
+        low.plot(number, [100 * price for price in found["price"]], color=colour("blue"), linewidth=1.2)
+        low.set_yscale("log")
+        low.set_yticks([1, 3, 10], ["1", "3", "10"])
+        low.minorticks_off()
+        low.set_ylabel("price, points")
+        low.set_xlabel("requests: the easier half of the questions first, then the harder half")
+        for ax in (top, low):
+            ax.axvline(1000, color=colour("line"), linewidth=1.0)
+        return canvas.svg()
+
+
+def _box(at: float, y: float, **look: Any) -> FancyBboxPatch:  # noqa: ANN401
+    return FancyBboxPatch((at, y - 0.3), 0.9, 0.6, boxstyle="round,pad=0,rounding_size=0.08", **look)
+
+
+def _short(answer: str) -> str:
+    return answer if len(answer) <= 8 else answer[:7] + "…"
+
+
+def _log_samples(ax: Axes) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(SAMPLES, [str(number) for number in SAMPLES])
+    ax.minorticks_off()
+
+
+DRAWN: dict[str, Callable[[Numbers], str]] = {
+    "votes": votes,
+    "requests": requests,
+    "dials": dials,
+    "pacer": pacer,
+}
+
+
+def files() -> dict[str, str]:
+    """Each picture as a file, by its name."""
+    numbers = json.loads(NUMBERS.read_text("utf-8"))
+    found = {f"{name}.svg": draw(numbers) for name, draw in DRAWN.items()}
+    found["frontier.svg"] = drawn(frontier())
+    return {name: standalone(svg) for name, svg in found.items()}
+
+
+def frontier() -> dict[str, Any]:
+    """What was measured of the frontier."""
+    found: dict[str, Any] = json.loads(FRONTIER.read_text("utf-8"))
+    return found
+
+
+def table(kept: dict[str, Any]) -> str:
+    """The table of README.md: what each average budget buys, and what that is in money."""
+    money = {one["budget"]: one for one in kept["money"]}
+    heads = ["samples on average", "right: uniform", "right: stopping", "gain, points (95%)"]
+    heads += ["as good as, uniform", "saved", "USD for 1,000 requests", "uniform, as good"]
+    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
+    for row in kept["budgets"]:
+        paid, gain, worth = money[row["budget"]], row["gain"], row["worth"]["mean"]
+        cells = [f"{row['budget']:g}", f"{100 * row['uniform']:.1f}%", f"{100 * row['accuracy']:.1f}%"]
+        cells.append(f"+{100 * gain['mean']:.1f} (+{100 * gain['low']:.1f} to +{100 * gain['high']:.1f})")
+        cells += [f"{worth:.1f}", f"{100 * (1 - row['budget'] / worth):.0f}%"]
+        cells += [f"{1000 * paid['cost']:.2f}", f"{1000 * paid['same_cost']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str, kept: dict[str, Any]) -> str:
+    """A page with the table in its place."""
+    return TABLE.sub(lambda found: f"{found[1]}\n{table(kept)}\n{found[2]}", text)
+
+
+if __name__ == "__main__":
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, "utf-8")
+        sys.stderr.write(f"drawn {name}\n")
+    readme = ROOT / "README.md"
+    readme.write_text(with_table(readme.read_text("utf-8"), frontier()), "utf-8")

@@ -1,0 +1,145 @@
+// Values on pointing, folding, printing, and money by the reader's own prices. The page is whole without it.
+const REACH = 28; // pixels from a mark that still mean it
+const tip = document.getElementById("tip");
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// One tooltip for all figures: the nearest mark's text, by pointer, touch or the arrow keys.
+let shown = null;
+
+function show(mark) {
+  if (mark === shown) return;
+  if (shown) shown.classList.remove("on");
+  shown = mark;
+  tip.hidden = !mark;
+  if (!mark) return;
+  mark.classList.add("on");
+  tip.textContent = mark.dataset.text;
+  const box = mark.getBoundingClientRect(), own = tip.getBoundingClientRect();
+  const left = box.left + box.width / 2 - own.width / 2;
+  const above = box.top - own.height - 6;
+  tip.style.left = `${Math.max(8, Math.min(left, document.documentElement.clientWidth - own.width - 8))}px`;
+  tip.style.top = `${above > 4 ? above : box.bottom + 6}px`;
+}
+
+function nearest(marks, x, y) {
+  let best = null, least = REACH;
+  for (const mark of marks) {
+    const box = mark.getBoundingClientRect();
+    const away = Math.hypot(box.left + box.width / 2 - x, box.top + box.height / 2 - y);
+    if (away <= least) [best, least] = [mark, away];
+  }
+  return best;
+}
+
+for (const svg of all(".plot svg")) {
+  const marks = all(".mark", svg);
+  for (const mark of marks) { // the browser's own tooltip would stand beside ours
+    const title = mark.querySelector("title");
+    mark.dataset.text = title.textContent;
+    title.remove();
+  }
+  const order = marks.map((mark) => [mark.cx.baseVal.value, mark.cy.baseVal.value, mark])
+    .sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((one) => one[2]);
+  const point = (event) => show(nearest(marks, event.clientX, event.clientY));
+  svg.addEventListener("pointermove", point);
+  svg.addEventListener("pointerdown", point);
+  svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") show(null); });
+  svg.addEventListener("blur", () => show(null));
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") show(null);
+    if (!step || !order.length) return;
+    event.preventDefault();
+    const at = order.indexOf(shown);
+    show(order[at < 0 ? 0 : (at + step + order.length) % order.length]);
+  });
+}
+document.addEventListener("pointerdown", (event) => { if (!event.target.closest(".plot")) show(null); });
+document.addEventListener("scroll", () => show(null), { passive: true, capture: true });
+
+// Folding: a link opens what it leads to, and paper has no folds.
+const folds = all("details");
+
+function reveal() {
+  const goal = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const fold = goal && goal.closest("details");
+  if (fold && !fold.open) {
+    fold.open = true;
+    goal.scrollIntoView();
+  }
+}
+addEventListener("hashchange", reveal);
+reveal();
+
+for (const part of all(".part")) {
+  const button = part.querySelector(".all"), own = all("details.section", part);
+  if (!button || own.length < 2) continue;
+  const name = () => { button.textContent = own.every((one) => one.open) ? "Close all" : "Open all"; };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const open = !own.every((one) => one.open);
+    for (const one of own) one.open = open;
+  });
+  for (const one of own) one.addEventListener("toggle", name);
+  name();
+}
+
+let closed = [];
+addEventListener("beforeprint", () => {
+  closed = folds.filter((one) => !one.open);
+  for (const one of closed) one.open = true;
+});
+addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
+
+// Where one is, in the contents.
+const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    for (const link of links.values()) link.classList.remove("here");
+    links.get(entry.target.id)?.classList.add("here");
+  }
+}, { rootMargin: "-8% 0px -84% 0px" });
+for (const id of links.keys()) {
+  const goal = document.getElementById(id);
+  if (goal) seen.observe(goal);
+}
+
+// Money by the reader's own prices: the same sum as beyond/money.py, of the same data.
+const { money } = JSON.parse(document.getElementById("data").textContent);
+const form = document.getElementById("prices");
+
+function reckoned(row, prices) { // of one request, adaptive and uniform
+  const cost = (samples, tokens) => (samples * prices.prompt_tokens * prices.input_price + tokens * prices.output_price) / 1e6;
+  const own = cost(row.samples, row.tokens);
+  return [own, row.same_as === null || row.same_as_tokens === null ? null : cost(row.same_as, row.same_as_tokens)];
+}
+
+const whole = (value) => value.toLocaleString("en-GB", { maximumFractionDigits: 0 });
+const four = (value) => String(Number(value.toPrecision(4)));
+
+function reckon() {
+  const prices = Object.fromEntries([...new FormData(form)].map(([name, text]) => [name, Number(text) || 0]));
+  if (!form.checkValidity()) return;
+  const rows = money.rows.filter((row) => row.tokens !== null);
+  all("#table-money tbody tr").forEach((line, at) => {
+    const [own, same] = reckoned(rows[at], prices);
+    const told = same === null
+      ? [four(1000 * own), "–", "–", "–"]
+      : [four(1000 * own), four(1000 * same), (prices.requests * (same - own)).toFixed(2), same ? `${(100 * (1 - own / same)).toFixed(1)}%` : "–"];
+    told.forEach((text, place) => { line.cells[line.cells.length - 4 + place].textContent = text; });
+  });
+  const prompts = form.elements.prompt_tokens.value === "" ? "Prompts are not counted."
+    : `Each sample pays for its prompt of ${four(prices.prompt_tokens)} tokens at ${four(prices.input_price)} per million.`;
+  document.querySelector("#table-money .note").textContent =
+    `At ${four(prices.output_price)} ${money.currency} per million output tokens, ${whole(prices.requests)} requests a month. ${prompts}`;
+}
+
+if (form && money) {
+  for (const name of ["output_price", "input_price", "requests"]) form.elements[name].value = money[name];
+  if (money.prompt_tokens_per_request !== null) form.elements.prompt_tokens.value = money.prompt_tokens_per_request;
+  for (const unit of all(".unit", form)) unit.textContent = ` (${money.currency})`;
+  form.hidden = false;
+  form.addEventListener("input", reckon);
+  form.addEventListener("submit", (event) => event.preventDefault());
+}

@@ -1,0 +1,102 @@
+"""Numbers that a page cites from another are the ones that stand there."""
+
+import json
+import re
+from pathlib import Path
+
+import adacompute
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EVALUATION = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
+BUDGETS = ("1.5", "2", "3", "4", "6")
+
+
+def page(name: str) -> str:
+    """A page's text, on one line."""
+    return " ".join((ROOT / "docs" / name).read_text("utf-8").split())
+
+
+def cells(recording: str, row: str) -> list[str]:
+    """A row of the evaluation, of a recording or of the mean over them."""
+    start = EVALUATION.index(f"\n### {recording}\n" if recording else "\n## Mean over recordings\n")
+    found = re.search(
+        rf"^\| \**{re.escape(row)}\**(?:[:,] [^|]*)? \|(.*)\|$", EVALUATION[start:], re.MULTILINE
+    )
+    assert found is not None, row
+    return [cell.strip() for cell in found[1].split("|")]
+
+
+def percent(recording: str, row: str) -> list[str]:
+    return [f"{100 * float(cell):.1f}" for cell in cells(recording, row)]
+
+
+def gain(recording: str, row: str, budget: str) -> str:
+    """The mean of a paired difference, without its interval: +1.5."""
+    return cells(recording, row)[BUDGETS.index(budget)].split(" ")[0]
+
+
+def test_the_table_for_choosing_is_the_evaluation():
+    table = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    added = re.findall(r"^\| what the last sample added, a sample \| \|(.*)\|$", table, re.MULTILINE)
+    for name, last in zip(("words", "facts"), added, strict=True):
+        stopping = percent(name, "stopping, transferred")
+        assert f"| `{name}`, uniform | {' | '.join(percent(name, 'fixed'))} |" in table
+        assert f"| `{name}`, stopping | {' | '.join(stopping)} |" in table
+        steps = [
+            (float(b) - float(a)) / (float(at) - float(before))
+            for a, b, before, at in zip(stopping, stopping[1:], BUDGETS, BUDGETS[1:], strict=False)
+        ]
+        assert [cell.strip() for cell in last.split("|")] == [f"{step:.1f}" for step in steps]
+
+
+def test_what_three_waves_keep_is_the_evaluation():
+    at = BUDGETS.index("3")
+    rows = ("stopping, transferred, at most 3 waves", "stopping, transferred", "fixed")
+    few, many, uniform = (percent("", row)[at] for row in rows)
+    assert f"the mean is {few}% right instead of {many}%, and uniform {uniform}%" in page("choosing.md")
+    kept = re.search(r"with at most 3 waves: [^|]*\|([^|]*)\|", EVALUATION)
+    assert kept is not None
+    shares = sorted(int(share) for share in re.findall(r"(\d+)%", kept[1]))
+    assert f"keeps {shares[0]}% to {shares[-1]}% of" in page("choosing.md")
+
+
+def test_what_questions_are_answered_with_is_the_evaluation():
+    faq = page("faq.md")
+    ahead = [gain("", "transferred − peers", budget).lstrip("+") for budget in ("2", "3", "4")]
+    assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples" in faq
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples on the mean" in readme
+    labels, none = (gain("", f"calibrated {way} labels − transferred", "2") for way in ("with", "without"))
+    assert (
+        f"{none} points over a policy learned elsewhere at 2 samples on the mean, where labels get {labels}"
+        in faq
+    )
+    assert f"{labels} points at 2 samples on the mean over what was learned elsewhere" in faq
+    assert f"to {gain('words', 'calibrated with labels − transferred', '2')} on `words`" in faq
+    at = BUDGETS.index("3")
+    ours, uniform = (percent("math500", row)[at] for row in ("stopping, transferred", "fixed"))
+    assert f"at 3 samples {ours}% for {uniform}% uniform" in faq
+
+
+def test_what_weights_are_worth_is_the_evaluation():
+    at = BUDGETS.index("2")
+    rows = ("stopping, transferred, weights withheld", "stopping, transferred")
+    plain, sure = (percent("facts", row)[at] for row in rows)
+    assert f"{float(sure) - float(plain):.1f} points on `facts` ({plain}% to {sure}%" in page("concepts.md")
+
+
+def test_how_many_uniform_samples_are_as_good_is_what_was_measured():
+    kept = json.loads((ROOT / "docs" / "figures" / "frontier.json").read_text("utf-8"))
+    at = BUDGETS.index("3")
+    words, facts = (rows[at]["worth"]["mean"] for rows in (kept["budgets"], kept["other"]["facts"]))
+    faq = page("faq.md")
+    assert f"are right as often as {words:.1f} for everybody" in faq
+    assert f"on `facts`, 3 are as good as {facts:.1f}. That is" in faq
+    assert f"That is {100 - 300 / words:.0f}% and {100 - 300 / facts:.0f}% less" in faq
+    assert f"On `words` 3 are as good as {words:.1f}" in page("choosing.md")
+    assert f'"As good as {words:.1f} uniform samples"' in page("concepts.md")
+
+
+def test_every_public_name_is_on_the_page_of_the_python_api():
+    named = set(re.findall(r"\bac\.(\w+)", (ROOT / "docs" / "python.md").read_text("utf-8")))
+    assert set(adacompute.__all__) - named == set()

@@ -1,0 +1,69 @@
+"""The pictures of the docs are drawn from the numbers beside them, and these are what is measured."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "docs" / "figures"
+NUMBERS = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[str, str]:
+    return script("pictures").files()
+
+
+def rounded(svg: str) -> str:
+    """A picture with its places to a whole point: another processor may round the last digit otherwise."""
+    return re.sub(r"-?\d+\.\d+", lambda number: str(round(float(number[0]))), svg)
+
+
+def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[str, str]):
+    for name, svg in pictures.items():
+        kept = (FOLDER / name).read_text("utf-8")
+        assert rounded(svg) == rounded(kept), f"{name}: run `python scripts/pictures.py`"
+
+
+def test_the_table_of_the_readme_is_of_the_same_numbers():
+    text, drawn = (ROOT / "README.md").read_text("utf-8"), script("pictures")
+    assert drawn.TABLE.search(text)
+    assert drawn.with_table(text, drawn.frontier()) == text, "run `python scripts/pictures.py`"
+
+
+def test_every_picture_is_on_a_page_and_told_in_words(pictures: dict[str, str]):
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    found = re.findall(r"!\[([^\]]*)\]\((?:docs/)?figures/([\w-]+\.svg)\)", text)
+    shown = {name: alt for alt, name in found}
+    assert set(pictures) <= set(shown) == {file.name for file in FOLDER.glob("*.svg")}
+    assert all(len(alt) > 20 for alt in shown.values())
+
+
+def test_the_numbers_of_the_pictures_are_what_is_measured():
+    measured = script("picture_numbers")
+    assert measured.votes() == NUMBERS["votes"]
+    assert measured.requests(NUMBERS["price"]) == NUMBERS["requests"]
+
+
+def test_the_pages_say_the_numbers_of_the_pictures():
+    concepts, faq = ((ROOT / "docs" / name).read_text("utf-8") for name in ("concepts.md", "faq.md"))
+    prices, costs = NUMBERS["dials"]["price"], NUMBERS["dials"]["cost"]
+    for price, cost in re.findall(r"of (\d\.\d)\s+points is (\d\.\d)", " ".join(concepts.split())):
+        near = min(range(len(prices)), key=lambda at: abs(100 * prices[at] - float(price)))
+        assert round(costs[near], 1) == float(cost)
+    alone = " ".join(f"{100 * NUMBERS['alone'][name]:.0f}% on `{name}`," for name in ("facts", "words"))
+    assert alone.rstrip(",") in " ".join(faq.split())

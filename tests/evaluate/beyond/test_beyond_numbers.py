@@ -1,0 +1,239 @@
+"""What the paper should have shown, on an evaluation whose every number is known."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade, made
+from synthetic import synthetic
+
+from adacompute.evaluate.beyond.calibration import calibration_of
+from adacompute.evaluate.beyond.frontier import Frontier, frontier_of
+from adacompute.evaluate.beyond.headline import headline_of, number
+from adacompute.evaluate.beyond.money import Money, money_data, savings
+from adacompute.evaluate.beyond.needed import needed_of
+from adacompute.evaluate.beyond.recovered import recovered_of
+from adacompute.evaluate.beyond.tokens import tokens_of
+from adacompute.evaluate.beyond.worth import worth_of
+from adacompute.evaluate.bracket import Oracle
+from adacompute.evaluate.matched import Points
+from adacompute.evaluate.protocols import Played, played
+from adacompute.evaluate.rows import Evaluation
+
+
+@pytest.fixture(scope="module")
+def found() -> Played:
+    return handmade()
+
+
+@pytest.fixture(scope="module")
+def oracle(found: Played) -> Oracle:
+    return Oracle.of(found.setup)
+
+
+@pytest.fixture(scope="module")
+def evaluation(found: Played, oracle: Oracle) -> Evaluation:
+    return evaluated(found, oracle)
+
+
+@pytest.fixture(scope="module")
+def frontier(found: Played, oracle: Oracle) -> Frontier:
+    return frontier_of(found, oracle=oracle)
+
+
+def test_half_the_cost_is_the_uniform_line_moved_by_a_doubling(frontier: Frontier):
+    plain, ours = frontier.of("fixed"), frontier.of("stopping")
+    for cost in (1.0, 1.5, 2.0, 4.0, 8.0):
+        assert ours.at(cost) == pytest.approx(plain.at(2 * cost), abs=1e-9)
+    assert ours.cost[-1] == 8.0  # its best setting, and no further
+    assert plain.cost[-1] == 16.0
+    assert ours.at(9.0) is None
+
+
+def test_bands_hold_their_lines_and_uniform_gains_nothing_over_itself(frontier: Frontier):
+    for line in frontier.lines:
+        assert (line.low <= line.accuracy).all()
+        assert (line.accuracy <= line.high).all()
+        assert (line.gain_low <= line.gain + 1e-12).all()
+        assert (line.gain <= line.gain_high + 1e-12).all()
+    for name in ("fixed", "curve"):
+        assert np.allclose(frontier.of(name).gain, 0.0, atol=1e-12)
+    assert np.allclose(frontier.of("heuristic").gain, -0.05, atol=1e-9)
+
+
+def test_every_budget_asked_for_is_on_the_grid(frontier: Frontier):
+    for budget in BUDGETS:
+        assert np.isclose(frontier.of("fixed").cost, budget).any()
+        assert np.isclose(frontier.oracle.cost, budget).any()
+
+
+def test_the_oracles_ends_rise_and_the_in_sample_one_is_above(frontier: Frontier):
+    oracle = frontier.oracle
+    assert (np.diff(oracle.high) >= -1e-12).all()
+    assert (oracle.high >= oracle.low - 1e-9).all()
+    assert oracle.choices == (1, 2, 4, 8, 16)
+
+
+def test_who_decides_as_the_oracle_has_all_of_its_gain(found: Played, oracle: Oracle):
+    table = [oracle.in_sample(budget)[1] for budget in BUDGETS]
+    cost = np.repeat(np.array(BUDGETS)[:, None], PROBLEMS, axis=1)
+    right = np.stack(table)
+    base = replace(
+        made("fixed", [1, 16], [1, 16], PROBLEMS),
+        points=Points(cost=np.repeat([[1.0], [16.0]], PROBLEMS, axis=1), accuracy=right[[0, 0]] * 0.5),
+    )
+    knows = replace(made("curve", [2], [2], PROBLEMS), points=Points(cost=cost, accuracy=right))
+    shares = recovered_of(replace(found, everyone=(base, knows)), oracle=oracle)
+    for budget in BUDGETS:
+        share = shares.of("curve", budget)
+        assert share.of_high.mean == pytest.approx(1.0)
+        assert share.of_low.mean >= 1.0 - 1e-9  # the cross-fitted oracle gains less
+        assert share.of_high.low <= 1.0 <= share.of_high.high
+
+
+def test_uniform_has_no_share_and_little_gain_has_none_either(found: Played, oracle: Oracle):
+    shares = recovered_of(found, oracle=oracle)
+    assert "fixed" not in shares.policies
+    assert shares.of("classifier", 1.5) is None  # it can't cost so little
+    for at, budget in enumerate(BUDGETS):
+        if shares.gains[at][1].mean < 0.001:
+            assert shares.of("stopping", budget).of_high is None
+        else:
+            assert shares.of("curve", budget).of_high.mean == pytest.approx(0.0, abs=1e-9)
+
+
+def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than_any(found: Played):
+    needed = needed_of(found)
+    assert needed.target == 16
+    ours = needed.of("stopping").samples
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((8.0, 8.0, 8.0))
+    assert needed.of("fixed").samples.mean == pytest.approx(16.0)
+    never = needed.of("heuristic")
+    assert math.isinf(never.samples.mean)
+    assert never.reached == 0.0
+    assert never.most == 16.0
+    assert [one.samples.mean for one in needed.rows] == sorted(one.samples.mean for one in needed.rows)
+
+
+def test_tokens_that_go_with_samples_are_saved_as_they_are(found: Played):
+    tokens = tokens_of(found)
+    assert tokens.per_sample == EACH
+    for budget in BUDGETS:
+        ours = tokens.of("stopping", budget)
+        assert ours.tokens.mean == pytest.approx(EACH * budget)
+        assert ours.same == pytest.approx(2 * EACH * budget)
+        assert (ours.saved.mean, ours.saved.low, ours.saved.high) == pytest.approx((0.5, 0.5, 0.5))
+        assert tokens.of("fixed", budget).saved is None
+        assert tokens.of("curve", budget).saved.mean == pytest.approx(0.0)
+    assert tokens_of(handmade(tokens=False)) is None
+
+
+def test_the_headline_says_what_is_saved(evaluation: Evaluation):
+    head = headline_of(evaluation)
+    assert head.words == "At 6 samples on average you get what 12 give uniformly: 50% less."
+    assert (head.policy, head.budget, head.better) == ("stopping", 6.0, True)
+    assert "Held-out: 40 problems in 5 folds" in head.below
+    assert "95% interval" in head.below
+    match = evaluation.match("stopping", 6.0)
+    beyond = replace(match, worth=replace(match.worth, mean=math.inf, high=math.inf))
+    told = replace(evaluation, matched=(beyond,))
+    assert (
+        headline_of(told).words
+        == "At 6 samples on average you get more than 16 give uniformly: over 62% less."
+    )
+
+
+def test_where_nothing_is_gained_uniform_is_as_good():
+    evaluation = evaluated(handmade(saves=False))
+    head = headline_of(evaluation)
+    assert head.better is False
+    assert head.words.startswith("Uniform sampling is as good here: at no average budget looked at (1.5, 2,")
+    worse = replace(
+        evaluation,
+        matched=tuple(replace(one, gain=None if one.gain is None else replace(one.gain, high=-0.01))
+                      for one in evaluation.matched),
+    )  # fmt: skip
+    assert headline_of(worse).words.startswith("Uniform sampling is better here")
+
+
+def test_without_grades_the_headline_speaks_of_the_full_vote():
+    head = headline_of(evaluated(handmade(graded=False)))
+    assert (
+        head.words
+        == "At 6 samples on average you agree with the full vote as often as 12 do uniformly: 50% less."
+    )
+
+
+@pytest.mark.parametrize(("value", "text"), [(8.0, "8"), (7.96, "8"), (9.49, "9.5"), (16.0, "16")])
+def test_samples_are_written_with_a_tenth_at_most(value: float, text: str):
+    assert number(value) == text
+
+
+def test_money_is_tokens_times_prices(evaluation: Evaluation, found: Played):
+    money = Money(input_price=1.0, output_price=4.0, requests=1000, prompt_tokens=100.0)
+    data = money_data(evaluation, tokens_of(found), money)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert data["tokens_per_sample"] == EACH
+    assert data["prompt_tokens_per_request"] == 100.0
+    for row, one in zip(data["rows"], savings(data, money), strict=True):
+        assert row["same_as"] == pytest.approx(2 * row["samples"])
+        assert one.cost == pytest.approx(row["budget"] * (100 * 1.0 + EACH * 4.0) / 1e6)
+        assert one.saved == pytest.approx(one.cost)  # twice as much is paid uniformly
+    with pytest.raises(ValueError, match="output_price -1"):
+        Money(output_price=-1.0)
+
+
+def test_money_without_tokens_or_without_an_equal_has_no_price(evaluation: Evaluation, found: Played):
+    money = Money(output_price=1.0)
+    assert savings(money_data(evaluation, None, money), money) == ()
+    match = evaluation.match("stopping", 6.0)
+    told = replace(evaluation, matched=(replace(match, worth=replace(match.worth, mean=math.inf)),))
+    data = money_data(told, tokens_of(found), money)
+    assert data["rows"][0]["same_as"] is None
+    assert savings(data, money)[0].saved is None
+
+
+def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found: Played):
+    worth = worth_of(found, evaluation)
+    assert worth.pays == BUDGETS
+    for row in worth.rows:
+        assert [one.policy for one in row.above] == ["stopping"]
+        assert "curve" in [one.policy for one in row.level]
+        assert "heuristic" in [one.policy for one in row.below]
+    makeup = worth.makeup
+    right = found.setup.ballots.correct
+    assert makeup.always == pytest.approx((right.min(axis=1) == 1).mean())
+    assert makeup.never == pytest.approx((right.max(axis=1) == 0).mean())
+    assert makeup.rises == 1.0
+    assert makeup.still == 0.0
+
+
+def test_what_is_said_is_binned_with_equal_values_together(evaluation: Evaluation, found: Played):
+    calibration = calibration_of(found, evaluation)
+    (one,) = calibration.policies
+    assert [each.said for each in one.bins] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.9])
+    assert sum(each.share for each in one.bins) == pytest.approx(1.0)
+    assert one.bins[-1].share == 0.5
+    assert one.error == pytest.approx(0.5 * 0.3)  # half of the requests say 90% and are right on 60%
+    assert one.bias.mean == pytest.approx(0.15)
+    assert all(each.right.low <= each.right.mean + 1e-12 for each in one.bins)
+    assert {row.budget: row.cost.mean for row in calibration.budgets_of("stopping")} == {
+        b: b for b in BUDGETS
+    }
+
+
+def test_what_policies_say_comes_from_other_problems_of_every_fold():
+    ballots = synthetic(24, 8)
+    run = played(ballots, budgets=(2, 3), policies=("fixed", "asc", "curve", "stopping"), parts=2, orders=3)
+    assert run.of("asc").foretold is None
+    for name in ("curve", "stopping"):
+        told = run.of(name).foretold
+        assert told.budget == 3.0
+        assert sorted(set(told.problem.tolist())) == list(range(24))
+        assert ((told.said >= 0) & (told.said <= 1)).all()
+        assert np.isin(told.right, (0.0, 1.0)).all()
+    tokens = run.of("stopping").point_tokens
+    assert tokens.shape == run.of("stopping").points.cost.shape
+    assert np.isfinite(tokens).all()

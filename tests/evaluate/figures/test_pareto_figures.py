@@ -1,0 +1,79 @@
+"""The frontier figures and their sections: for good pools and poor ones, the same every time."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from synthetic import poor, synthetic
+
+from adacompute.errors import TooFewSamples
+from adacompute.evaluate.exhibits import Section
+from adacompute.evaluate.figures.palette import COLOURS
+from adacompute.evaluate.figures.pareto import draw_pareto
+from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.paper.pareto import pareto
+from adacompute.evaluate.report.sections import granularity
+from adacompute.evaluate.report.sections import pareto as frontiers
+
+LIGHT = {light for light, _ in COLOURS.values()}
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return case_of(synthetic(), "made <of> dice & co")
+
+
+@pytest.fixture(scope="module")
+def poor_cases() -> dict[str, Case]:
+    return poor()
+
+
+@pytest.fixture(scope="module")
+def made(case: Case) -> list[Section]:
+    return [one.section(case, quick=True, model="logistic") for one in (frontiers, granularity)]
+
+
+def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
+    for section in made:
+        (picture,) = section.pictures
+        ET.fromstring(picture.svg)
+        assert set(re.findall(r"#[0-9a-f]{6}\b", picture.svg)) <= LIGHT
+        assert 40 <= picture.svg.count('class="mark"') <= 400
+        assert picture.protocol
+        assert picture.alt
+        json.dumps(picture.data, allow_nan=False)
+
+
+def test_both_readings_are_named_as_everywhere(made):
+    for section in made:
+        for name in ("scored as the paper does", "held-out"):
+            assert name in section.pictures[0].svg
+            assert name.lower() in " ".join(section.words).lower()
+
+
+def test_twice_the_same_figure_is_twice_the_same_file(case, made):
+    again = draw_pareto(pareto(case, quick=True, model="logistic"))
+    assert again.svg == made[0].pictures[0].svg
+
+
+def test_marks_tell_the_numbers_of_the_data(made):
+    curve = made[0].pictures[0].data["held-out"]["classifier"]
+    text = f"{100 * curve['accuracy'][2]:.1f}% at {curve['cost'][2]:.2f} samples"
+    assert text in made[0].pictures[0].svg
+
+
+@pytest.mark.parametrize("name", ["all right", "three samples", "two samples"])
+def test_a_poor_pool_gets_its_figures_or_a_line_that_says_why(poor_cases, name: str):
+    case = poor_cases[name]
+    one = frontiers.section(case, quick=True, model="logistic")
+    ET.fromstring(one.pictures[0].svg)
+    assert one.words
+    assert any("cross-fitted" in line for line in one.missing)
+    if name == "two samples":
+        with pytest.raises(TooFewSamples, match="collect 3 or more"):
+            granularity.section(case, quick=True, model="logistic")
+        return
+    other = granularity.section(case, quick=True, model="logistic")
+    ET.fromstring(other.pictures[0].svg)
+    assert any("cross-fitted" in line for line in other.missing)

@@ -1,0 +1,86 @@
+"""The solve side's figures and sections: drawn for good pools and poor ones, the same every time."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from synthetic import poor, synthetic
+
+from adacompute.evaluate.exhibits import Picture, Section, written
+from adacompute.evaluate.figures.palette import COLOURS
+from adacompute.evaluate.figures.staircase import draw_staircase
+from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.paper.fits import fitted
+from adacompute.evaluate.paper.staircase import staircases
+from adacompute.evaluate.report.sections import labels, laws, pipeline, solve
+
+LIGHT = {light for light, _ in COLOURS.values()}
+MARKS = 400
+
+
+def sections(case: Case) -> list[Section]:
+    budgets = [budget for budget in (1.5, 3.0) if budget <= case.budgets[-1]]
+    fits = fitted(case, budgets, seeds=1, model="logistic")
+    return [solve.section(case), labels.section(case, fits), laws.section(case, fits)]
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Section]:
+    return [*sections(case_of(synthetic(), "made")), pipeline.section()]
+
+
+def pictures(made: list[Section]) -> dict[str, Picture]:
+    return {picture.key: picture for section in made for picture in section.pictures}
+
+
+def test_every_figure_of_the_solve_side_is_there(made):
+    assert set(pictures(made)) == {"staircase", "search", "mechanism", "scatter", "heatmap", "pipeline"}
+
+
+def test_figures_are_well_formed_use_the_palette_alone_and_tell_their_values(made):
+    for picture in pictures(made).values():
+        ET.fromstring(picture.svg)
+        found = {tint.lower() for tint in re.findall(r"(?:fill|stroke): (#[0-9a-fA-F]{6})", picture.svg)}
+        assert found <= LIGHT | {"#000000"}, picture.key
+        assert picture.alt
+        assert picture.protocol
+        marks = picture.svg.count('class="mark"')
+        assert marks <= MARKS
+        assert marks > 0 or picture.key == "pipeline"
+
+
+def test_the_same_numbers_give_the_same_file():
+    case = case_of(synthetic(12, 16), "made")
+    assert draw_staircase(staircases(case)).svg == draw_staircase(staircases(case)).svg
+
+
+def test_every_section_has_words_and_every_cell_can_be_written(made):
+    for section in made:
+        assert section.words
+        for table in section.tables:
+            assert table.protocol
+            for row in table.rows:
+                for cell, column in zip(row, table.columns, strict=True):
+                    assert written(cell, column)
+
+
+def test_in_sample_and_held_out_are_both_shown_where_a_classifier_is(made):
+    heat = pictures(made)["heatmap"]
+    assert "scored as the paper does" in heat.svg
+    assert "held-out" in heat.svg
+    tried = {row[2] for row in made[2].tables[0].rows}
+    assert tried >= {"scored as the paper does", "held-out"}
+
+
+def test_a_pool_of_two_samples_each_says_which_budgets_are_missing():
+    found = solve.section(poor()["two samples"])
+    assert found.words
+    assert any("B = 3" in line and "collect more samples" in line for line in found.missing)
+
+
+def test_a_pool_without_a_right_answer_is_drawn_and_says_that_nothing_is_binding():
+    case = poor()["all wrong"]
+    found = [solve.section(case), labels.section(case, fitted(case, [1.5], seeds=1))]
+    assert all(section.words for section in found)
+    assert "no B is binding" in " ".join(found[0].missing)
+    assert set(pictures(found)) == {"staircase", "mechanism", "scatter", "heatmap"}

@@ -1,0 +1,95 @@
+"""An evaluation made by hand, whose every number is known: uniform, ours at half its cost, and others."""
+
+from dataclasses import replace
+
+import numpy as np
+from synthetic import synthetic
+
+from adacompute.evaluate.bracket import Oracle, brackets
+from adacompute.evaluate.foretold import Foretold
+from adacompute.evaluate.matched import Points
+from adacompute.evaluate.measure import Setup
+from adacompute.evaluate.pooled import Pooled
+from adacompute.evaluate.protocols import Played
+from adacompute.evaluate.rows import Evaluation
+from adacompute.evaluate.told import Shown, told
+
+BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
+EACH = 50.0  # tokens of a sample
+PROBLEMS = 40
+
+
+def handmade(
+    *, problems: int = PROBLEMS, tokens: bool = True, graded: bool = True, saves: bool = True
+) -> Played:
+    """`stopping` has what uniform has at twice the cost (or, without `saves`, at the same cost); `curve` is
+    uniform, `heuristic` is 5 points below, and `classifier` has one setting of 2 samples."""
+    ballots = synthetic(problems, 32, seed=4)
+    every = np.full(ballots.classes.shape, EACH if tokens else np.nan)
+    ballots = replace(ballots, tokens=every)
+    if not graded:
+        blank = np.full(ballots.correct.shape, np.nan, dtype=np.float32)
+        ballots = replace(ballots, correct=blank, gold_known=np.zeros(problems, dtype=bool))
+    setup = Setup(
+        ballots=ballots,
+        budgets=BUDGETS,
+        weighted=False,
+        orders=1,
+        longest=16,
+        seed=3,
+        basis="accuracy" if graded else "agreement",
+    )
+    whole = np.arange(1, 17)
+    per = 2 if saves else 1
+    everyone = [
+        made("fixed", whole, whole, problems, tokens=tokens),
+        made("curve", whole, whole, problems, tokens=tokens),
+        made("heuristic", whole, whole, problems, tokens=tokens, less=0.05),
+        made("classifier", [2], [2], problems, tokens=tokens, less=0.01),
+        replace(
+            made("stopping", whole[per - 1 :] / per, whole[per - 1 :], problems, tokens=tokens),
+            foretold=_foretold(problems),
+        ),
+    ]
+    return Played(setup=setup, everyone=tuple(everyone), parts=5, dropped=0, left_out=())
+
+
+def accuracy(samples: np.ndarray, problems: int) -> np.ndarray:
+    """Of a vote of so many samples, (settings, problems): it rises, ever less."""
+    one = np.linspace(0.1, 0.3, problems)
+    gain = np.linspace(0.1, 0.3, problems)[::-1]
+    return one + gain * (1 - 1 / np.asarray(samples, dtype=np.float64))[:, None]
+
+
+def made(
+    name: str, cost: object, as_good_as: object, problems: int, *, tokens: bool = True, less: float = 0.0
+) -> Pooled:
+    """A policy that costs so much, at its settings, and is as good as so many uniform samples."""
+    spent = np.repeat(np.asarray(cost, dtype=np.float64)[:, None], problems, axis=1)
+    right = accuracy(np.asarray(as_good_as), problems) - less
+    points = Points(cost=spent, accuracy=right, labels=tuple(f"{c:g}" for c in spent[:, 0]))
+    budgets = np.repeat(np.array(BUDGETS)[:, None], problems, axis=1)
+    return Pooled(
+        name=name,
+        cost=budgets,
+        accuracy=np.repeat(right.mean(axis=0)[None], len(BUDGETS), axis=0),
+        waves=budgets,
+        tokens=budgets * (EACH if tokens else np.nan),
+        reached=(True,) * len(BUDGETS),
+        points=points,
+        point_tokens=spent * (EACH if tokens else np.nan),
+    )
+
+
+def _foretold(problems: int) -> Foretold:
+    """Ten requests a problem; half of them say 90% and are right 60% of the time."""
+    said = np.tile([0.9] * 5 + [0.1, 0.2, 0.3, 0.4, 0.5], problems)
+    right = np.tile([1.0, 1.0, 1.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5], problems)
+    owner = np.repeat(np.arange(problems), 10)
+    return Foretold(what="share of the votes", budget=3.0, problem=owner, said=said, right=right)
+
+
+def evaluated(found: Played, oracle: Oracle | None = None) -> Evaluation:
+    """The same, told."""
+    ends = brackets(found.setup, oracle=oracle) if found.setup.basis == "accuracy" else ()
+    return told(Shown(found.setup, list(found.everyone), ends, "held-out", found.parts, 0, found.left_out))

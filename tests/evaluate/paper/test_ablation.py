@@ -1,0 +1,98 @@
+"""Learners of the oracle's budgets: what is looked up when rows are split at random, and the regret bound."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic import poor, synthetic
+
+from adacompute.errors import TooFewSamples
+from adacompute.evaluate.paper.ablation import MODELS, READINGS, Ablation, ablation
+from adacompute.evaluate.paper.case import Case, case_of
+
+SPLITS = 2
+PAPER, HELD_OUT = READINGS
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return case_of(synthetic(40, 16), "dice")
+
+
+@pytest.fixture(scope="module")
+def found(case: Case) -> Ablation:
+    return ablation([case], splits=SPLITS)
+
+
+def test_what_is_to_be_learned_from_noise_is_looked_up_where_rows_are_split_at_random(found):
+    # no feature of these prompts tells anything, but each prompt is told from the others by its numbers
+    seen, new = found.of("forest", PAPER), found.of("forest", HELD_OUT)
+    assert seen.imitation.mean > new.imitation.mean
+    assert seen.imitation.mean > seen.majority.mean
+
+
+def test_the_same_share_of_each_label_is_judged_where_rows_are_split_at_random(found):
+    for model in MODELS:
+        assert found.of(model, PAPER).majority.std == pytest.approx(0.0, abs=1e-12)
+
+
+def test_no_relaxed_regret_is_negative_or_above_the_theorems_bound(found):
+    assert found.above("relaxed", of="worst") == 0
+    for some in found.points:
+        assert (some.relaxed >= -1e-12).all()
+        assert (some.relaxed <= found.worst_gap * some.error + 1e-12).all()
+        assert len(some.error) == SPLITS * len(MODELS)
+    assert found.mean_gap <= found.worst_gap
+
+
+def test_points_above_a_line_are_counted(found):
+    low = replace(found, mean_gap=0.0)
+    wrong = sum(int((some.task > 1e-12).sum()) for some in found.points)
+    assert low.above("task", of="mean") == wrong
+    assert 0 <= found.above("task", of="mean") <= wrong
+
+
+def test_confusion_counts_every_judged_row_and_its_diagonal_is_the_imitation(found):
+    trees = found.of("xgboost", PAPER)
+    counts = found.confusion[0]
+    assert np.trace(counts) / counts.sum() == pytest.approx(trees.imitation.mean)
+    known = found.normalised[0][counts.sum(axis=1) > 0]
+    assert known.sum(axis=1) == pytest.approx(np.ones(len(known)))
+
+
+def test_error_and_imitation_are_two_sides_of_one(found):
+    for some in found.points:
+        for model in MODELS:
+            own = [error for name, error in zip(some.model, some.error, strict=True) if name == model]
+            assert 1 - np.mean(own) == pytest.approx(found.of(model, some.reading).imitation.mean)
+
+
+def test_a_feature_that_names_the_label_is_learned_by_all_in_both_readings(case):
+    from adacompute.evaluate.paper.fits import oracle_labels
+
+    labels, _ = oracle_labels(case.windows, 2.0)
+    told = np.zeros_like(case.features)
+    told[np.arange(len(labels)), labels] = 1.0
+    found = ablation([replace(case, features=told)], targets=(2.0,), splits=1)
+    for reading in READINGS:
+        assert found.of("forest", reading).imitation.mean >= 0.85
+        assert found.of("logistic", reading).imitation.mean >= 0.85
+
+
+def test_recordings_without_entropy_stand_beside_those_with_it(case):
+    bare = case_of(synthetic(20, 6, signals=False, seed=2), "bare")
+    found = ablation([case, bare], targets=(1.5,), splits=1)
+    assert found.rows == len(case) + len(bare)
+    assert found.budgets == (1, 2, 4)
+    assert all(len(one.by_case) == 2 for one in found.outcomes)
+
+
+def test_where_nothing_is_to_be_learned_everyone_imitates_perfectly():
+    found = ablation([poor()["all right"]], splits=1)
+    assert all(one.imitation.mean == 1.0 for one in found.outcomes)
+    assert found.slope == 0.0
+
+
+def test_budgets_out_of_reach_are_refused_where_none_is_left():
+    with pytest.raises(TooFewSamples, match="collect more samples"):
+        ablation([poor()["three samples"]], targets=(3.0,))

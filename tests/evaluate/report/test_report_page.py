@@ -1,0 +1,199 @@
+"""The reports of the bundled recordings in a real browser: all there, nothing from outside, on any screen."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import CHROMIUM, Page, chromium, tab
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="no chromium is installed; apt-get install chromium, or make sure it is on the PATH",
+)
+OPEN = "document.querySelectorAll('details').forEach(one => { one.open = true })"
+WIDER = """(() => {
+  const wide = document.documentElement.clientWidth;
+  const out = [...document.querySelectorAll('main *, header *, footer *, nav *')].filter(one =>
+    !one.closest('.scroll *, svg') && one.checkVisibility() &&
+    one.getBoundingClientRect().right > wide + 0.5);
+  return [document.documentElement.scrollWidth - wide, out.map(one => one.outerHTML.slice(0, 120))];
+})()"""
+FIGURES = """[...document.querySelectorAll('.plot svg')].map(svg => {
+  const box = svg.getBoundingClientRect();
+  const marks = [...svg.querySelectorAll('.mark')];
+  const told = marks.filter(one => one.dataset.text.trim()).length;
+  const out = marks.filter(one => {
+    const own = one.getBoundingClientRect(), x = own.x + own.width / 2, y = own.y + own.height / 2;
+    return x < box.left || x > box.right || y < box.top || y > box.bottom;
+  }).length;
+  const label = svg.getAttribute('aria-label');
+  return [svg.closest('figure').id, box.width, box.height, marks.length, told, out, label];
+})"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[str]:
+    with chromium() as address:
+        yield address
+
+
+def looked(browser: str, folder: Path, look: Callable[[Page], Awaitable[Any]], **view: Any) -> Any:
+    """Opens a report from its file, and looks; nothing may go wrong, and nothing else be asked for."""
+
+    async def run() -> Any:
+        async with tab(browser, **view) as page:
+            await page.open(f"file://{folder}/report.html")
+            await page.until("document.readyState === 'complete'")
+            found = await look(page)
+            assert page.wrong == []
+            assert {url for url in page.requests if not url.startswith("data:")} == {
+                f"file://{folder}/report.html"
+            }
+            return found
+
+    return asyncio.run(run())
+
+
+def test_every_figure_is_there_with_its_marks_and_every_table_with_its_rows(browser: str, report: Path):
+    body = json.loads((report / "results.json").read_text())
+
+    async def look(page: Page) -> None:
+        await page.js(OPEN)
+        figures = await page.js(FIGURES)
+        assert {one[0] for one in figures} == {
+            f"figure-{key}" for one in body["sections"].values() for key in one["figures"]
+        }
+        for name, width, height, marks, told, out, label in figures:
+            assert width > 300, name
+            assert height > 100, name
+            assert label, name
+            assert told == marks, name
+            assert out == 0, f"{name}: {out} marks lie outside of it"
+        assert sum(one[3] > 0 for one in figures) >= 0.8 * len(figures)  # a diagram has no values
+        ids = await page.js("[...document.querySelectorAll('[id]')].map(one => one.id)")
+        assert len(set(ids)) == len(ids)
+        dead = await page.js(
+            "[...document.querySelectorAll('a[href^=\"#\"]')].map(one => one.hash.slice(1))"
+            ".filter(id => !document.getElementById(id))"
+        )
+        assert dead == []
+        files = await page.js(
+            "[...document.querySelectorAll('main a:not([href^=\"#\"])')].map(a => a.getAttribute('href'))"
+        )
+        assert files
+        assert all((report / name).is_file() for name in files)
+        assert await page.js("document.querySelector('h1').innerText") == body["headline"]
+
+    looked(browser, report, look)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen(browser: str, report: Path, width: int):
+    async def look(page: Page) -> None:
+        await page.js(OPEN)
+        assert await page.js(WIDER) == [0, []]
+
+    looked(browser, report, look, width=width, height=800)
+
+
+def test_dark_is_dark_in_page_and_figures(browser: str, facts: Path):
+    colours = (
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, "
+        "getComputedStyle(document.querySelector('.plot svg text')).fill]"
+    )
+
+    async def look(page: Page) -> list[str]:
+        return list(await page.js(colours))
+
+    light, dark = (looked(browser, facts, look, dark=dark) for dark in (False, True))
+
+    def bright(colour: str) -> float:
+        return sum(map(float, re.findall(r"[\d.]+", colour)[:3]))
+
+    assert bright(light[0]) > 700 > 300 > bright(dark[0])
+    assert bright(light[1]) < 200 < 600 < bright(dark[1])
+    assert bright(light[2]) < 400 < bright(dark[2])
+
+
+def test_a_value_is_told_by_pointer_and_by_keys(browser: str, facts: Path):
+    async def look(page: Page) -> None:
+        assert await page.js("document.getElementById('tip').hidden")
+        place = await page.js(
+            "(() => { const mark = document.querySelector('.plot .mark'); "
+            "mark.scrollIntoView({block: 'center'}); const box = mark.getBoundingClientRect(); "
+            "return [box.x + box.width / 2, box.y + box.height / 2] })()"
+        )
+        await page.until("document.getElementById('tip').hidden")
+        await asyncio.sleep(0.1)
+        await page.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1] + 3)
+        told = await page.until(
+            "!document.getElementById('tip').hidden && document.getElementById('tip').innerText"
+        )
+        assert told in await page.js(
+            "[...document.querySelectorAll('.plot .mark')].map(one => one.dataset.text)"
+        )
+        inside = (
+            "(() => { const box = document.getElementById('tip').getBoundingClientRect(); "
+            "return box.left >= 0 && box.right <= innerWidth && box.top >= 0 })()"
+        )
+        assert await page.js(inside)
+        await page.js("document.querySelector('.plot svg').focus({preventScroll: true})")
+        for key in ("Escape", "ArrowRight", "ArrowRight"):
+            await page.send("Input.dispatchKeyEvent", type="keyDown", key=key)
+        assert await page.js("!document.getElementById('tip').hidden")
+
+    looked(browser, facts, look)
+
+
+def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, facts: Path):
+    folded = "document.querySelectorAll('details:not([open])').length"
+
+    async def look(page: Page) -> None:
+        before = await page.js(folded)
+        assert before > 0
+        await page.js("location.hash = document.querySelector('details:not([open]) figure').id")
+        await page.until(f"{folded} === {before - 1}")
+        await page.js("dispatchEvent(new Event('beforeprint'))")
+        assert await page.js(folded) == 0
+        await page.js("dispatchEvent(new Event('afterprint'))")
+        assert await page.js(folded) == before - 1
+
+    looked(browser, facts, look)
+
+
+def test_money_is_reckoned_anew_with_the_readers_prices(browser: str, facts: Path):
+    money = json.loads((facts / "results.json").read_text())["money"]
+    prices = {"output_price": 3.0, "input_price": 0.5, "prompt_tokens": 200, "requests": 20_000}
+
+    async def look(page: Page) -> list[list[str]]:
+        read = (
+            "[...document.querySelectorAll('#table-money tbody tr')]"
+            ".map(row => [...row.cells].map(one => one.textContent))"
+        )
+        before = await page.js(read)
+        assert await page.js("Number(document.forms.prices.output_price.value)") == money["output_price"]
+        await page.js("document.forms.prices.dispatchEvent(new Event('input'))")
+        same = await page.js(read)
+        assert same == before  # the page's own sum
+        for name, value in prices.items():
+            await page.js(f"document.forms.prices.{name}.value = {value}")
+        await page.js("document.forms.prices.dispatchEvent(new Event('input'))")
+        assert "3 USD per million output tokens, 20,000 requests" in await page.js(
+            "document.querySelector('#table-money .note').textContent"
+        )
+        return list(await page.js(read))
+
+    def cost(samples: float, tokens: float) -> float:
+        paid = samples * prices["prompt_tokens"] * prices["input_price"] + tokens * prices["output_price"]
+        return paid / 1e6
+
+    for row, told in zip(money["rows"], looked(browser, facts, look), strict=True):
+        own, same = cost(row["samples"], row["tokens"]), cost(row["same_as"], row["same_as_tokens"])
+        assert float(told[4]) == pytest.approx(1000 * own, rel=1e-3)
+        assert float(told[5]) == pytest.approx(1000 * same, rel=1e-3)
+        assert told[6] == f"{20_000 * (same - own):.2f}"
+        assert told[7] == f"{100 * (1 - own / same):.1f}%"

@@ -1,0 +1,52 @@
+"""All alike at a classifier's own cost: no mix of two budgets is better, and nobody gains over himself."""
+
+from dataclasses import replace
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from adacompute.evaluate.paper.case import Case
+from adacompute.evaluate.paper.fits import Fits, fitted
+from adacompute.evaluate.reproduction.matched import alike, mixed
+from adacompute.records import AccuracyTable
+from adacompute.solve import frontier
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_mix_of_two_is_the_hull_of_the_budgets(seed: int):
+    rng = np.random.default_rng(seed)
+    costs, accuracy = np.array([1.0, 2.0, 4.0, 8.0]), np.maximum.accumulate(rng.random(4))
+    asked = rng.uniform(1, 8, 20)
+    best = frontier(AccuracyTable.of(accuracy[None], costs=costs))
+    found = mixed(costs, np.tile(accuracy, (20, 1)), asked)
+    assert found == pytest.approx([best.at(float(one)) for one in asked])
+
+
+def test_no_mix_within_the_cost_is_better():
+    costs, accuracy = np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.4, 0.6])
+    found = mixed(costs, accuracy[None], np.array([3.0]))[0]
+    for low, high in combinations_with_replacement(range(3), 2):
+        for share in np.linspace(0, 1, 11):
+            if (1 - share) * costs[low] + share * costs[high] <= 3:
+                assert (1 - share) * accuracy[low] + share * accuracy[high] <= found + 1e-12
+
+
+@pytest.fixture(scope="module")
+def taught(good: Case) -> Fits:
+    return fitted(good, [3.0], seeds=2)[3.0]
+
+
+def test_who_gives_all_problems_the_same_gains_nothing(good: Case, taught: Fits):
+    found = alike(good, replace(taught, predicted=np.full_like(taught.predicted, 2)))
+    assert found.cost == 4
+    assert found.gain.mean <= 1e-12
+    assert found.gain.high is not None
+    assert found.gain.high <= 1e-12
+
+
+def test_who_knows_the_oracles_budgets_gains(good: Case, taught: Fits):
+    known = np.broadcast_to(taught.labels, taught.predicted.shape)
+    found = alike(good, replace(taught, predicted=known))
+    assert found.gain.low is not None
+    assert found.gain.low > 0

@@ -1,0 +1,57 @@
+"""Small recordings made by a throw of dice: good ones, and poor ones that a report must survive."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from adacompute import Ballots
+from adacompute.evaluate.paper.case import Case, case_of
+
+
+def synthetic(
+    problems: int = 60,
+    samples: int = 32,
+    *,
+    chance: Sequence[float] | None = None,
+    levels: Sequence[int | float | str | None] | None = None,
+    signals: bool = True,
+    seed: int = 0,
+) -> Ballots:
+    """Each problem is right with its own chance, or else gives one of three wrong answers."""
+    rng = np.random.default_rng(seed)
+    own = rng.beta(0.7, 0.7, problems) if chance is None else np.asarray(chance, dtype=np.float64)
+    right = rng.random((problems, samples)) < own[:, None]
+    answer = np.where(right, 0, rng.integers(1, 4, (problems, samples)))
+    classes = np.stack([_by_appearance(row) for row in answer]).astype(np.int32)
+    nothing = np.full(right.shape, np.nan)
+    tokens = rng.integers(20, 90, right.shape).astype(np.float64) if signals else nothing
+    return Ballots(
+        ids=tuple(f"p-{i:03}" for i in range(problems)),
+        prompts=tuple(f"Problem {i}: what is {i * i} plus {i % 7}?" for i in range(problems)),
+        subjects=(None,) * problems,
+        levels=tuple(levels) if levels is not None else (None,) * problems,
+        gold_known=np.ones(problems, dtype=bool),
+        classes=classes,
+        correct=right.astype(np.float32),
+        tokens=tokens,
+        logprob=-tokens * 0.3,
+        entropy=rng.random(right.shape) if signals else nothing,
+    )
+
+
+def _by_appearance(row: np.ndarray) -> np.ndarray:
+    names: dict[int, int] = {}
+    return np.array([names.setdefault(int(answer), len(names)) for answer in row])
+
+
+def poor() -> dict[str, Case]:
+    """Recordings that lack something, by what they lack."""
+    return {
+        "ten problems": case_of(synthetic(10, 16), "few"),
+        "three samples": case_of(synthetic(24, 3), "short"),
+        "two samples": case_of(synthetic(24, 2), "shortest"),
+        "all right": case_of(synthetic(24, 16, chance=[1.0] * 24), "right"),
+        "all wrong": case_of(synthetic(24, 16, chance=[0.0] * 24), "wrong"),
+        "no signals": case_of(synthetic(24, 16, signals=False), "bare"),
+        "uneven levels": case_of(synthetic(24, 16, levels=["easy"] * 23 + ["hard"]), "uneven"),
+    }
