@@ -9,8 +9,8 @@ import pytest
 QUICK = ("--quick", "--workers", "1")
 
 
-def lines(*, problems: int = 12, samples: int = 4) -> str:
-    """Problems from hopeless to easy, the gold answer more often where it is easy."""
+def lines(*, problems: int = 8, samples: int = 3) -> str:
+    """Problems from undecided to clear, without gold answers: fewer sections, so that it is soon made."""
     rng, made = random.Random(0), []
     for i in range(problems):
         answers = ["4" if rng.random() < i / problems else str(rng.randrange(4)) for _ in range(samples)]
@@ -18,7 +18,6 @@ def lines(*, problems: int = 12, samples: int = 4) -> str:
             {
                 "id": f"p{i}",
                 "question": f"What is {i} + {i}?",
-                "gold": "4",
                 "samples": [{"answer": a, "tokens": 20 + i} for a in answers],
             }
         )

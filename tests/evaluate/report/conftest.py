@@ -16,18 +16,23 @@ RECORDINGS = ("facts", "words")
 
 def made_once(folder: Path, name: str) -> Path:
     """The report of a recording below `folder`; whoever comes second makes the other one meanwhile."""
-    place = folder / name
+    if not _made(folder, name, wait=False):
+        for other in RECORDINGS:
+            _made(folder, other, wait=False)
+        _made(folder, name, wait=True)
+    return folder / name
+
+
+def _made(folder: Path, name: str, *, wait: bool) -> bool:
+    """False: somebody else is about to make it."""
     with (folder / f"{name}.lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            for other in RECORDINGS:
-                if other != name:
-                    made_once(folder, other)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            _make(place, name)
-    return place
+            return False
+        if not (folder / name).exists():
+            _make(folder / name, name)
+    return True
 
 
 def _make(place: Path, name: str) -> None:

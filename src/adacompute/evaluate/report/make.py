@@ -36,8 +36,8 @@ POLICIES = (
     "curve",
     "stopping",
 )
-_FOLDS, _FEW_FOLDS = 5, 2
-_ORDERS, _FEW_ORDERS = 20, 4
+_FOLDS, _FEW_FOLDS = 5, 3
+_ORDERS, _FEW_ORDERS = 20, 8
 _QUICK = (
     "A quick look: fewer folds, orders, seeds and grid points than the full report, so numbers are rougher. "
     "Leave --quick out for the full one."
@@ -68,7 +68,7 @@ def report(
         ballots,
         budgets=_budgets(ballots),
         policies=POLICIES,
-        parts=_FEW_FOLDS if quick else _FOLDS,
+        parts=_folds(ballots if case is None else case.ballots, quick=quick),
         votes=votes,
         orders=_FEW_ORDERS if quick else _ORDERS,
         seed=seed,
@@ -153,6 +153,11 @@ def _case(ballots: Ballots, name: str) -> tuple[Case | None, str]:
         return case_of(ballots, name), ""
     except ScoreError as exc:
         return None, str(exc)
+
+
+def _folds(ballots: Ballots, *, quick: bool) -> int:
+    """As many as there are questions that differ, where those are few."""
+    return max(2, min(_FEW_FOLDS if quick else _FOLDS, len(set(ballots.prompts))))
 
 
 def _budgets(ballots: Ballots) -> tuple[float, ...]:
