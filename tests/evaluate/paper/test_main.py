@@ -96,7 +96,9 @@ def test_all_alike_gain_nothing_over_the_best_mix_and_dealing_them_by_lot_change
     for outcomes in (found.paper, found.held_out):
         for budget in TARGETS:
             one = outcomes["fixed", budget]
-            assert max(one.gain.mean, one.gain.high) <= 1e-12  # two votes may be worth less than 1 and 4, mixed
+            assert (
+                max(one.gain.mean, one.gain.high) <= 1e-12
+            )  # two votes may be worth less than 1 and 4, mixed
             if budget < 2:
                 assert [one.gain.mean, one.gain.low] == pytest.approx([0, 0], abs=1e-12)
             assert one.knowing.mean == pytest.approx(0, abs=1e-12)

@@ -9,7 +9,6 @@ from adacompute.errors import TooFewSamples
 from adacompute.evaluate.report.files import contents
 from adacompute.evaluate.report.jobs import JOBS
 from adacompute.evaluate.report.make import report
-from adacompute.evaluate.report.record import Report
 from adacompute.pool import Ballots
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -51,13 +50,10 @@ def ungraded(ballots: Ballots) -> Ballots:
     )
 
 
-@pytest.fixture(scope="module")
-def poor() -> Report:
-    """Of 10 problems with 3 samples each, without tokens, levels or log-probabilities."""
-    return report(drawn(10, 3, tokens=False), name=HOSTILE, quick=True)
-
-
-def test_a_poor_pool_gets_the_page_that_it_allows_and_hears_what_is_missing(poor: Report):
+def test_a_poor_pool_gets_what_it_allows_by_any_number_of_workers_and_none_of_its_text_is_markup():
+    """One test: 10 problems, 3 samples each, no tokens or log-probabilities; made twice takes long enough."""
+    ballots = drawn(10, 3, tokens=False)
+    poor = report(ballots, name=HOSTILE, quick=True)
     assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS), "made"]
     assert poor.headline
     missing = [line for one in poor.sections() for line in one.missing]
@@ -65,19 +61,12 @@ def test_a_poor_pool_gets_the_page_that_it_allows_and_hears_what_is_missing(poor
     assert not any("\n" in line for line in missing)
     for exhibit in (*poor.tables(), *poor.pictures()):
         assert exhibit.protocol, exhibit.key
-
-
-def test_two_workers_write_what_one_writes(poor: Report):
-    again = report(drawn(10, 3, tokens=False), name=HOSTILE, quick=True, workers=2)
-    assert contents(again) == contents(poor)
-
-
-def test_no_name_or_question_is_ever_markup(poor: Report):
     files = contents(poor)
     page = files["report.html"].decode()
     assert "<img" not in page
     assert page.count("</script>") == 2
     assert not any(b"<img" in data for name, data in files.items() if name.endswith(".svg"))
+    assert contents(report(ballots, name=HOSTILE, quick=True, workers=2)) == files
 
 
 def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left_out():

@@ -84,7 +84,7 @@ def _swapped(new: Path, place: Path, old: Path) -> None:
         place.rename(old)
     try:
         new.rename(place)
-    except OSError:
+    except BaseException:  # stopped in between, too: what stood there comes back
         with contextlib.suppress(OSError):
             old.rename(place)
         raise
