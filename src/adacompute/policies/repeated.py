@@ -14,8 +14,7 @@ __all__ = ["Repeated"]
 Floats = npt.NDArray[np.float64]
 Answers = npt.NDArray[Any]
 
-_MANY = 4096  # rows from which on equal ones are looked for
-_SOME = 256  # rows from which on memory is looked into
+_MANY = 256  # rows from which on equal ones are looked for
 _SEED = 20260415
 
 
@@ -28,13 +27,11 @@ class Repeated:
 
     def __call__(self, rows: Floats) -> Answers:
         """As the function gives it, each row by itself."""
-        if len(rows) < (_MANY if self._last is None else _SOME) or not rows.shape[1]:
+        if len(rows) < _MANY or not rows.shape[1]:
             return self._compute(rows)
         marks = _marks(rows)
         found = self._known(rows, marks)
-        if found is not None:
-            return found
-        return self._new(rows, marks) if len(rows) >= _MANY else self._compute(rows)
+        return self._new(rows, marks) if found is None else found
 
     def _known(self, rows: Floats, marks: npt.NDArray[np.uint64]) -> Answers | None:
         """From memory, where all of the rows are there."""
