@@ -1,6 +1,9 @@
-"""One arrow direction: a room imports only rooms above it. Reads the imports; runs nothing."""
+"""One arrow direction: a room imports only rooms above it. Reads the imports; runs nothing but one import."""
 
 import ast
+import subprocess
+import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -152,6 +155,8 @@ def test_a_good_tree_has_no_fault(tmp_path: Path):
 READS = {"os.environ", "os.environb", "os.getenv", "tomllib"}
 LOUD = {"print", "exit", "quit", "SystemExit", "sys.exit", "sys.stdout", "sys.stderr", "os._exit"}
 HIDDEN = {"importlib.import_module", "__import__"}
+DRAWS = "evaluate/figures/"
+HEAVY = {"matplotlib", "sklearn", "xgboost"}  # a second or more each, before a command has said anything
 # programs of their own, run in processes that are ended so
 PROGRAMS = {"answers/worker.py", "endpoint/local_process.py"}
 
@@ -169,13 +174,22 @@ def used(source: str) -> set[str]:
     return names
 
 
+@cache
+def everyone() -> dict[str, set[str]]:
+    """The names that each file of the package uses."""
+    return {
+        file.relative_to(SOURCE).as_posix(): used(file.read_text("utf-8")) for file in SOURCE.rglob("*.py")
+    }
+
+
 def users(names: set[str]) -> set[str]:
     """The files of the package that use one of the names."""
-    return {
-        file.relative_to(SOURCE).as_posix()
-        for file in SOURCE.rglob("*.py")
-        if used(file.read_text("utf-8")) & names
-    }
+    return {file for file, own in everyone().items() if own & names}
+
+
+def draws(names: set[str]) -> bool:
+    """Whether one of the names is of the package that draws, or of a part of it."""
+    return any(name.split(".")[0] == "matplotlib" for name in names)
 
 
 def test_only_config_reads_environment_and_toml():
@@ -188,6 +202,30 @@ def test_only_the_command_line_prints_or_exits():
 
 def test_no_import_hides_from_the_layers_test():
     assert users(HIDDEN) == set()
+
+
+def test_only_the_figures_draw():
+    found = {file for file, names in everyone().items() if draws(names)}
+    assert DRAWS + "canvas.py" in found
+    assert {file for file in found if not file.startswith(DRAWS)} == set()
+
+
+@pytest.mark.parametrize(
+    "source", ["import matplotlib.axes as a", "def f():\n    from matplotlib.text import Text"]
+)
+def test_the_test_of_drawing_can_fail(source: str):
+    assert draws(used(source))
+    assert not draws(used("import numpy as np"))
+
+
+def test_the_command_line_begins_without_what_only_some_commands_need():
+    code = "import sys, adacompute.cli.app; print(*(name.split('.')[0] for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+    assert "adacompute" in loaded
+    assert loaded & HEAVY == set()
 
 
 @pytest.mark.parametrize(

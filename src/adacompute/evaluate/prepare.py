@@ -13,11 +13,11 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.replay.asked import replayable
 from adacompute.score.grades import graded, grades
 
-__all__ = ["Votes", "playing", "prepared", "weighable"]
+__all__ = ["LONGEST", "Votes", "playing", "prepared", "weighable"]
 
 Votes = Literal["auto", "plain", "weighted"]
 
-_LONGEST = 16
+LONGEST = 16  # samples a request, at most, where all problems have so many
 
 
 def prepared(
@@ -35,7 +35,7 @@ def prepared(
     known = graded(ballots, grades(ballots))
     basis: Basis = "accuracy" if known.any() else "agreement"
     kept = ballots if basis == "agreement" or known.all() else ballots.only(np.flatnonzero(known))
-    longest = min(_LONGEST, int(kept.drawn.min(initial=_LONGEST)))
+    longest = min(LONGEST, int(kept.drawn.min(initial=LONGEST)))
     if len(kept) < 2 or longest < 2:
         raise TooFewSamples(
             f"{len(kept)} problems with at least {longest} samples each can't be evaluated; "

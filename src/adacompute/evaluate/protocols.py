@@ -73,8 +73,9 @@ def evaluate(
     """Each policy at each average budget, with intervals over problems, and all at exactly the same cost.
 
     `policies` are names, or pairs of a name and a maker (`adacompute.evaluate.entrants`). `workers` above 1
-    are processes, for policies by name; results don't depend on it. Without any grade, agreement with the
-    vote of all of a problem's samples stands in for accuracy, and the result says so.
+    are processes, for policies by name; results don't depend on it, and a script that asks for them does its
+    work below `if __name__ == "__main__":`. Without any grade, agreement with the vote of all of a problem's
+    samples stands in for accuracy, and the result says so.
     """
     if any(not isinstance(one, str) for one in policies):
         workers = 1  # makers of one's own may not be fit to be sent to another process

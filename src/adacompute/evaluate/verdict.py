@@ -72,8 +72,12 @@ def said(gain: Interval) -> str:
 
 def worth_words(match: Match) -> str:
     """How many uniform samples would be as good, with the interval; nothing where that can't be told."""
-    if match.worth is None or not math.isfinite(match.worth.mean):
-        return "" if match.worth is None else ", more than any number of uniform samples here"
+    if match.worth is None:
+        return ""
+    if not math.isfinite(match.worth.mean):
+        low = match.worth.low
+        ends = f" (95% interval {low:.1f} and more)" if low is not None and math.isfinite(low) else ""
+        return f", more than any number of uniform samples here{ends}"
     ends = ""
     if match.worth.low is not None and match.worth.high is not None:
         high = f"{match.worth.high:.1f}" if math.isfinite(match.worth.high) else "more than there are"

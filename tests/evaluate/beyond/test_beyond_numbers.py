@@ -17,6 +17,7 @@ from adacompute.evaluate.beyond.needed import needed_of
 from adacompute.evaluate.beyond.recovered import recovered_of
 from adacompute.evaluate.beyond.tokens import tokens_of
 from adacompute.evaluate.beyond.worth import worth_of
+from adacompute.evaluate.bootstrap import Interval
 from adacompute.evaluate.bracket import Oracle
 from adacompute.evaluate.matched import Points
 from adacompute.evaluate.protocols import Played, played
@@ -117,6 +118,17 @@ def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than
     assert [one.samples.mean for one in needed.rows] == sorted(one.samples.mean for one in needed.rows)
 
 
+def test_an_end_of_what_is_needed_is_within_the_most_samples_or_infinite(found: Played):
+    # so accurate in about every other draw of problems, so that an end may fall between the two kinds
+    plain = found.of("fixed").points
+    nearly = plain.accuracy.copy()
+    nearly[-1] += np.random.default_rng(0).normal(0.0, 0.05, PROBLEMS)
+    for less in (0.0, 0.002, 0.004, 0.008, 0.012):
+        almost = replace(found.of("curve"), points=replace(plain, accuracy=nearly - less))
+        samples = needed_of(replace(found, everyone=(found.of("fixed"), almost))).of("curve").samples
+        assert all(end <= 16.0 or math.isinf(end) for end in (samples.low, samples.high))
+
+
 def test_tokens_that_go_with_samples_are_saved_as_they_are(found: Played):
     tokens = tokens_of(found)
     assert tokens.per_sample == EACH
@@ -127,22 +139,61 @@ def test_tokens_that_go_with_samples_are_saved_as_they_are(found: Played):
         assert (ours.saved.mean, ours.saved.low, ours.saved.high) == pytest.approx((0.5, 0.5, 0.5))
         assert tokens.of("fixed", budget).saved is None
         assert tokens.of("curve", budget).saved.mean == pytest.approx(0.0)
+        assert (ours.length.mean, ours.length.low) == pytest.approx((1.0, 1.0))
+        assert not ours.open_end
     assert tokens_of(handmade(tokens=False)) is None
+
+
+def test_tokens_saved_against_what_uniform_never_reaches_end_at_the_most_it_writes(found: Played):
+    ours = found.of("stopping")
+    noise = np.random.default_rng(1).normal(0.0, 0.08, PROBLEMS)
+    better = replace(ours.points, accuracy=ours.points.accuracy + (noise - noise.mean()))
+    best = replace(found, everyone=(found.of("fixed"), replace(ours, points=better)))
+    told = tokens_of(best).of("stopping", 6.0)
+    assert told.open_end
+    assert told.saved.high <= 1 - 6.0 / 16.0 + 1e-9
+
+
+def test_tokens_at_a_budget_are_told_for_that_budget_in_every_draw(found: Played):
+    # tokens go with samples, whose number differs among problems: at a cost that is met there is no doubt
+    ours = found.of("stopping")
+    factor = np.linspace(0.5, 1.5, PROBLEMS)
+    cost = ours.points.cost * factor
+    uneven = replace(ours, points=replace(ours.points, cost=cost), point_tokens=EACH * cost)
+    told = tokens_of(replace(found, everyone=(found.of("fixed"), uneven))).of("stopping", 3.0)
+    assert (told.tokens.low, told.tokens.high) == pytest.approx((3 * EACH, 3 * EACH))
 
 
 def test_the_headline_says_what_is_saved(evaluation: Evaluation):
     head = headline_of(evaluation)
-    assert head.words == "At 6 samples on average you get what 12 give uniformly: 50% less."
-    assert (head.policy, head.budget, head.better) == ("stopping", 6.0, True)
+    assert head.words == "At 3 samples on average you get what 6 give uniformly: 50% less."
+    assert (head.policy, head.budget, head.better) == ("stopping", 3.0, True)
+    assert "picked afterwards" not in head.below
     assert "Held-out: 40 problems in 5 folds" in head.below
     assert "95% interval" in head.below
+
+
+def test_more_than_there_are_is_said_only_where_the_whole_interval_says_so(evaluation: Evaluation):
     match = evaluation.match("stopping", 6.0)
-    beyond = replace(match, worth=replace(match.worth, mean=math.inf, high=math.inf))
-    told = replace(evaluation, matched=(beyond,))
-    assert (
-        headline_of(told).words
-        == "At 6 samples on average you get more than 16 give uniformly: over 62% less."
+    beyond = replace(match, worth=Interval(mean=math.inf, low=math.inf, high=math.inf))
+    told = headline_of(replace(evaluation, matched=(beyond,)))
+    assert told.words == "At 6 samples on average you get more than 16 give uniformly: over 62% less."
+    partly = replace(match, worth=Interval(mean=math.inf, low=6.3, high=math.inf))
+    told = headline_of(replace(evaluation, matched=(partly,)))
+    assert told.words == "At 6 samples on average you get at least what 6.3 give uniformly: 5% less, or more."
+    assert "(95% interval 6.3 and more)" in told.below
+
+
+def test_another_budget_than_three_is_said_to_be_picked_afterwards(evaluation: Evaluation):
+    unsure = tuple(
+        replace(one, gain=replace(one.gain, low=-0.01))
+        if (one.policy, one.budget) == ("stopping", 3.0)
+        else one
+        for one in evaluation.matched
     )
+    head = headline_of(replace(evaluation, matched=unsure))
+    assert head.budget != 3.0
+    assert "The clearest of 5 budgets, picked afterwards: at 3 no gain is sure." in head.below
 
 
 def test_where_nothing_is_gained_uniform_is_as_good():
@@ -162,7 +213,7 @@ def test_without_grades_the_headline_speaks_of_the_full_vote():
     head = headline_of(evaluated(handmade(graded=False)))
     assert (
         head.words
-        == "At 6 samples on average you agree with the full vote as often as 12 do uniformly: 50% less."
+        == "At 3 samples on average you agree with the full vote as often as 6 do uniformly: 50% less."
     )
 
 

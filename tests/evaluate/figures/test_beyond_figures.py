@@ -9,9 +9,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from handmade import evaluated, handmade
+from handmade import BUDGETS, evaluated, handmade
 
+from adacompute.evaluate.beyond.calibration import calibration_of
 from adacompute.evaluate.beyond.frontier import frontier_of
+from adacompute.evaluate.beyond.recovered import recovered_of
 from adacompute.evaluate.exhibits import Section, markdown
 from adacompute.evaluate.figures.frontier import draw_frontier
 from adacompute.evaluate.figures.palette import COLOURS
@@ -56,7 +58,37 @@ def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
             assert 1 <= picture.svg.count('class="mark"') <= 400
             assert picture.alt
             assert picture.protocol
+            assert picture.data
             json.dumps(picture.data, allow_nan=False)
+
+
+def test_the_data_of_the_frontier_is_its_record():
+    told = frontier_of(handmade())
+    drawn = draw_frontier(told).data
+    assert set(drawn) == {line.policy for line in told.lines} | {"oracle"}
+    for line in told.lines:
+        for name in ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high"):
+            assert drawn[line.policy][name] == pytest.approx(getattr(line, name).tolist(), rel=1e-5, abs=1e-9)
+    assert drawn["oracle"]["in-sample"] == pytest.approx(told.oracle.high.tolist(), rel=1e-5)
+    assert drawn["oracle"]["cross-fitted"] == pytest.approx(told.oracle.low.tolist(), rel=1e-5)
+    few = draw_frontier(told, few=True).data
+    assert few == {name: drawn[name] for name in ("fixed", "stopping", "oracle")}
+
+
+def test_shares_and_costs_have_a_row_a_policy_and_a_column_a_budget(made):
+    shares, spent = made["recovered"].tables, made["calibration"].tables[1]
+    assert [table.key for table in shares] == ["recovered-in-sample", "recovered-cross-fitted"]
+    for table in shares:
+        assert [column.name for column in table.columns] == ["policy", *(f"at {b:g}" for b in BUDGETS)]
+        assert [row[0] for row in table.rows] == ["stopping (ours)", "curve", "the paper's classifier"]
+    found = recovered_of(handmade())
+    assert shares[0].rows[0][1:] == tuple(found.of("stopping", budget).of_high for budget in BUDGETS)
+    assert shares[1].rows[0][1:] == tuple(found.of("stopping", budget).of_low for budget in BUDGETS)
+    assert len({row[0] for row in spent.rows}) == len(spent.rows)
+    ours = {
+        one.budget: one for one in calibration_of(handmade(), evaluated(handmade())).budgets_of("stopping")
+    }
+    assert spent.rows[0][1:6] == tuple(ours[budget].cost for budget in BUDGETS)
 
 
 def test_every_table_can_be_written_and_names_its_protocol(made):
@@ -68,10 +100,10 @@ def test_every_table_can_be_written_and_names_its_protocol(made):
 
 def test_the_verdict_has_the_headline_the_budgets_and_the_money(made):
     found = made["verdict"]
-    assert found.title == "At 6 samples on average you get what 12 give uniformly: 50% less."
+    assert found.title == "At 3 samples on average you get what 6 give uniformly: 50% less."
     budgets, money = found.tables
     assert [row[0] for row in budgets.rows] == [1.5, 2.0, 3.0, 4.0, 6.0]
-    assert [row[5] for row in budgets.rows] == pytest.approx([0.5] * 5)
+    assert [row[5].mean for row in budgets.rows] == pytest.approx([0.5] * 5)
     assert [row[-1] for row in money.rows] == pytest.approx([0.5] * 5)
     assert "an example" in money.note
     assert any("50% less" in text for text in found.words)

@@ -42,6 +42,7 @@ def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
         assert 40 <= picture.svg.count('class="mark"') <= 400
         assert picture.protocol
         assert picture.alt
+        assert picture.data
         json.dumps(picture.data, allow_nan=False)
 
 
@@ -55,6 +56,20 @@ def test_both_readings_are_named_as_everywhere(made):
 def test_twice_the_same_figure_is_twice_the_same_file(case, made):
     again = draw_pareto(pareto(case, quick=True, model="logistic"))
     assert again.svg == made[0].pictures[0].svg
+
+
+def test_the_data_of_the_frontiers_is_their_record(case, made):
+    found, drawn = pareto(case, quick=True, model="logistic"), made[0].pictures[0].data
+    for reading, curves in (("scored as the paper does", found.paper), ("held-out", found.held_out)):
+        assert set(drawn[reading]) == set(curves)
+        for method, curve in curves.items():
+            own = drawn[reading][method]
+            for name in ("budget", "cost", "accuracy"):
+                assert own[name] == pytest.approx(getattr(curve, name).tolist(), rel=1e-5)
+            gains = [(one["mean"], one["low"], one["high"]) for one in own.get("gain", [])]
+            assert len(gains) == len(curve.gain)
+            for one, told in zip(gains, curve.gain, strict=True):
+                assert one == pytest.approx((told.mean, told.low, told.high), rel=1e-5, abs=1e-9)
 
 
 def test_marks_tell_the_numbers_of_the_data(made):

@@ -1,16 +1,20 @@
 """The solve side's figures and sections: drawn for good pools and poor ones, the same every time."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 from synthetic import poor, synthetic
 
 from adacompute.evaluate.exhibits import Picture, Section, written
+from adacompute.evaluate.figures.heatmap import draw_heatmap
 from adacompute.evaluate.figures.palette import COLOURS
 from adacompute.evaluate.figures.staircase import draw_staircase
 from adacompute.evaluate.paper.case import Case, case_of
 from adacompute.evaluate.paper.fits import fitted
+from adacompute.evaluate.paper.heatmap import heatmaps
 from adacompute.evaluate.paper.staircase import staircases
 from adacompute.evaluate.report.sections import labels, laws, pipeline, solve
 
@@ -44,9 +48,35 @@ def test_figures_are_well_formed_use_the_palette_alone_and_tell_their_values(mad
         assert found <= LIGHT | {"#000000"}, picture.key
         assert picture.alt
         assert picture.protocol
+        assert picture.data
+        json.dumps(picture.data, allow_nan=False)
         marks = picture.svg.count('class="mark"')
         assert marks <= MARKS
         assert marks > 0 or picture.key == "pipeline"
+
+
+def test_the_data_of_the_heatmap_is_its_record():
+    case = case_of(synthetic(), "made")
+    found = heatmaps(case, fitted(case, [1.5, 3.0], seeds=1, model="logistic"))
+    drawn = draw_heatmap(found).data
+    assert list(drawn) == ["1.5", "3"]
+    for one in found:
+        own = drawn[f"{one.budget:g}"]
+        assert own["groups"] == list(one.groups)
+        assert own["problems"] == list(one.sizes)
+        for name in ("oracle", "paper", "held_out"):
+            shares = np.array(own[name], dtype=np.float64)  # None: no problem of the group was held out
+            np.testing.assert_allclose(shares, getattr(one, name), rtol=1e-5)
+
+
+def test_the_scatter_has_a_row_a_problem_with_its_budget_at_each_average(made):
+    case, data = case_of(synthetic(), "made"), pictures(made)["scatter"].data
+    assert [row["id"] for row in data["problems"]] == list(case.ballots.ids)
+    for average, own in data["averages"].items():
+        budgets = [row["budget"][average] for row in data["problems"]]
+        tenths = own["tenths"]["budget"]
+        assert np.mean(budgets) == pytest.approx(np.mean(tenths), rel=0.05)
+        assert all(sum(shares.values()) == pytest.approx(1, abs=1e-4) for shares in own["fifths"].values())
 
 
 def test_the_same_numbers_give_the_same_file():

@@ -71,6 +71,14 @@ def test_every_statement_holds_in_its_provable_form(case, fits):
         assert law.holds or law.form == OWN, law
 
 
+def test_b_is_raised_only_where_the_oracles_own_budgets_cost_more(case, fits):
+    price, rows = fits[1.5].price, ~fits[1.5].train
+    spent = [case.exact.costs[best_at(case.exact, price)][own].mean() for own in rows]
+    for law in laws(case, {1.5: fits[1.5]}):
+        told = law.key in ("feasible", "optimal", "wider", "stated") and law.protocol == "held-out"
+        assert law.raised == (sum(cost > 1.5 for cost in spent) if told else 0)
+
+
 def test_the_papers_near_optimality_is_told_to_fail_where_it_does_and_the_corrected_form_holds():
     """Problems alike, one of them decided wrongly: B′ buys more than M̄ε allows for."""
     case = case_of(synthetic(20, 32, chance=[0.55] * 20), "alike")

@@ -1,13 +1,17 @@
 """What a report writes: the same numbers in the page, the JSON and the CSV; whole, or not at all."""
 
 import csv
+import io
 import json
 import math
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import get_args
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,6 +19,7 @@ from adacompute.errors import ReportError
 from adacompute.evaluate.bootstrap import Interval
 from adacompute.evaluate.exhibits import Column, Kind, Picture, Section, Spread, Table, written
 from adacompute.evaluate.report.files import contents, may_write, write
+from adacompute.evaluate.report.places import put
 from adacompute.evaluate.report.plain import as_csv, as_data, finite
 from adacompute.evaluate.report.record import Part, Report
 from adacompute.evaluate.rows import Evaluation
@@ -91,6 +96,34 @@ def test_an_interval_is_three_columns_a_spread_two_and_what_cannot_be_told_is_em
     ]
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "a=1"])
+def test_a_csv_holds_no_formula_and_its_numbers_stay_numbers(text: str):
+    table = Table(
+        key="t",
+        title="",
+        protocol="",
+        columns=(Column(name=text), Column(name="n", kind="points")),
+        rows=((text, -0.5),),
+    )
+    safe = text if text == "a=1" else f"'{text}"
+    assert list(csv.reader(io.StringIO(as_csv(table)))) == [[safe, "n"], [safe, "-0.5"]]
+
+
+def test_amounts_and_money_are_written_as_people_write_them():
+    assert [written(value, Column(name="", kind="amount")) for value in (1.5, 2.0, 12)] == ["1.5", "2", "12"]
+    assert written(12345.6, Column(name="", kind="count")) == "12,346"
+    assert written(-0.6149, Column(name="", kind="percent")) == "-61%"
+    told = {
+        0.266: "0.266",
+        1.149: "1.15",
+        1188.168: "1,188.17",
+        1e-9: "0.00000000100",
+        -2.5: "-2.50",
+        0.0: "0.00",
+    }
+    assert {value: written(value, Column(name="", kind="money")) for value in told} == told
+
+
 def test_the_json_has_finite_numbers_only():
     body = as_data(small())
     assert body["sections"]["s"]["figures"]["p"] == {"v": None}
@@ -106,6 +139,14 @@ def test_no_text_of_a_pool_is_markup():
     assert page.count("<style") == 1  # and no figure brings its own
 
 
+def test_a_figure_with_odd_characters_in_its_names_is_a_picture_still():
+    one = small()
+    drawn = replace(one.parts[0].sections[0].pictures[0], svg=SVG.replace("one", "o\x00\x01\ufffen\x1be"))
+    section = replace(one.parts[0].sections[0], pictures=(drawn,))
+    odd = replace(one, parts=(replace(one.parts[0], sections=(section,)),))
+    ElementTree.fromstring(contents(odd)["figures/p.svg"])
+
+
 def test_twice_the_same_report_is_the_same_bytes():
     assert contents(small()) == contents(small())
 
@@ -116,51 +157,161 @@ def test_two_tables_of_one_name_are_a_mistake_of_ours():
         contents(replace(one, parts=(one.parts[0], one.parts[0])))
 
 
-def test_a_report_replaces_a_report_and_leaves_nothing_beside_it(tmp_path: Path):
+def test_a_report_replaces_a_report_and_leaves_nothing_of_it(tmp_path: Path):
     place = tmp_path / "new" / "r"
-    write(contents(small()), place)
-    assert sorted(one.name for one in place.iterdir()) == ["figures", "report.html", "results.json", "tables"]
-    (place / "tables" / "gone.csv").write_text("a table that isn't made any more")
+    old = contents(small())
+    old["tables/gone.csv"] = b"a table that isn't made any more"
+    old["results.json"] = _naming(old)
+    write(old, place)
+    assert (place / "tables" / "gone.csv").exists()
     write(contents(small("y")), place)
-    assert not (place / "tables" / "gone.csv").exists()
-    assert json.loads((place / "results.json").read_text())["pool"] == "y"
+    assert _held(place) == contents(small("y"))
     assert [one.name for one in place.parent.iterdir()] == ["r"]
 
 
-@pytest.mark.parametrize("where", ["mine.txt", "tables/mine.txt", "results.json"])
-def test_what_is_no_report_is_refused_and_left_as_it_is(tmp_path: Path, where: str):
-    place = tmp_path / "r"
-    if where != "results.json":
-        write(contents(small()), place)
-    (place / where).parent.mkdir(parents=True, exist_ok=True)
-    (place / where).write_text("mine")
-    with pytest.raises(ReportError, match="no part of a report"):
-        may_write(place)
+@pytest.mark.parametrize("where", ["mine.txt", "tables/mine.csv", ".DS_Store", "figures/Thumbs.db"])
+def test_a_file_of_somebody_elses_stays(tmp_path: Path, where: str):
+    for before in (False, True):
+        place = tmp_path / f"{before}"
+        if before or where == "tables/mine.csv":
+            write(contents(small()), place)
+        (place / where).parent.mkdir(parents=True, exist_ok=True)
+        (place / where).write_text("mine")
+        write(contents(small("y")), place)
+        assert _held(place) == {**contents(small("y")), where: b"mine"}
+
+
+@pytest.mark.parametrize("where", ["report.html", "results.json", "tables/mine.csv", "figures"])
+def test_what_would_be_overwritten_and_is_no_report_is_refused_and_left(tmp_path: Path, where: str):
+    (tmp_path / where).parent.mkdir(exist_ok=True)
+    (tmp_path / where).write_text("mine")
+    with pytest.raises(ReportError, match="no part of a report") as refused:
+        may_write(tmp_path)
+    assert where in str(refused.value)
     with pytest.raises(ReportError):
-        write(contents(small()), place)
-    assert (place / where).read_text() == "mine"
+        write(contents(small()), tmp_path)
+    assert _held(tmp_path) == {where: b"mine"}
 
 
-def test_an_empty_folder_and_a_link_to_one_will_do_and_a_file_wont(tmp_path: Path):
+def test_results_that_name_files_elsewhere_remove_none_of_them(tmp_path: Path):
+    place = tmp_path / "r"
+    write(contents(small()), place)
+    names = ["../mine.txt", "tables/../../mine.txt", str(tmp_path / "mine.txt"), "mine.csv", 7, None]
+    (place / "results.json").write_text(json.dumps({"adacompute": "0", "sections": {}, "files": names}))
+    (tmp_path / "mine.txt").write_text("mine")
+    (place / "mine.csv").write_text("mine")
+    write(contents(small()), place)
+    assert (tmp_path / "mine.txt").exists()
+    assert (place / "mine.csv").exists()
+
+
+def test_the_folder_one_is_in_an_empty_one_and_a_link_to_one_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     write(contents(small()), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "empty" / "report.html").exists()
+    assert _held(tmp_path / "empty") == contents(small())
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for text in "xy":
+        assert write(contents(small(text)), Path()) == Path("report.html")
+    assert _held(Path.cwd()) == contents(small("y"))
+    write(contents(small()), tmp_path / ("n" * 250))
+
+
+def test_where_nothing_can_be_is_said_in_one_line_before_the_work_and_nothing_is_left(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match="that is a file"):
-        may_write(tmp_path / "file")
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "gone").symlink_to("nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    for name in ("file", "file/below", "round", "gone", "n" * 256, "a\0b", "/proc/nothing"):
+        with pytest.raises(ReportError) as refused:
+            may_write(tmp_path / name)
+        assert "\n" not in str(refused.value)
+        assert "name a" in str(refused.value)
+    may_write(tmp_path / "one" / "two")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_failure_on_the_way_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tmp_path / "r"
-    write(contents(small()), place)
-    broken = dict(contents(small("y")))
-    broken["report.html/inside-a-file"] = b""
-    with pytest.raises(OSError, match=r".*"):
-        write(broken, place)
-    assert json.loads((place / "results.json").read_text())["pool"] == "x"
-    assert [one.name for one in tmp_path.iterdir()] == ["r"]
+def test_a_file_may_have_the_longest_name_there_is(tmp_path: Path):
+    put({tmp_path / ("n" * 255): b"x"})
+    assert _held(tmp_path) == {"n" * 255: b"x"}
+
+
+class Stop(BaseException):
+    """As a signal would."""
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_stopped_at_any_move_each_file_is_the_old_or_the_new_one_and_again_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool
+):
+    before, after = contents(small()), contents(small("y"))
+    before["tables/gone.csv"] = b"of the old one only"
+    before["results.json"] = _naming(before)
+    moves, really = [0], Path.replace
+    for at in range(len(after) + old):  # with one more: results.json, once what is stale has gone
+        place = tmp_path / f"r{at}"
+        if old:
+            write(before, place)
+
+        def counting(self: Path, target: Path, stop: int = at) -> Path:
+            moves[0] += 1
+            if moves[0] > stop:
+                raise Stop
+            return really(self, target)
+
+        moves[0] = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", counting)
+            with pytest.raises(Stop):
+                write(after, place)
+        held = _held(place) if place.exists() else {}
+        assert not old or {"report.html", "results.json", "tables/t.csv", "figures/p.svg"} <= set(held)
+        for name in set(held) - {"results.json"}:
+            assert held[name] in (before.get(name), after.get(name))
+        if "results.json" in held:
+            assert set(held) <= set(json.loads(held["results.json"])["files"])
+        write(after, place)
+        assert _held(place) == after
+
+
+def test_a_killed_writers_halves_are_in_nobodys_way(tmp_path: Path):
+    for name in (".results.json.part", "tables/.t.csv.part", "figures/.p.svg.part"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("half")
+    write(contents(small()), tmp_path)
+    assert _held(tmp_path) == contents(small())
+
+
+def test_a_full_disk_leaves_the_old_report(small_disk: Callable[[str], Path]):
+    disk = small_disk("512k")
+    write(contents(small()), disk)  # itself: a place that can't be renamed
+    large = contents(small("y")) | {"tables/large.csv": bytes(600_000)}
+    with pytest.raises(ReportError, match=r"No space left on device; make room"):
+        write(large, disk)
+    assert _held(disk) == contents(small())
+
+
+def test_two_writers_at_once_leave_one_whole_report(tmp_path: Path):
+    either = [contents(small(text)) for text in "xy"]
+    with ThreadPoolExecutor(4) as many:
+        for done in [many.submit(write, either[at % 2], tmp_path / "r") for at in range(12)]:
+            done.result()
+    assert _held(tmp_path / "r") in either
+
+
+def _naming(files: dict[str, bytes]) -> bytes:
+    return json.dumps(json.loads(files["results.json"]) | {"files": sorted(files)}).encode()
+
+
+def _held(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones too."""
+    return {
+        str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()
+    }
 
 
 def test_the_page_the_json_and_the_csv_of_a_recording_say_the_same(report: Path):
@@ -222,5 +373,22 @@ def _agrees(value: object, text: str) -> bool:
 KINDS = get_args(Kind)
 
 
-def test_the_page_is_small_enough_to_send(report: Path):
+def test_the_page_and_its_data_are_small_enough_to_send(report: Path):
     assert (report / "report.html").stat().st_size < 4_000_000
+    assert (report / "results.json").stat().st_size < 2_000_000
+
+
+def test_the_json_holds_what_every_figure_draws(report: Path):
+    body = json.loads((report / "results.json").read_text())
+    figures = {key: data for one in body["sections"].values() for key, data in one["figures"].items()}
+    assert len(figures) >= 20
+    for key, data in figures.items():
+        assert data, key
+        assert key == "pipeline" or len(_numbers(data)) >= 10, key
+
+
+def _numbers(data: object) -> list[float]:
+    if isinstance(data, dict | list):
+        inner = data.values() if isinstance(data, dict) else data
+        return [number for one in inner for number in _numbers(one)]
+    return [data] if isinstance(data, int | float) and not isinstance(data, bool) else []

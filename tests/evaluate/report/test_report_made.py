@@ -1,17 +1,31 @@
 """A report of any pool: the same with any number of workers, and of a poor pool what it allows."""
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
+from adacompute.evaluate.beyond.money import EXAMPLE
+from adacompute.evaluate.paper.case import case_of
+from adacompute.evaluate.protocols import evaluate, played
 from adacompute.evaluate.report.files import contents
+from adacompute.evaluate.report.given import Given
 from adacompute.evaluate.report.jobs import JOBS
 from adacompute.evaluate.report.make import report
+from adacompute.evaluate.report.work import done
 from adacompute.pool import Ballots
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
+LEVELS = (
+    "</svg><img onerror=alert(1)>",
+    r"uses $\frac$ signs",
+    ' id="zz" href="#x"',
+    "very long " * 60,
+    "漢字の難易度がとても高い問題の集まり",
+    "\x00\x1b[31m\u202eturned\n",
+)
 
 
 def drawn(problems: int, samples: int, *, seed: int = 0, tokens: bool = True) -> Ballots:
@@ -50,27 +64,59 @@ def ungraded(ballots: Ballots) -> Ballots:
     )
 
 
-def test_a_poor_pool_gets_what_it_allows_by_any_number_of_workers_and_none_of_its_text_is_markup():
-    """One test: 10 problems, 3 samples each, no tokens or log-probabilities; made twice takes long enough."""
-    ballots = drawn(10, 3, tokens=False)
-    poor = report(ballots, name=HOSTILE, quick=True)
+def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_formula():
+    """6 problems, 2 samples each, no tokens or log-probabilities."""
+    poor = report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
     assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS), "made"]
     assert poor.headline
+    assert any(line.startswith("Few problems: 6.") for line in poor.notices)
     missing = [line for one in poor.sections() for line in one.missing]
     assert any("tokens" in line for line in missing)
     assert not any("\n" in line for line in missing)
     for exhibit in (*poor.tables(), *poor.pictures()):
         assert exhibit.protocol, exhibit.key
-    files = contents(poor)
-    page = files["report.html"].decode()
-    assert "<img" not in page
-    assert page.count("</script>") == 2
-    assert not any(b"<img" in data for name, data in files.items() if name.endswith(".svg"))
-    assert contents(report(ballots, name=HOSTILE, quick=True, workers=2)) == files
+    files = {name: data.decode() for name, data in contents(poor).items()}
+    assert "<img" not in files["report.html"]
+    assert files["report.html"].count("</script>") == 2
+    svgs = {name: data for name, data in files.items() if name.endswith(".svg")}
+    for name, svg in svgs.items():
+        ET.fromstring(svg.split("\n", 1)[1])
+        assert "<img" not in svg, name
+    labels = (
+        "&lt;/svg&gt;&lt;img onerror=",
+        r">uses $\frac$ signs<",
+        '>id="zz" href="#x"<',
+        "very long very long ver…<",
+        "漢字",
+        ">[31mturned<",
+    )
+    for text in labels:
+        assert text in svgs["figures/heatmap.svg"]
+        assert text in files["report.html"]
+
+
+def test_sections_are_the_same_by_any_number_of_workers():
+    """Two sections with what they share: a whole report would begin its processes twice."""
+    ballots = drawn(6, 2)
+    few = {"budgets": (2,), "policies": ("fixed",), "orders": 2}
+    given = Given(
+        name="small",
+        played=played(ballots, parts=2, **few),
+        evaluation=evaluate(ballots, folds=2, **few),
+        oracle=None,
+        case=case_of(ballots, "small"),
+        money=EXAMPLE,
+        quick=True,
+        seed=0,
+    )
+    jobs = [job for job in JOBS if job.key in ("labels", "levels")]
+    alone, together = (done(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
+    assert list(alone) == list(together) == ["levels", "labels"]
+    assert alone == together
 
 
 def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left_out():
-    found = report(ungraded(drawn(12, 8)), name="bare", quick=True)
+    found = report(ungraded(drawn(6, 4)), name="bare", quick=True)
     assert "No problem has a grade" in found.notices[0]
     assert {part.key for part in found.parts} == {"verdict", "held-out", "made"}
     assert "accura" not in found.headline
@@ -78,7 +124,7 @@ def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left
 
 
 def test_a_pool_without_anything_to_gain_says_so():
-    plain = drawn(12, 4)
+    plain = drawn(6, 2)
     flat = replace(plain, correct=np.ones_like(plain.correct), classes=np.zeros_like(plain.classes))
     found = report(flat, name="flat", quick=True)
     assert "uniform" in found.headline.lower()

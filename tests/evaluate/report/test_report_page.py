@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Page, chromium, tab
 
+from adacompute.evaluate.exhibits import money as written
+
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
     reason="no chromium is installed; apt-get install chromium, or make sure it is on the PATH",
@@ -155,6 +157,7 @@ def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, facts:
     async def look(page: Page) -> None:
         before = await page.js(folded)
         assert before > 0
+        await page.js("location.hash = '%E0%A4%A'")  # no text: it names nothing, and stops nothing
         await page.js("location.hash = document.querySelector('details:not([open]) figure').id")
         await page.until(f"{folded} === {before - 1}")
         await page.js("dispatchEvent(new Event('beforeprint'))")
@@ -193,7 +196,31 @@ def test_money_is_reckoned_anew_with_the_readers_prices(browser: str, facts: Pat
 
     for row, told in zip(money["rows"], looked(browser, facts, look), strict=True):
         own, same = cost(row["samples"], row["tokens"]), cost(row["same_as"], row["same_as_tokens"])
-        assert float(told[4]) == pytest.approx(1000 * own, rel=1e-3)
-        assert float(told[5]) == pytest.approx(1000 * same, rel=1e-3)
-        assert told[6] == f"{20_000 * (same - own):.2f}"
-        assert told[7] == f"{100 * (1 - own / same):.1f}%"
+        paid = [written(1000 * own), written(1000 * same), written(20_000 * (same - own))]
+        assert told[-4:] == [*paid, f"{100 * (1 - own / same):.1f}%"]
+
+
+def test_the_script_writes_money_as_the_report_does(browser: str, facts: Path):
+    values = [0.0, 1e-9, 0.00012345, 0.266, 0.9996, 1.149, 999.996, 1188.168, 1234567.8, -0.0305, -12.3]
+
+    async def look(page: Page) -> list[str]:
+        return list(await page.js(f"{json.dumps(values)}.map(paid)"))
+
+    assert looked(browser, facts, look) == [written(value) for value in values]
+
+
+def test_the_first_figure_is_whole_on_a_phone_and_can_be_read(browser: str, facts: Path):
+    async def look(page: Page) -> list[float]:
+        return list(
+            await page.js(
+                "(() => { const box = document.querySelector('#figure-frontier-few .scroll'); "
+                "const texts = [...box.querySelectorAll('text')].map(one => one.getBoundingClientRect()); "
+                "return [box.scrollWidth - box.clientWidth, Math.max(...texts.map(one => one.right)), "
+                "Math.min(...texts.map(one => Math.min(one.width, one.height)))] })()"
+            )
+        )
+
+    over, right, least = looked(browser, facts, look, width=390, height=800)
+    assert over == 0
+    assert right <= 390
+    assert least > 4  # "1" on an axis is the narrowest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adacompute.evaluate.reproduction.checks import Check, Seen, finding
+from adacompute.evaluate.reproduction.checks import BOTH_SIDES, Check, Seen, finding
 
 YES, NO = True, False
 
@@ -38,6 +38,20 @@ def test_the_second_reading_decides_where_there_is_one(paper: list, ours: list, 
 def test_only_a_held_out_reading_can_say_that_something_holds_in_sample_only():
     found = finding(check(reading="over all subsets"), seen([YES] * 6, [NO] * 6))
     assert found.verdict == "doesn't"
+
+
+def test_what_holds_in_the_first_reading_only_is_called_what_the_check_says():
+    found = finding(check(only=BOTH_SIDES), seen([YES, NO], [NO, NO]))
+    assert found.verdict == BOTH_SIDES
+
+
+def test_the_third_number_is_told_and_decides_nothing():
+    found = finding(
+        check(beside="whatever each spends,"),
+        {"a": Seen(paper=True, value=0.01, ours=True, own=0.02, beside=-0.03)},
+    )
+    assert found.verdict == "agrees"
+    assert found.found == "what: +1.0; held-out +2.0; whatever each spends, -3.0"
 
 
 def test_once_is_enough_where_the_paper_says_up_to():

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.evaluate.bootstrap import Interval, interval_of
+from adacompute.evaluate.entrants import PLAIN
 from adacompute.evaluate.foretold import Foretold
 from adacompute.evaluate.measure import Basis
 from adacompute.evaluate.protocols import Played
@@ -43,6 +44,12 @@ class Calibrated:
     error: float  # expected calibration error: mean distance of said and right, by requests
     bias: Interval  # said less right, on average: above 0 it says too much
 
+    @property
+    def wrong(self) -> tuple[Bin, ...]:
+        """Bins whose interval doesn't hold what was said, the most wrong first."""
+        off = [one for one in self.bins if not _holds(one.right, one.said)]
+        return tuple(sorted(off, key=lambda one: -abs(one.said - one.right.mean)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
@@ -67,7 +74,7 @@ class Calibration:
 
 
 def calibration_of(found: Played, evaluation: Evaluation) -> Calibration:
-    """Of the policies that say how sure they are, and of every policy's cost."""
+    """Of the policies that say how sure they are, and of every policy's cost but uniform's."""
     boot = boot_of(found.setup)
     told = [
         _calibrated(one.name, one.foretold, boot.shares)
@@ -76,6 +83,8 @@ def calibration_of(found: Played, evaluation: Evaluation) -> Calibration:
     ]
     spent = []
     for one in found.everyone:
+        if one.name == PLAIN:  # has no dial to be set: it is the whole number next below
+            continue
         for at, budget in enumerate(found.setup.budgets):
             cost = boot.interval(one.cost[at])
             spent.append(Spent(policy=one.name, budget=budget, cost=cost, reached=one.reached[at]))
@@ -116,6 +125,10 @@ def _calibrated(policy: str, told: Foretold, shares: Floats) -> Calibrated:
         error=float(sum(one.share * abs(one.said - one.right.mean) for one in bins)),
         bias=interval_of(bias, (shares @ over[0]) / (shares @ over[1]) if problems > 1 else None),
     )
+
+
+def _holds(right: Interval, said: float) -> bool:
+    return right.low is None or right.high is None or right.low <= said <= right.high
 
 
 def _bins(said: Floats) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ __all__ = ["PUBLISHED", "RULES", "Frontier", "OracleLine", "frontier_of"]
 Floats = npt.NDArray[np.float64]
 
 RULES = ("asc", "esc", "doubling")  # published, and ready to use as they are
-PUBLISHED = "published"  # the joint hull of those
+PUBLISHED = "published"  # the joint hull of those and of all alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,7 +37,7 @@ class Frontier:
     """Every policy at every average cost from one sample to the most."""
 
     lines: tuple[Line, ...]
-    published: Line | None  # the best mix of the published rules
+    published: Line | None  # the best mix of uniform and the published rules
     oracle: OracleLine | None  # None: without grades there is none
     problems: int
     folds: int
@@ -60,7 +60,7 @@ def frontier_of(found: Played, *, oracle: Oracle | None = None) -> Frontier:
     rules = [one.points for one in found.everyone if one.name in RULES]
     return Frontier(
         lines=tuple(line for line in lines if line is not None),
-        published=line_of(PUBLISHED, joined(rules), grid, boot, base=base) if rules else None,
+        published=line_of(PUBLISHED, joined([base, *rules]), grid, boot, base=base) if rules else None,
         oracle=_oracle(found, grid, oracle) if setup.basis == "accuracy" else None,
         problems=len(setup.ballots),
         folds=found.parts,

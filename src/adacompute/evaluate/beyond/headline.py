@@ -9,6 +9,8 @@ from adacompute.evaluate.verdict import said, worth_words
 
 __all__ = ["Headline", "chosen", "headline_of", "number"]
 
+_USUAL = 3.0  # samples on average that it speaks of, fixed beforehand
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
@@ -22,7 +24,11 @@ class Headline:
 
 
 def headline_of(evaluation: Evaluation) -> Headline:
-    """Of ours, at the budget where the saving is surest; that uniform is as good, where no gain is sure."""
+    """Of ours at three samples on average, or at the middle budget where three aren't among them.
+
+    Where no gain is sure there and one is at another budget, it speaks of the surest, and says so; where none
+    is sure at all, that uniform is as good.
+    """
     policy = _policy(evaluation)
     told = [] if policy is None else _matches(evaluation, policy)
     if policy is None or not told:
@@ -31,10 +37,16 @@ def headline_of(evaluation: Evaluation) -> Headline:
     sure = [one for one in told if one.gain is not None and one.gain.low is not None and one.gain.low > 0]
     if not sure:
         return _as_good(evaluation, policy, told)
-    best = max(sure, key=lambda one: (_least_saved(one, evaluation.longest), one.accuracy))
+    usual = next((one for one in told if one.budget == _USUAL), told[len(told) // 2])
+    best, picked = usual, ""
+    if usual not in sure:
+        best = max(sure, key=lambda one: (_least_saved(one, evaluation.longest), one.accuracy))
+        picked = (
+            f" The clearest of {len(told)} budgets, picked afterwards: at {usual.budget:g} no gain is sure."
+        )
     return Headline(
         words=_saving(best, evaluation),
-        below=f"{_capital(_against(best, evaluation))}. {_protocol(evaluation)}",
+        below=f"{_capital(_against(best, evaluation))}.{picked} {_protocol(evaluation)}",
         policy=policy,
         budget=best.budget,
         better=True,
@@ -89,6 +101,13 @@ def _saving(one: Match, evaluation: Evaluation) -> str:
         if not graded:
             same = f"agree with the full vote as often as {number(worth)} do uniformly"
         return f"{head}{same}: {1 - one.cost / worth:.0%} less."
+    # as little as the interval allows: the most there are only where even its lower end is beyond them
+    low = None if one.worth is None else one.worth.low
+    if low is not None and math.isfinite(low):
+        same = f"get at least what {number(low)} give uniformly"
+        if not graded:
+            same = f"agree with the full vote at least as often as {number(low)} do uniformly"
+        return f"{head}{same}: {max(0.0, 1 - one.cost / low):.0%} less, or more."
     same = f"get more than {evaluation.longest} give uniformly"
     if not graded:
         same = f"agree with the full vote more often than {evaluation.longest} do uniformly"

@@ -10,7 +10,7 @@ from adacompute.evaluate.bootstrap import Bootstrap, Interval
 from adacompute.evaluate.matched import Points, matched
 from adacompute.evaluate.measure import Basis
 
-__all__ = ["PROTOCOL", "Line", "grid_of", "line_of", "measured_by"]
+__all__ = ["PROTOCOL", "Line", "grid_of", "line_of", "measured_by", "samples_text"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,6 +75,16 @@ def line_of(
 def _ends(own: Interval, mean: float) -> tuple[float, float]:
     """The interval's ends; the mean itself where there is none."""
     return mean if own.low is None else own.low, mean if own.high is None else own.high
+
+
+def samples_text(value: float) -> str:
+    """So many samples, three digits at most.
+
+    >>> samples_text(1.0), samples_text(1.5)
+    ('1 sample', '1.5 samples')
+    """
+    text = f"{value:.3g}"
+    return f"{text} sample" if text == "1" else f"{text} samples"
 
 
 def measured_by(basis: Basis) -> str:

@@ -88,6 +88,7 @@ def money_data(evaluation: Evaluation, tokens: Tokens | None, money: Money = EXA
         if one.policy != OURS or one.worth is None:
             continue
         spent = None if tokens is None else tokens.of(OURS, one.budget)
+        known = spent is not None and spent.same is not None and math.isfinite(one.worth.mean)
         same = one.worth.mean if math.isfinite(one.worth.mean) else None
         rows.append(
             {
@@ -95,7 +96,7 @@ def money_data(evaluation: Evaluation, tokens: Tokens | None, money: Money = EXA
                 "samples": one.cost,
                 "tokens": None if spent is None else spent.tokens.mean,
                 "same_as": same,
-                "same_as_tokens": None if same is None or tokens is None else same * tokens.per_sample,
+                "same_as_tokens": spent.same if spent is not None and known else None,
             }
         )
     return {

@@ -39,6 +39,7 @@ class Needed:
 
     target: int  # samples
     accuracy: Interval  # that they give
+    weighted: bool  # votes were
     basis: Basis
     rows: tuple[Need, ...]  # the cheapest first
 
@@ -53,16 +54,18 @@ def needed_of(found: Played) -> Needed:
     last = plain.accuracy[int(plain.cost.mean(axis=1).argmax())]  # (problems,) of the most samples
     shares = boot.shares[:_DRAWS] if len(last) > 1 else boot.shares[:0]
     wanted = np.append(shares @ last, last.mean())  # the last is of all problems
-    rows = [_need(one.name, one.points, shares, wanted) for one in found.everyone]
+    most = float(setup.longest)
+    rows = [_need(one.name, one.points, shares, wanted, most=most) for one in found.everyone]
     return Needed(
         target=setup.longest,
         accuracy=boot.interval(last),
+        weighted=setup.weighted,
         basis=setup.basis,
         rows=tuple(sorted(rows, key=lambda one: one.samples.mean)),
     )
 
 
-def _need(policy: str, points: Points, shares: Floats, wanted: Floats) -> Need:
+def _need(policy: str, points: Points, shares: Floats, wanted: Floats, *, most: float) -> Need:
     whole = np.full((1, points.cost.shape[1]), 1 / points.cost.shape[1])
     draws = np.concatenate([shares, whole])
     cost, accuracy = draws @ points.cost.T, draws @ points.accuracy.T  # (draws + 1, settings)
@@ -72,11 +75,11 @@ def _need(policy: str, points: Points, shares: Floats, wanted: Floats) -> Need:
         samples = Interval(mean=mean, low=None, high=None)
     else:
         ends = interval_of(mean, np.minimum(drawn, _BEYOND))
-        low, high = (math.inf if end is None or end >= _BEYOND / 2 else end for end in (ends.low, ends.high))
+        # an end between the most and what is beyond lies between draws that get there and draws that don't
+        low, high = (math.inf if end is None or end > most + _CLOSE else end for end in (ends.low, ends.high))
         samples = Interval(mean=mean, low=low, high=high)
     reached = float(np.isfinite(drawn).mean()) if len(drawn) else float(math.isfinite(mean))
-    most = float(points.curve()[0][-1])
-    return Need(policy=policy, samples=samples, reached=reached, most=most)
+    return Need(policy=policy, samples=samples, reached=reached, most=float(points.curve()[0][-1]))
 
 
 def _first(cost: Floats, accuracy: Floats, wanted: float) -> float:

@@ -29,7 +29,7 @@ class Recovered:
 
     policy: str
     budget: float
-    of_low: Interval | None  # of the cross-fitted oracle's gain; None: can't be told, or there is hardly any
+    of_low: Interval | None  # of the cross-fitted oracle's gain; None: not known, or not clearly above zero
     of_high: Interval | None  # of the in-sample oracle's gain
 
 
@@ -74,10 +74,10 @@ def recovered_of(found: Played, *, oracle: Oracle | None = None) -> Shares:
 
 def _share(gain: Floats, whole: Floats | None, boot: Bootstrap) -> Interval | None:
     """The mean of one over the mean of the other, (problems,) both."""
-    if whole is None or whole.mean() < _LITTLE:
+    if whole is None or whole.mean() < _LITTLE or not (boot.interval(whole).low or 0.0) > 0:
         return None
     mean = float(gain.mean() / whole.mean())
-    below = boot.means(whole) if len(whole) > 1 else np.zeros(1)
+    below = boot.means(whole)
     if below.min() < _LITTLE:  # in some draws there is nothing to have a share of
         return Interval(mean=mean, low=None, high=None)
     return interval_of(mean, boot.means(gain) / below)

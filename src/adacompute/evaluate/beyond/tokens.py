@@ -9,7 +9,7 @@ import numpy.typing as npt
 from adacompute.evaluate.beyond.lines import Line, grid_of, line_of
 from adacompute.evaluate.bootstrap import Bootstrap, Interval, interval_of
 from adacompute.evaluate.entrants import PLAIN
-from adacompute.evaluate.matched import Points, matched
+from adacompute.evaluate.matched import Matched, Points, matched
 from adacompute.evaluate.measure import Basis
 from adacompute.evaluate.pooled import Pooled
 from adacompute.evaluate.protocols import Played
@@ -22,6 +22,7 @@ __all__ = ["Spending", "Tokens", "per_sample", "tokens_of"]
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 500  # of problems: each has a hull of its own
+_TAIL = 0.025  # of the draws, above a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Spending:
     accuracy: float
     same: float | None  # tokens of all alike that are as accurate; None: more than there are
     saved: Interval | None  # share of those; None: can't be told, or it is all alike
+    open_end: bool  # what is saved may be more: in some draws all alike are never so accurate
+    length: Interval  # of a sample that it draws, by that of the average one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +55,24 @@ class Tokens:
 
 def per_sample(found: Played) -> float | None:
     """Output tokens of a sample, mean over problems; None where some sample has none recorded."""
+    own = _own(found)
+    return None if own is None else float(own.mean())
+
+
+def _own(found: Played) -> Floats | None:
+    """Of each problem, (problems,)."""
     ballots = found.setup.ballots
     there = ballots.classes != ABSENT
     if not np.isfinite(ballots.tokens[there]).all():
         return None
-    own = np.where(there, ballots.tokens, 0.0).sum(axis=1) / there.sum(axis=1)
-    return float(own.mean())
+    return np.asarray(np.where(there, ballots.tokens, 0.0).sum(axis=1) / there.sum(axis=1))
 
 
 def tokens_of(found: Played) -> Tokens | None:
     """None where tokens aren't recorded of every sample."""
-    each = per_sample(found)
+    own = _own(found)
     known = {one.name: one.point_tokens for one in found.everyone if one.point_tokens is not None}
-    if each is None or PLAIN not in known or not each > 0:
+    if own is None or PLAIN not in known or not own.mean() > 0:
         return None
     setup = found.setup
     boot = boot_of(setup)
@@ -82,10 +90,10 @@ def tokens_of(found: Played) -> Tokens | None:
         row
         for one in found.everyone
         for budget in setup.budgets
-        if (row := _spending(one, budget, known[one.name], alike, boot, plain=one is plain)) is not None
+        if (row := _spending(one, budget, known[one.name], alike, boot, own, plain=one is plain)) is not None
     ]
     return Tokens(
-        per_sample=each,
+        per_sample=float(own.mean()),
         rows=tuple(rows),
         lines=tuple(line for line in lines if line is not None),
         basis=setup.basis,
@@ -108,27 +116,18 @@ class _Alike:
 
 
 def _spending(
-    one: Pooled, budget: float, tokens: Floats, alike: _Alike, boot: Bootstrap, *, plain: bool
+    one: Pooled, budget: float, tokens: Floats, alike: _Alike, boot: Bootstrap, own: Floats, *, plain: bool
 ) -> Spending | None:
     at = matched(one.points, budget)
     if at is None:
         return None
-    first, second = at.settings
-    written = (1 - at.probability) * tokens[first] + at.probability * tokens[second]  # (problems,)
+    written = _written(at, one.points.cost, tokens)
     same = alike.first(at.accuracy, alike.whole)
-    saved = None
+    saved, open_end = None, False
     if not plain and math.isfinite(same):
-        saved = Interval(mean=1 - float(written.mean()) / same, low=None, high=None)
-        if len(alike.drawn):
-            needs = np.array(
-                [
-                    alike.first(wanted, curve)
-                    for wanted, curve in zip(alike.shares @ at.each, alike.drawn, strict=True)
-                ]
-            )
-            saved = interval_of(
-                saved.mean, 1 - (alike.shares @ written) / needs
-            )  # nothing is left of infinity
+        saved, open_end = _saved(at, written, same, alike)
+    average = at.cost * own  # (problems,) tokens of as many samples of all problems alike
+    longer = boot.means(written) / boot.means(average) if len(own) > 1 else None
     return Spending(
         policy=one.name,
         budget=budget,
@@ -137,4 +136,28 @@ def _spending(
         accuracy=at.accuracy,
         same=same if math.isfinite(same) else None,
         saved=saved,
+        open_end=open_end,
+        length=interval_of(float(written.mean() / average.mean()), longer),
     )
+
+
+def _written(at: Matched, cost: Floats, tokens: Floats) -> Floats:
+    """Each problem's part in the tokens at that cost, (problems,), as `Matched.each` is in the accuracy."""
+    (one, other), share = at.settings, at.probability
+    mixed, spent = ((1 - share) * values[one] + share * values[other] for values in (tokens, cost))
+    apart = float((cost[other] - cost[one]).mean())
+    each = float((tokens[other] - tokens[one]).mean()) / apart if apart > 0 and at.price else 0.0
+    return np.asarray(mixed - each * (spent - at.cost))
+
+
+def _saved(at: Matched, written: Floats, same: float, alike: _Alike) -> tuple[Interval, bool]:
+    """The share saved, and whether its upper end is but the least that it may be."""
+    mean = 1 - float(written.mean()) / same
+    if not len(alike.drawn):
+        return Interval(mean=mean, low=None, high=None), False
+    needs = np.array(
+        [alike.first(wanted, own) for wanted, own in zip(alike.shares @ at.each, alike.drawn, strict=True)]
+    )
+    most = np.array([cost[-1] for cost, _ in alike.drawn])  # of all alike, at their best
+    found = interval_of(mean, 1 - (alike.shares @ written) / np.minimum(needs, most))
+    return found, float(np.isinf(needs).mean()) > _TAIL

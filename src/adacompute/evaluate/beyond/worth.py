@@ -71,7 +71,7 @@ def worth_of(found: Played, evaluation: Evaluation) -> Worth:
 
 
 def _makeup(found: Played) -> Makeup:
-    plain = found.of(PLAIN).points
+    plain = found.of(PLAIN).points  # exact where they were steadied: a few orders can't tell small changes
     by_cost = np.argsort(plain.cost.mean(axis=1), kind="stable")
     one, most = plain.accuracy[by_cost[0]], plain.accuracy[by_cost[-1]]  # (problems,) both
     right = grades(found.setup.ballots)  # (problems, samples)

@@ -3,19 +3,17 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from adacompute.evaluate.exhibits import Picture
-from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.canvas import Canvas, foreign
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.paper.ablation import MODELS, READINGS, Ablation, Points
 
 __all__ = ["draw_ablation"]
-
-Floats = npt.NDArray[np.float64]
 
 _TINTS = dict(zip(READINGS, ("red", "blue"), strict=True))
 _APART = 0.17  # of a row, from the middle: where each reading stands
@@ -47,7 +45,7 @@ def draw_ablation(found: Ablation, *, key: str = "ablation") -> Picture:
             "paper takes for the bound; dotted, the theorem's, with the largest M. c, d: percent of the rows "
             "with each oracle's budget that the boosted trees give each budget."
         ),
-        data=_data(found),
+        data=plain(_data(found)),
     )
 
 
@@ -80,7 +78,7 @@ def _accuracy(canvas: Canvas, ax: Axes, found: Ablation) -> None:
     if len(found.cases) > 1:
         style: dict[str, Any] = {"color": colour("dim"), "linestyle": "", "mew": 0, "markersize": 5}
         handles = [
-            Line2D([], [], marker=_marker(number), label=case, **style)
+            Line2D([], [], marker=_marker(number), label=foreign(case), **style)
             for number, case in enumerate(found.cases)
         ]
         ax.legend(
@@ -193,26 +191,17 @@ def _data(found: Ablation) -> dict[str, Any]:
         "points": {
             some.reading: {
                 "model": list(some.model),
-                "error": _floats(some.error),
-                "task": _floats(some.task),
-                "relaxed": _floats(some.relaxed),
+                "error": some.error,
+                "task": some.task,
+                "relaxed": some.relaxed,
             }
             for some in found.points
         },
         "by_case": {
-            f"{one.model}, {one.reading}": {
-                case: None if np.isnan(value.mean) else round(value.mean, 6)
-                for case, value in zip(found.cases, one.by_case, strict=True)
-            }
+            f"{one.model}, {one.reading}": dict(zip(found.cases, one.by_case, strict=True))
             for one in found.outcomes
         },
         "budgets": list(found.budgets),
-        "confusion": {
-            reading: [[int(cell) for cell in row] for row in found.confusion[at]]
-            for at, reading in enumerate(READINGS)
-        },
+        "confusion": {reading: found.confusion[at] for at, reading in enumerate(READINGS)},  # rows
+        "confusion_shares": {reading: found.normalised[at] for at, reading in enumerate(READINGS)},
     }
-
-
-def _floats(values: Floats) -> list[float]:
-    return [round(float(value), 6) for value in values]

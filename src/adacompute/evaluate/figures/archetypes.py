@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.bars import parted
-from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.canvas import Canvas, foreign
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.figures.samples import accuracy_axis, samples_axis
 from adacompute.evaluate.paper.archetypes import Archetype, Archetypes, Spent
@@ -55,7 +56,9 @@ def draw_motivation(found: Archetypes, *, key: str = "motivation") -> Picture:
         caption="The problem nearest to each group's mean curve: "
         + "; ".join(f"{group.name}, {_named(found, group)}" for group in found.groups)
         + ".",
-        data={group.name: _problem(group) for group in found.groups} | {"budgets": list(found.budgets)},
+        data=plain(
+            {"budgets": found.budgets, "problems": {group.name: _problem(group) for group in found.groups}}
+        ),
     )
 
 
@@ -83,16 +86,7 @@ def draw_archetypes(found: Archetypes, *, key: str = "archetypes") -> Picture:
             for group in found.groups
         ),
         caption=_caption(found),
-        data={
-            "budgets": list(found.budgets),
-            "groups": {group.name: _group(group) for group in found.groups},
-            "shares": {
-                name: dict(zip(found.names, map(float, own), strict=True))
-                for name, own in zip(found.cases, found.shares, strict=True)
-            },
-            "oracle": _given(found, found.oracle),
-            "apart": _given(found, found.apart),
-        },
+        data=plain(_data(found)),
     )
 
 
@@ -103,8 +97,7 @@ def _curves(canvas: Canvas, ax: Axes, found: Archetypes) -> None:
     ax.set_ylim(-0.03, 1.04)
     for group, curves in zip(found.groups, found.curves, strict=True):
         tint = colour(_TINTS[group.name])
-        some = np.linspace(0, len(curves) - 1, min(_THIN, len(curves))).astype(np.int64)
-        ax.plot(found.budgets, curves[some].T, color=tint, alpha=0.16, linewidth=0.8)
+        ax.plot(found.budgets, _some(curves).T, color=tint, alpha=0.16, linewidth=0.8)
     for group in found.groups:
         ax.plot(
             found.budgets,
@@ -129,7 +122,8 @@ def _mix(canvas: Canvas, ax: Axes, found: Archetypes) -> None:
     if len(found.cases) > 1:
         ax.set_title("b  shares by recording")
         parts = [(group.name, colour(_TINTS[group.name]), colour("page")) for group in found.groups]
-        parted(canvas, ax, found.shares, rows=found.cases, parts=parts, numbers="share")
+        names = [foreign(name) for name in found.cases]
+        parted(canvas, ax, found.shares, rows=names, parts=parts, numbers="share")
         return
     ax.set_title("b  share of the problems")
     for row, (group, share) in enumerate(zip(found.groups, found.shares[0], strict=True)):
@@ -201,20 +195,39 @@ def _problem(group: Archetype) -> dict[str, Any]:
     return {
         "case": group.case,
         "problem": group.problem,
-        "accuracy": _floats(group.curve),
-        "standard_error": _floats(group.error),
+        "accuracy": group.curve,
+        "standard_error": group.error,
     }
 
 
-def _group(group: Archetype) -> dict[str, Any]:
-    return {"problems": group.count, "accuracy": _floats(group.centre), "doubt": group.doubt or None}
+def _some(curves: Floats) -> Floats:
+    """A few problems of a group, evenly taken, (some, budgets)."""
+    return curves[np.linspace(0, len(curves) - 1, min(_THIN, len(curves))).astype(np.int64)]
+
+
+def _data(found: Archetypes) -> dict[str, Any]:
+    groups = {
+        group.name: {
+            "problems": group.count,
+            "accuracy": group.centre,
+            "lower_quarter": group.spread[0],
+            "upper_quarter": group.spread[1],
+            "some_problems": _some(curves),
+            "doubt": group.doubt or None,
+        }
+        for group, curves in zip(found.groups, found.curves, strict=True)
+    }
+    return {
+        "budgets": found.budgets,
+        "groups": groups,
+        "shares": {
+            name: dict(zip(found.names, own, strict=True))
+            for name, own in zip(found.cases, found.shares, strict=True)
+        },
+        "oracle": _given(found, found.oracle),
+        "apart": _given(found, found.apart),
+    }
 
 
 def _given(found: Archetypes, spent: Spent | None) -> dict[str, Any] | None:
-    if spent is None:
-        return None
-    return {name: _floats(own) for name, own in zip(found.names, spent.shares, strict=True)}
-
-
-def _floats(values: Floats) -> list[float | None]:
-    return [round(float(value), 6) if np.isfinite(value) else None for value in values]
+    return None if spent is None else dict(zip(found.names, spent.shares, strict=True))

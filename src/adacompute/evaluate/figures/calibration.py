@@ -9,6 +9,7 @@ from adacompute.evaluate.beyond.calibration import Calibrated, Calibration
 from adacompute.evaluate.beyond.lines import measured_by
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 
 __all__ = ["draw_calibration", "draw_spent"]
@@ -32,7 +33,7 @@ def draw_calibration(found: Calibration, *, key: str = "calibration") -> Picture
             "On the dashed line what is said is true. Each point is about a tenth of all requests, or more "
             "where the same is said of many (larger points), with its 95% interval over problems."
         ),
-        data={one.policy: _plain(one) for one in found.policies},
+        data=plain({one.policy: _data(one) for one in found.policies}),
     )
 
 
@@ -97,16 +98,21 @@ def draw_spent(found: Calibration, *, key: str = "spent") -> Picture:
         svg=svg,
         alt="How far each policy's cost is from the average budget that was asked for.",
         caption=(
-            "Uniform can't meet an average between whole numbers by itself, and doubling none below 2 "
-            "samples: there it is the nearest setting's cost."
+            "Uniform has no dial to set, and is left out. Doubling can't meet an average below 2 samples: "
+            "there it is the nearest setting's cost."
         ),
-        data={
-            name: [{"budget": one.budget, "cost": one.cost.mean} for one in found.budgets_of(name)]
-            for name in names
-        },
+        data=plain(
+            {
+                name: [
+                    {"budget": one.budget, "cost": one.cost, "reached": one.reached}
+                    for one in found.budgets_of(name)
+                ]
+                for name in names
+            }
+        ),
     )
 
 
-def _plain(one: Calibrated) -> dict[str, Any]:
-    bins = [{"said": each.said, "right": each.right.mean, "share": each.share} for each in one.bins]
+def _data(one: Calibrated) -> dict[str, Any]:
+    bins = [{"said": each.said, "right": each.right, "share": each.share} for each in one.bins]
     return {"what": one.what, "budget": one.budget, "error": one.error, "bins": bins}

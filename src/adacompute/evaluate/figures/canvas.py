@@ -1,12 +1,14 @@
 """One figure on its way to SVG: axes, marks that tell their values, labels at the ends of lines.
 
-Knows nothing of what is drawn. Text stays text, in the page's own font; it is laid out with DejaVu Sans,
-which is wider than what pages use, so that nothing runs into anything. Twice the same figure is twice the
-same file.
+Knows nothing of what is drawn. Text stays text, in the page's own font, and is never taken for a formula; it
+is laid out with DejaVu Sans, which is wider than what pages use, so that nothing runs into anything. Twice
+the same figure is twice the same file.
 """
 
 import io
 import re
+import unicodedata
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,12 +21,13 @@ from matplotlib.figure import Figure
 
 from adacompute.evaluate.figures.palette import COLOURS, colour, dark_rules
 
-__all__ = ["Canvas", "standalone"]
+__all__ = ["WIDTH", "Canvas", "foreign", "standalone"]
 
 WIDTH = 7.2  # inches of 72 points: a page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 _STYLE: Any = {
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a pool's text may hold dollars
     "font.family": ["DejaVu Sans"],
     "font.size": 9.0,
     "axes.titlesize": 9.5,
@@ -60,6 +63,14 @@ _STYLE: Any = {
 }
 _REACH = 7  # points around a mark that show its value
 _LINE = 11.5  # points that a label at a line's end takes
+_MOST = 24  # characters of a label that isn't ours
+_WIDE = "WF"  # East Asian characters that take the room of two
+_BARE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, halves of characters, and what isn't one
+_IN_TAG = r"(?=[^<>]*>)"  # in a figure's text every < and > is escaped
+_TAG = re.compile(r"<[^<>]*>")
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+_USE = r'\s*<use [^<>]*style="'
+_DOTS = re.compile(rf'<g( clip-path="[^"<>]*")>({_USE}([^"<>]*)"/>(?:{_USE}\3"/>)+)\s*</g>')
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class Canvas:
 
     def mark(self, axes: Axes, x: float, y: float, text: str) -> None:
         """A place that tells its value when pointed at, in the axes' own coordinates."""
-        self._marks.append(_Mark(axes, float(x), float(y), text))
+        self._marks.append(_Mark(axes, float(x), float(y), _sound(text)))
 
     def label_ends(self, axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
         """Names beside the right ends of lines, (x, y, text, colour), pushed apart where they would touch.
@@ -132,11 +143,14 @@ class Canvas:
 
     def svg(self) -> str:
         """The figure, with its marks. After this it is done with."""
-        self.figure.draw_without_rendering()
-        self.figure.set_layout_engine("none")  # it is laid out: saving would do all of it twice more
-        self._spread()
         out = io.StringIO()
-        self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        with warnings.catch_warnings():
+            # the browser has the glyphs that DejaVu Sans lacks, and an axes too small is seen in the picture
+            warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # it is laid out: saving would do all of it twice more
+            self._spread()
+            self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
         marks = [_circle(mark, height) for mark in self._marks]
         return _cleaned(out.getvalue(), self.key, marks)
@@ -173,17 +187,43 @@ def _circle(mark: _Mark, height: float) -> str:
     )
 
 
+def foreign(text: str, most: int = _MOST) -> str:
+    """A label that a pool or a recording's name gave: one sound line, cut to the room of `most` letters.
+
+    >>> foreign("uses \\n $ signs"), foreign("a very long name of a level"), foreign("\\x00")
+    ('uses $ signs', 'a very long name of a l…', '?')
+    """
+    line = " ".join(_sound(text).split()) or "?"
+    room = np.cumsum([2 if unicodedata.east_asian_width(one) in _WIDE else 1 for one in line])
+    return line if room[-1] <= most else line[: int((room < most).sum())].rstrip() + "…"
+
+
+def _sound(text: str) -> str:
+    """Without what no SVG may hold, or what would turn the writing around."""
+    kept = (" " if one in "\n\r\t" else one for one in text)
+    return "".join(one for one in kept if unicodedata.category(one) not in _BARE)
+
+
 def _cleaned(svg: str, key: str, marks: Sequence[str]) -> str:
     """Without its prologue and fixed size; ids that no other figure on the page has; marks on top."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'\bid="', f'id="{key}-', svg)
-    svg = re.sub(r'href="#', f'href="#{key}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{key}-", svg)
-    svg = svg.replace("'DejaVu Sans'", _FONT.replace('"', "'"))
+    svg = re.sub(rf'\bid="{_IN_TAG}', f'id="{key}-', svg)
+    svg = re.sub(rf'href="#{_IN_TAG}', f'href="#{key}-', svg)
+    svg = re.sub(rf"url\(#{_IN_TAG}", f"url(#{key}-", svg)
+    svg = re.sub(rf"'DejaVu Sans'{_IN_TAG}", _FONT, svg)
+    svg = re.sub(r">\s+<", "><", _DOTS.sub(_styled_once, svg))
+    svg = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), svg)
     return svg.replace("</svg>", f'<g class="marks">{"".join(marks)}</g></svg>').strip()
+
+
+def _styled_once(dots: re.Match[str]) -> str:
+    """Many markers of one style: the style goes to their group, which halves a figure of many problems."""
+    group, uses, style = dots.groups()
+    bare = uses.replace(f' style="{style}"', "")
+    return f'<g{group} style="{style}">{bare}</g>'
 
 
 def standalone(svg: str) -> str:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.exhibits import Picture, Spread
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour
 from adacompute.evaluate.figures.samples import accuracy_axis
 from adacompute.evaluate.paper.efficiency import Curve, Efficiency, Followed
@@ -52,7 +53,7 @@ def draw_efficiency(found: Efficiency, *, key: str = "efficiency") -> Picture:
             "Dashed: the oracle, which knows the answers. Dotted: all alike, with the largest budget not "
             "above B, which may spend less than the classifier does."
         ),
-        data=_data(found),
+        data=plain(_data(found)),
     )
 
 
@@ -84,20 +85,21 @@ def _ends(own: Followed) -> str:
 
 
 def _data(found: Efficiency) -> dict[str, Any]:
-    def plain(own: Followed) -> dict[str, Any]:
+    def followed(own: Followed) -> dict[str, Any]:
         return {
-            "accuracy": [round(one.mean, 6) for one in own.accuracy],
-            "std": [round(one.std, 6) for one in own.accuracy],
-            "cost": [round(one.mean, 6) for one in own.cost],
-            "gain": [round(one.mean, 6) for one in own.gain],
-            "oracle": round(own.oracle, 6),
-            "fixed": round(own.fixed, 6),
+            "accuracy": [one.mean for one in own.accuracy],
+            "std": [one.std for one in own.accuracy],
+            "cost": [one.mean for one in own.cost],
+            "gain": [one.mean for one in own.gain],
+            "oracle": own.oracle,
+            "fixed": own.fixed,
+            "fixed_cost": own.fixed_cost,
         }
 
     return {
         "learned": list(found.learned),
         "curves": {
-            f"{curve.budget:g}": {"paper": plain(curve.paper), "held_out": plain(curve.held_out)}
+            f"{curve.budget:g}": {"paper": followed(curve.paper), "held_out": followed(curve.held_out)}
             for curve in found.curves
         },
     }

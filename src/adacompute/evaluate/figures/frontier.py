@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.beyond.frontier import Frontier, OracleLine
 from adacompute.evaluate.beyond.headline import number
-from adacompute.evaluate.beyond.lines import Line, measured_by
+from adacompute.evaluate.beyond.lines import Line, measured_by, samples_text
 from adacompute.evaluate.entrants import OURS, PLAIN
 from adacompute.evaluate.exhibits import Picture
-from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.canvas import WIDTH, Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import Look, colour, look
 from adacompute.evaluate.figures.samples import accuracy_axis, samples_axis
 from adacompute.evaluate.rows import Match
@@ -27,15 +28,21 @@ _TOLD = "samples a request, on average"
 
 
 def draw_frontier(
-    found: Frontier, *, few: bool = False, same: Match | None = None, key: str = "frontier"
+    found: Frontier,
+    *,
+    few: bool = False,
+    same: Match | None = None,
+    width: float = WIDTH,
+    key: str = "frontier",
 ) -> Picture:
-    """Accuracy by average cost. With `few`, a calm picture; `same` is a match to draw an arrow for."""
-    return _few(found, same, key) if few else _all(found, key)
+    """Accuracy by average cost. With `few`, a calm picture, so many inches wide; `same` is a match to draw an
+    arrow for."""
+    return _few(found, same, width, key) if few else _all(found, key)
 
 
-def _few(found: Frontier, same: Match | None, key: str) -> Picture:
-    plain, ours, rules = found.of(PLAIN), found.of(OURS), found.published
-    with Canvas(key, height=4.1) as canvas:
+def _few(found: Frontier, same: Match | None, width: float, key: str) -> Picture:
+    alike, ours, rules = found.of(PLAIN), found.of(OURS), found.published
+    with Canvas(key, width=width, height=4.1) as canvas:
         ax = canvas.axes[0]
         handles: list[Any] = []
         if ours is not None:
@@ -44,11 +51,11 @@ def _few(found: Frontier, same: Match | None, key: str) -> Picture:
             handles.append(_drawn(canvas, ax, ours, look(OURS), wide=True))
         if found.oracle is not None:
             handles.append(_bracket(canvas, ax, found.oracle))
-        for line, own in ((rules, _PUBLISHED), (plain, look(PLAIN))):
+        for line, own in ((rules, _PUBLISHED), (alike, look(PLAIN))):
             if line is not None:
                 handles.append(_drawn(canvas, ax, line, own, wide=False))
         if same is not None:
-            _arrow(ax, same, [line for line in (plain, rules) if line is not None], found)
+            _arrow(ax, same, [line for line in (alike, rules) if line is not None], found)
         _axes(ax, found)
         ax.legend(handles=handles, loc="upper left", handlelength=2.4, labelspacing=0.5, borderaxespad=0.2)
         svg = canvas.svg()
@@ -59,7 +66,7 @@ def _few(found: Frontier, same: Match | None, key: str) -> Picture:
         svg=svg,
         alt=_alt(found, same),
         caption=_caption(found, few=True),
-        data=_data(found),
+        data=plain(_data(found, [line for line in (alike, ours, rules) if line is not None])),
     )
 
 
@@ -91,7 +98,7 @@ def _all(found: Frontier, key: str) -> Picture:
         svg=svg,
         alt=_alt(found, None),
         caption=_caption(found, few=False),
-        data=_data(found),
+        data=plain(_data(found, found.lines)),
     )
 
 
@@ -100,7 +107,7 @@ def _drawn(canvas: Canvas, ax: Axes, line: Line, own: Look, *, wide: bool) -> Ar
         line.cost, line.accuracy, zorder=3 if wide else 2, label=own.name, **_style(own, wide=wide)
     )
     for at in _marked(line.cost):
-        text = f"{own.name} at {line.cost[at]:.3g} samples: {line.accuracy[at]:.1%}"
+        text = f"{own.name} at {samples_text(line.cost[at])}: {line.accuracy[at]:.1%}"
         text += f" ({line.low[at]:.1%} to {line.high[at]:.1%})"
         if math.isfinite(line.gain[at]) and line.policy != PLAIN:
             text += f", {100 * line.gain[at]:+.1f} points over uniform"
@@ -116,7 +123,7 @@ def _gain(canvas: Canvas, ax: Axes, line: Line, own: Look) -> None:
     ax.plot(line.cost, line.gain, zorder=3 if ours else 2, **_style(own, wide=ours))
     for at in _marked(line.cost):
         low, high = 100 * line.gain_low[at], 100 * line.gain_high[at]
-        text = f"{own.name} at {line.cost[at]:.3g} samples: {100 * line.gain[at]:+.1f} points "
+        text = f"{own.name} at {samples_text(line.cost[at])}: {100 * line.gain[at]:+.1f} points "
         canvas.mark(ax, line.cost[at], line.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
 
 
@@ -132,7 +139,7 @@ def _bracket(canvas: Canvas, ax: Axes, oracle: OracleLine) -> Artist:
         )
     for at in _marked(oracle.cost):
         low = "" if oracle.low is None else f"{oracle.low[at]:.1%} cross-fitted, "
-        text = f"{name} at {oracle.cost[at]:.3g} samples: {low}{oracle.high[at]:.1%} in-sample"
+        text = f"{name} at {samples_text(oracle.cost[at])}: {low}{oracle.high[at]:.1%} in-sample"
         canvas.mark(ax, oracle.cost[at], oracle.high[at], text)
     return drawn
 
@@ -208,7 +215,7 @@ def _protocol(found: Frontier) -> str:
 def _caption(found: Frontier, *, few: bool) -> str:
     text = "Bands are 95% intervals, over problems, of the gain over uniform at the same cost. "
     if few:
-        text += "Published rules: the best mix of Adaptive-Consistency, ESC and doubling. "
+        text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
     if found.oracle is not None:
         choices = ", ".join(map(str, found.oracle.choices))
         text += f"The one-shot oracle knows the answers and gives each problem {choices} samples beforehand"
@@ -231,18 +238,14 @@ def _alt(found: Frontier, same: Match | None) -> str:
     return text
 
 
-def _data(found: Frontier) -> dict[str, Any]:
-    names = ("cost", "accuracy", "low", "high")
-    lines = list(found.lines) + ([found.published] if found.published is not None else [])
-    data: dict[str, Any] = {
-        one.policy: {name: getattr(one, name).tolist() for name in names} for one in lines
-    }
+def _data(found: Frontier, lines: Sequence[Line]) -> dict[str, Any]:
+    names = ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high")
+    data: dict[str, Any] = {one.policy: {name: getattr(one, name) for name in names} for one in lines}
     if found.oracle is not None:
-        low = found.oracle.low
         data["oracle"] = {
-            "choices": list(found.oracle.choices),
-            "cost": found.oracle.cost.tolist(),
-            "cross-fitted": None if low is None else low.tolist(),
-            "in-sample": found.oracle.high.tolist(),
+            "choices": found.oracle.choices,
+            "cost": found.oracle.cost,
+            "cross-fitted": found.oracle.low,
+            "in-sample": found.oracle.high,
         }
     return data

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from adacompute.evaluate.exhibits import Picture
-from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.canvas import Canvas, foreign
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour
 from adacompute.evaluate.reproduction.glance import BUDGET, Glance
 
@@ -23,7 +24,7 @@ def draw_glance(rows: Sequence[Glance], *, key: str = "reproduction") -> Picture
         for y, row in zip(places, rows, strict=True):
             _imitation(canvas, left, y, row)
             _gain(canvas, right, y, row)
-        left.set_yticks(places, [row.name for row in rows])
+        left.set_yticks(places, [foreign(row.name) for row in rows])
         left.set_ylim(max(places) + 0.8, -0.8)
         left.set_xlim(
             min(row.commonest if row.held_out is None else row.held_out for row in rows) - 0.05, 1.02
@@ -32,7 +33,7 @@ def draw_glance(rows: Sequence[Glance], *, key: str = "reproduction") -> Picture
         left.set_xlabel("share of problems\n(above the paper's, below ours)")
         right.axvline(0, color=colour("line"), linewidth=1.0, zorder=1)
         right.set_title(f"Gain in accuracy, B = {BUDGET:g}")
-        right.set_xlabel("points over fixed\n(held-out: over all alike at the same cost)")
+        right.set_xlabel("points over fixed\n(held-out: over all alike, same cost)")
         for ax in canvas.axes:
             ax.grid(axis="y", visible=False)
             ax.tick_params(axis="y", length=0)
@@ -44,7 +45,7 @@ def draw_glance(rows: Sequence[Glance], *, key: str = "reproduction") -> Picture
         protocol="scored as the paper does (red), held-out (blue)",
         svg=svg,
         alt=_alt(rows),
-        data={"rows": [row.name for row in rows]},
+        data=plain({row.name: _data(row) for row in rows}),
     )
 
 
@@ -102,3 +103,18 @@ def _alt(rows: Sequence[Glance]) -> str:
         if row.held_out is not None
     ]
     return "; ".join(told) or "the paper's own settings alone"
+
+
+def _data(row: Glance) -> dict[str, object]:
+    return {
+        "scored as the paper does": {
+            "imitation": row.imitation,
+            "commonest": row.commonest,
+            "gain_over_fixed": row.gain,
+        },
+        "held-out": {
+            "imitation": row.held_out,
+            "commonest": row.held_out_commonest,
+            "gain_over_all_alike": row.fair,
+        },
+    }

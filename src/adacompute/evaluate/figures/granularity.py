@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.figures.samples import accuracy_axis, samples_axis
 from adacompute.evaluate.paper.granularity import Granularity, Tier
@@ -51,7 +51,7 @@ def draw_granularity(found: Granularity, *, key: str = "granularity") -> Picture
             "and over all subsets (exact), and cross-fitted, with what each finer set adds in points; with "
             "more budgets the in-sample values gain from luck as well."
         ),
-        data=_data(found),
+        data=plain(_data(found)),
     )
 
 
@@ -162,8 +162,8 @@ def _protocol(found: Granularity) -> str:
 def _data(found: Granularity) -> dict[str, Any]:
     return {
         tier.name: {
-            "budgets": list(tier.budgets),
-            "labels": np.asarray(tier.labels).tolist(),
+            "budgets": tier.budgets,
+            "labels": tier.labels,
             "oracle_windows": tier.windows,
             "oracle_exact": tier.exact,
             "oracle_crossfitted": tier.crossfitted,
@@ -176,5 +176,5 @@ def _data(found: Granularity) -> dict[str, Any]:
     }
 
 
-def _points(curve: Curve) -> dict[str, list[float]]:
-    return {name: getattr(curve, name).tolist() for name in ("budget", "cost", "accuracy")}
+def _points(curve: Curve) -> dict[str, Any]:
+    return {name: getattr(curve, name) for name in ("budget", "cost", "accuracy")}

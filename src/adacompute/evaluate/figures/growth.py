@@ -8,6 +8,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 from adacompute.evaluate.figures.samples import accuracy_axis
 from adacompute.evaluate.paper.growth import Amount, Growth
@@ -55,12 +56,14 @@ def draw_growth(found: Growth, *, key: str = "growth") -> Picture:
             "Uniform: all problems alike. With no problem learned from, stopping decides by the prior that "
             "comes with the package, which has seen none of these prompts."
         ),
-        data={
-            "budget": found.budget,
-            "uniform": found.uniform.mean,
-            "by_problems": [_plain(one) for one in found.by_problems],
-            "by_samples": [_plain(one) for one in found.by_samples],
-        },
+        data=plain(
+            {
+                "budget": found.budget,
+                "uniform": found.uniform,
+                "by_problems": [_data(one) for one in found.by_problems],
+                "by_samples": [_data(one) for one in found.by_samples],
+            }
+        ),
     )
 
 
@@ -106,14 +109,12 @@ def _told(found: Growth, policy: str) -> str:
     )
 
 
-def _plain(one: Amount) -> dict[str, Any]:
+def _data(one: Amount) -> dict[str, Any]:
     return {
         "policy": one.policy,
         "problems": one.problems,
         "samples": one.samples,
-        "cost": round(one.cost, 6),
-        "accuracy": round(one.accuracy.mean, 6),
-        "gain": round(one.gain.mean, 6),
-        "gain_low": None if one.gain.low is None else round(one.gain.low, 6),
-        "gain_high": None if one.gain.high is None else round(one.gain.high, 6),
+        "cost": one.cost,
+        "accuracy": one.accuracy,
+        "gain": one.gain,
     }

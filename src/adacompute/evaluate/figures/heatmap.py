@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from adacompute.evaluate.exhibits import Picture
-from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.canvas import Canvas, foreign
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.paper.heatmap import Heatmap
 
@@ -31,7 +32,8 @@ def draw_heatmap(found: Sequence[Heatmap], *, key: str = "heatmap") -> Picture:
             )
             for row, (title, shares) in enumerate(readings):
                 ax = canvas.axes[row * len(found) + at]
-                ax.set_title(title)
+                if row == 0 or at == 0:  # a reading's name may be wider than a column
+                    ax.set_title(title)
                 _cells(canvas, ax, one, shares, title)
             canvas.axes[2 * len(found) + at].set_xlabel("budget b, samples")
         svg = canvas.svg()
@@ -48,7 +50,7 @@ def draw_heatmap(found: Sequence[Heatmap], *, key: str = "heatmap") -> Picture:
             f"Percent of each group's problems that get each budget, by {found[0].kind}. First row: the "
             "oracle. Below it the same classifier, asked about all problems and about those it hadn't seen."
         ),
-        data={f"{one.budget:g}": _data(one) for one in found},
+        data=plain({f"{one.budget:g}": _data(one) for one in found}),
     )
 
 
@@ -69,7 +71,7 @@ def _cells(canvas: Canvas, ax: Axes, one: Heatmap, shares: npt.NDArray[np.float6
     ax.set_xlim(-0.55, len(one.budgets) - 0.45)
     ax.set_ylim(len(one.groups) - 0.45, -0.55)
     ax.set_xticks(range(len(one.budgets)), [str(budget) for budget in one.budgets])
-    ax.set_yticks(range(len(one.groups)), one.groups)
+    ax.set_yticks(range(len(one.groups)), [foreign(name) for name in one.groups])
     ax.tick_params(length=0)
     ax.grid(visible=False)
     for side in ("left", "bottom"):
@@ -84,13 +86,12 @@ def _told(one: Heatmap) -> str:
 
 
 def _data(one: Heatmap) -> dict[str, object]:
-    def plain(shares: npt.NDArray[np.float64]) -> list[list[float | None]]:
-        return [[None if np.isnan(share) else round(float(share), 6) for share in row] for row in shares]
-
     return {
-        "groups": list(one.groups),
-        "budgets": list(one.budgets),
-        "oracle": plain(one.oracle),
-        "paper": plain(one.paper),
-        "held_out": plain(one.held_out),
+        "kind": one.kind,
+        "groups": one.groups,
+        "problems": one.sizes,
+        "budgets": one.budgets,
+        "oracle": one.oracle,  # a row a group, a column a budget
+        "paper": one.paper,
+        "held_out": one.held_out,
     }

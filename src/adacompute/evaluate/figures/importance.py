@@ -5,19 +5,17 @@ Knows nothing of how they are read off a prompt.
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour
 from adacompute.evaluate.paper.importance import Importance
 
 __all__ = ["draw_importance"]
-
-Floats = npt.NDArray[np.float64]
 
 _LINE = 0.245  # inches that a feature takes
 _NONE = 0.05  # deviations that are as good as none
@@ -58,7 +56,7 @@ def draw_importance(found: Importance, *, key: str = "importance") -> Picture:
             "among the problems that the oracle gives each budget, in standard deviations over all problems; "
             "bold where it is two standard errors or more from the average."
         ),
-        data=_data(found),
+        data=plain(_data(found)),
     )
 
 
@@ -132,17 +130,18 @@ def _signature(canvas: Canvas, ax: Axes, found: Importance) -> None:
 
 
 def _data(found: Importance) -> dict[str, Any]:
-    return {
+    features = {
         found.names[at]: {
-            "gain": round(float(found.gain[at]), 6),
-            "imitation_lost": round(found.imitation[at].mean, 6),
-            "accuracy_lost": round(found.accuracy[at].mean, 6),
+            "gain": found.gain[at],
+            "imitation_lost": found.imitation[at],
+            "accuracy_lost": found.accuracy[at],
             "mean_by_budget": _by_budget(found, found.signature[at]),
             "z_over_budgets": _by_budget(found, found.along[at]),
         }
         for at in found.order
     }
+    return {"problems": _by_budget(found, found.counts), "features": features}
 
 
-def _by_budget(found: Importance, values: Floats) -> dict[str, float]:
-    return {str(budget): round(float(value), 6) for budget, value in zip(found.classes, values, strict=True)}
+def _by_budget(found: Importance, values: npt.NDArray[Any]) -> dict[int, Any]:
+    return dict(zip(found.classes, values, strict=True))

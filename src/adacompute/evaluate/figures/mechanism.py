@@ -9,6 +9,8 @@ from matplotlib.lines import Line2D
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.crowd import picked, picked_words
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.figures.prices import price_axis, price_text
 from adacompute.evaluate.paper.mechanism import Mechanism, Shown
@@ -40,9 +42,9 @@ def draw_mechanism(found: Mechanism, *, key: str = "mechanism") -> Picture:
             "(a) Every problem's best budget as the price rises, a line each, side by side and coloured by "
             "one-sample accuracy; red: the problem of (c). (b) The share of problems at each budget. (c) One "
             "responsive problem's accuracy less price times samples, at three prices; the triangle is the "
-            "best."
+            "best." + picked_words(len(found.single))
         ),
-        data=_data(found),
+        data=plain(_data(found)),
     )
 
 
@@ -63,8 +65,9 @@ def _trajectories(canvas: Canvas, ax: Axes, found: Mechanism) -> None:
     shift = _BAND * (order / max(1, len(order) - 1) - 0.5)
     band = np.minimum(4, (found.single * 5).astype(int))
     tints = ramp(len(_BANDS))
+    some = picked(len(band))
     for at, tint in enumerate(tints):
-        rows = np.flatnonzero(band == at)
+        rows = some[band[some] == at]
         if not len(rows):
             continue
         paths = [_path(found.critical[:, row], float(shift[row]), end) for row in rows]
@@ -186,14 +189,17 @@ def _alt(found: Mechanism) -> str:
 
 def _data(found: Mechanism) -> dict[str, object]:
     data: dict[str, object] = {
-        "budgets": list(found.budgets),
-        "prices": found.prices.round(6).tolist(),
-        "shares": found.shares.round(6).tolist(),
+        "budgets": found.budgets,
+        "prices": found.prices,
+        "shares": found.shares,  # a row a price, a column a budget
+        # a row a problem: one-sample accuracy, and the price from which on each further budget isn't bought
+        "problems": {"single": found.single, "until": found.critical.T},
     }
     if found.shown is not None:
         data["problem"] = found.shown.problem
+        data["turns"] = [{"price": price, "budget": budget} for price, budget in found.shown.turns]
         data["regimes"] = [
-            {"price": regime.price, "net": regime.net.tolist(), "best": found.budgets[regime.best]}
+            {"price": regime.price, "net": regime.net, "best": found.budgets[regime.best]}
             for regime in found.shown.regimes
         ]
     return data

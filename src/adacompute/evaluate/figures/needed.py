@@ -6,6 +6,7 @@ from adacompute.evaluate.beyond.lines import measured_by
 from adacompute.evaluate.beyond.needed import Need, Needed
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 from adacompute.evaluate.figures.samples import samples_axis
 
@@ -53,7 +54,14 @@ def draw_needed(found: Needed, *, key: str = "needed") -> Picture:
             f"All alike with {found.target} samples each: {found.accuracy.mean:.1%}. Lines are 95% intervals "
             "over problems; in each draw of problems the target is read anew."
         ),
-        data={one.policy: one.samples.mean if math.isfinite(one.samples.mean) else None for one in rows},
+        data=plain(
+            {
+                "target": found.target,
+                "accuracy": found.accuracy,
+                "samples": {one.policy: one.samples for one in rows},
+                "most": {one.policy: one.most for one in rows},
+            }
+        ),
     )
 
 

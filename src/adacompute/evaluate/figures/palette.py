@@ -19,10 +19,9 @@ COLOURS: dict[str, tuple[str, str]] = {
     "orange": ("#c4540a", "#f0934a"),
     "green": ("#00795a", "#3fc79a"),
     "purple": ("#a0508a", "#d79ac4"),
-    "yellow": ("#9a7400", "#e6c229"),
-    "sky": ("#4a9cc9", "#2f7fae"),
+    "yellow": ("#937000", "#e6c229"),
     "red": ("#b3261e", "#ff8a80"),
-    "grey": ("#8a939e", "#7d8793"),
+    "grey": ("#6b747f", "#7d8793"),
 }
 _RAMP_LIGHT = ("#d3d8df", "#aecfe2", "#7fb9d9", "#4f9fcb", "#2c82b4", "#17648f", "#0c476a", "#082c46")
 _RAMP_DARK = ("#343c47", "#2a5069", "#2c6b8f", "#3387b3", "#4fa6d2", "#7fc2e6", "#b2dcf3", "#e6f5fd")

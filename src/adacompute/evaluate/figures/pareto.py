@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 from adacompute.evaluate.figures.samples import accuracy_axis, samples_axis
 from adacompute.evaluate.paper.pareto import Curve, Pareto
@@ -43,7 +44,7 @@ def draw_pareto(found: Pareto, *, key: str = "pareto") -> Picture:
         svg=svg,
         alt=f"Accuracy against samples for {found.name}: left scored as the paper does, right held-out.",
         caption=_caption(found),
-        data={"scored as the paper does": _data(found.paper), "held-out": _data(found.held_out)},
+        data=plain({"scored as the paper does": _data(found.paper), "held-out": _data(found.held_out)}),
     )
 
 
@@ -124,13 +125,9 @@ def _caption(found: Pareto) -> str:
     return f"{text} All choose among {modes} samples."
 
 
-def _data(curves: Mapping[str, Curve]) -> dict[str, dict[str, list[float]]]:
+def _data(curves: Mapping[str, Curve]) -> dict[str, Any]:
     return {
-        name: {
-            "budget": curve.budget.tolist(),
-            "cost": curve.cost.tolist(),
-            "accuracy": curve.accuracy.tolist(),
-        }
-        | ({"gain": [one.mean for one in curve.gain]} if curve.gain else {})
+        name: {"budget": curve.budget, "cost": curve.cost, "accuracy": curve.accuracy}
+        | ({"gain": curve.gain} if curve.gain else {})
         for name, curve in curves.items()
     }

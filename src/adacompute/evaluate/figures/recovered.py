@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from adacompute.evaluate.beyond.recovered import Recovered, Shares
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 
 __all__ = ["draw_recovered"]
@@ -43,7 +44,9 @@ def draw_recovered(found: Shares, *, key: str = "recovered") -> Picture:
             "to that of the cross-fitted gain, the thin one adds the 95% interval over problems. Above 100% "
             "is possible for those who look at votes as they come in; what is below -120% is drawn there."
         ),
-        data={name: [_plain(one) for one in found.rows if one.policy == name] for name in found.policies},
+        data=plain(
+            {name: [_data(one) for one in found.rows if one.policy == name] for name in found.policies}
+        ),
     )
 
 
@@ -86,9 +89,5 @@ def _said(one: Recovered) -> str:
     return ", ".join(parts)
 
 
-def _plain(one: Recovered) -> dict[str, Any]:
-    return {
-        "budget": one.budget,
-        "cross-fitted": None if one.of_low is None else one.of_low.mean,
-        "in-sample": None if one.of_high is None else one.of_high.mean,
-    }
+def _data(one: Recovered) -> dict[str, Any]:
+    return {"budget": one.budget, "cross-fitted": one.of_low, "in-sample": one.of_high}

@@ -8,6 +8,8 @@ from matplotlib.patches import Patch
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.crowd import picked, picked_words
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, ramp
 from adacompute.evaluate.paper.labels import Scatter
 
@@ -41,19 +43,20 @@ def draw_scatter(found: Sequence[Scatter], *, key: str = "scatter") -> Picture:
         caption=(
             "Above: a dot is a problem, larger where its best budget gains more over one sample; the line "
             "is the mean budget of each tenth of the problems. Below: the same problems in fifths by "
-            "one-sample accuracy, and the budgets they get."
+            "one-sample accuracy, and the budgets they get." + picked_words(len(found[0].ids))
         ),
-        data={f"{one.budget:g}": _data(one) for one in found},
+        data=plain(_data(found)),
     )
 
 
 def _problems(canvas: Canvas, ax: Axes, one: Scatter) -> None:
     level = np.searchsorted(one.budgets, one.chosen)
     shift = _SPREAD * ((np.arange(len(level)) * _GOLDEN) % 1 - 0.5)  # strewn evenly, the same every time
+    some = picked(len(level))
     y = level + shift
     size = np.searchsorted(_GAINS, one.gain, side="right")
     for at, across in enumerate(_SIZES):
-        rows = size == at
+        rows = some[size[some] == at]
         ax.plot(
             one.single[rows],
             y[rows],
@@ -71,7 +74,7 @@ def _problems(canvas: Canvas, ax: Axes, one: Scatter) -> None:
         markersize=3.5,
         linewidth=1.6,
     )
-    for row in np.argsort(-one.gain, kind="stable")[:_NAMED]:
+    for row in some[np.argsort(-one.gain[some], kind="stable")[:_NAMED]]:
         text = f"{one.ids[row]}: one sample {_percent(one.single[row])}, b = {one.chosen[row]}"
         canvas.mark(ax, one.single[row], y[row], f"{text}, at most {100 * one.gain[row]:+.0f} points")
     for x, mean in zip(one.decile_single, one.decile_chosen, strict=True):
@@ -128,12 +131,24 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _data(one: Scatter) -> dict[str, object]:
+def _data(found: Sequence[Scatter]) -> dict[str, object]:
+    """A row a problem, which has one budget at each average, and then the tenths and fifths."""
+    first = found[0]
+    chosen = {f"{one.budget:g}": one.chosen for one in found}
     return {
-        "single": one.single.round(5).tolist(),
-        "budget": one.chosen.tolist(),
-        "gain": one.gain.round(5).tolist(),
-        "decile_single": one.decile_single.round(6).tolist(),
-        "decile_budget": one.decile_chosen.round(6).tolist(),
-        "fifths": one.composition.round(6).tolist(),
+        "problems": [
+            {"id": name, "single": first.single[row], "gain": first.gain[row]}
+            | {"budget": {average: own[row] for average, own in chosen.items()}}
+            for row, name in enumerate(first.ids)
+        ],
+        "averages": {
+            f"{one.budget:g}": {
+                "tenths": {"single": one.decile_single, "budget": one.decile_chosen},
+                "fifths": {
+                    name: dict(zip(one.budgets, shares, strict=True))
+                    for name, shares in zip(one.fifths, one.composition, strict=True)
+                },
+            }
+            for one in found
+        },
     }

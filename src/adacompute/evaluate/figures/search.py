@@ -8,6 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour
 from adacompute.evaluate.figures.prices import price_axis, price_text
 from adacompute.evaluate.paper.search import TOLERANCE, Search
@@ -47,7 +48,7 @@ def draw_search(found: Sequence[Search], stairs: Staircase, *, key: str = "searc
             f"residual of each price tried, with the tolerance {TOLERANCE:g} that the paper names. (d) The "
             "prices tried, on the staircase."
         ),
-        data={f"{one.budget:g}": _data(one) for one in found},
+        data=plain({f"{one.budget:g}": _data(one) for one in found}),
     )
 
 
@@ -130,6 +131,7 @@ def _told(one: Search) -> str:
     return f"For B = {one.budget:g} it ends at price {price_text(one.price)} and {one.cost:.3f} samples."
 
 
-def _data(one: Search) -> dict[str, list[float]]:
+def _data(one: Search) -> dict[str, object]:
     names = ("low", "high", "price", "cost", "cost_low", "cost_high")
-    return {name: getattr(one.trace, name).round(9).tolist() for name in names}
+    steps = {name: getattr(one.trace, name) for name in names}
+    return {"binding": one.binding, "price": one.price, "cost": one.cost, "steps": steps}

@@ -7,6 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour
 from adacompute.evaluate.figures.prices import price_axis, price_text
 from adacompute.evaluate.paper.search import Search
@@ -50,10 +51,12 @@ def draw_staircase(stairs: Staircases, targets: Sequence[Search] = (), *, key: s
             "C̄(λ), the average cost of the oracle's budgets at each price. Each stair is a price at which "
             "some problem's next samples stop paying; a B between two stairs is not met by any single price."
         ),
-        data={
-            name: {"price": one.price.round(7).tolist(), "cost": one.cost.round(6).tolist()}
-            for one, name in ((stairs.windows, "windows"), (stairs.exact, "exact"))
-        },
+        data=plain(
+            {
+                name: {"price": one.price, "cost": one.cost}
+                for one, name in ((stairs.windows, "windows"), (stairs.exact, "exact"))
+            }
+        ),
     )
 
 

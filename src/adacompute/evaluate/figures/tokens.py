@@ -4,11 +4,12 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from adacompute.evaluate.beyond.lines import measured_by
+from adacompute.evaluate.beyond.lines import Line, measured_by
 from adacompute.evaluate.beyond.tokens import Tokens
 from adacompute.evaluate.entrants import OURS
 from adacompute.evaluate.exhibits import Picture
 from adacompute.evaluate.figures.canvas import Canvas
+from adacompute.evaluate.figures.numbers import plain
 from adacompute.evaluate.figures.palette import colour, look
 from adacompute.evaluate.figures.samples import accuracy_axis
 
@@ -56,8 +57,10 @@ def draw_tokens(found: Tokens, *, key: str = "tokens") -> Picture:
         svg=svg,
         alt=f"{measured_by(found.basis).capitalize()} against output tokens a request, for each policy.",
         caption="The band is the 95% interval, over problems, of the gain over uniform at as many tokens.",
-        data={
-            line.policy: {"tokens": line.cost.tolist(), "accuracy": line.accuracy.tolist()}
-            for line in found.lines
-        },
+        data=plain({line.policy: _data(line) for line in lines}),
     )
+
+
+def _data(line: Line) -> dict[str, object]:
+    names = ("accuracy", "gain", "gain_low", "gain_high")
+    return {"tokens": line.cost} | {name: getattr(line, name) for name in names}

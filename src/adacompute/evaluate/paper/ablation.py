@@ -5,7 +5,7 @@ to tell, the average budget itself, isn't among them. So they can be split in tw
 paper must have done: then most questions stand on both sides, at another budget. Or by question: held-out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -136,9 +136,8 @@ def ablation(
     targets: Sequence[float] = TARGETS,
     splits: int = 10,
     seed: int = 0,
-    progress: Callable[[], None] | None = None,
 ) -> Ablation:
-    """Learners on all recordings together, at the budgets that they share; a call of `progress` a split."""
+    """Learners on all recordings together, at the budgets that they share."""
     cases = together(cases)
     budgets, kept = cases[0].budgets, reachable(cases[0], targets)
     if not kept:
@@ -156,8 +155,6 @@ def ablation(
         for number in range(splits):
             train = _at_random(rows.labels, rng) if at == 0 else _by_question(rows.prompts, rng)
             found.append({name: _one(rows, train, name, seed=number) for name in MODELS})
-            if progress is not None:
-                progress()
         outcomes += [_outcome(rows, [one[name] for one in found], name, at, cases) for name in MODELS]
         points.append(_points(rows, found, reading))
         for one in found:

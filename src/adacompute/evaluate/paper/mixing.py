@@ -1,7 +1,7 @@
 """All problems alike at an average cost: the best mix of two budgets by lot. Knows no classifier.
 
-That matters at about 2 samples: two votes are right as often as one, so a mix of 1 and 4 buys more than 2 for
-all.
+That matters at about 2 samples: where every sample has an answer two votes are right as often as one, and
+where some have none little more often, so a mix of 1 and 4 may buy more than 2 for all.
 """
 
 import numpy as np

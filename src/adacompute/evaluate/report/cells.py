@@ -12,8 +12,8 @@ from adacompute.evaluate.exhibits import Column, Picture, Table, written
 __all__ = ["figure", "paragraphs", "table"]
 
 _SPREAD = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
-_USED = re.compile(r'(?:href="#|url\(#)([^")]+)')
-_ID = re.compile(r' id="([^"]*)"')
+_USED = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in a tag: a figure's text has no bare >
+_ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
 _MANY = 20  # rows: a longer table is folded
 _LONG = 30  # characters: such a text may be broken into lines
 _CODE = re.compile(r"`([^`]+)`")
@@ -53,7 +53,8 @@ def figure(one: Picture) -> str:
     return (
         f'<figure class="exhibit picture" id="figure-{one.key}"><figcaption>{escape(one.title)}</figcaption>'
         f"<div class=scroll><div class=plot>{svg}</div></div>"
-        f"{_notes([one.caption])}{_foot(one, 'figure', f'figures/{one.key}.svg', 'SVG')}</figure>"
+        f"{_notes([one.caption])}{_foot(one, 'figure', f'figures/{one.key}.svg', 'SVG', data=bool(one.data))}"
+        "</figure>"
     )
 
 
@@ -91,9 +92,10 @@ def _notes(notes: Sequence[str]) -> str:
     return paragraphs(notes, "note")
 
 
-def _foot(one: Table | Picture, kind: str, path: str, name: str) -> str:
+def _foot(one: Table | Picture, kind: str, path: str, name: str, *, data: bool = False) -> str:
+    numbers = f'<a href="results.json" title="figures, {one.key}">data</a> ' if data else ""
     return (
         f"<p class=protocol>{escape(one.protocol)} "
-        f'<span class=links><a href="{path}">{name}</a> '
+        f'<span class=links><a href="{path}">{name}</a> {numbers}'
         f'<a href="#{kind}-{one.key}" aria-label="Link to this {kind}">#</a></span></p>'
     )

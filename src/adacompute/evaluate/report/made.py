@@ -93,9 +93,10 @@ def how(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
 
 _HELD_OUT = (
     "Held-out: the problems are split into folds; a policy is fitted, and its dial calibrated, on the other "
-    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Policies are "
-    "compared at exactly the same average cost, on the upper concave hull of each one's own settings. "
-    "Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
+    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Uniform "
+    "sampling is told over all orders, and the error that it would have on these steadies the others. "
+    "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
+    "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
 )
 _PAPER = (
     "Scored as the paper does: fitted on a random 80% of the problems and judged on all of them, by disjoint "

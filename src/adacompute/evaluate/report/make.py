@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from adacompute.errors import ScoreError
 from adacompute.evaluate.beyond.headline import headline_of
 from adacompute.evaluate.beyond.money import EXAMPLE, Money, money_data
+from adacompute.evaluate.beyond.steadied import steadied
 from adacompute.evaluate.beyond.tokens import tokens_of
 from adacompute.evaluate.bracket import Oracle, brackets
 from adacompute.evaluate.exhibits import Section
+from adacompute.evaluate.measure import Setup
 from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.prepare import Votes
+from adacompute.evaluate.prepare import LONGEST, Votes
 from adacompute.evaluate.protocols import BUDGETS, Played, played
 from adacompute.evaluate.report.given import Given
 from adacompute.evaluate.report.jobs import JOBS, PARTS
@@ -42,6 +46,11 @@ _QUICK = (
     "A quick look: fewer folds, orders, seeds and grid points than the full report, so numbers are rougher. "
     "Leave --quick out for the full one."
 )
+_MANY = 50  # problems: with fewer, percentile intervals are too short
+_FEW = (
+    "Few problems: {problems}. Intervals are wide, and still too short: the percentile bootstrap that makes "
+    "them is too sure of few problems. Collect {many} or more to rely on them."
+)
 _UNGRADED = (
     "No problem has a grade or a gold answer, so accuracy can't be told. Everywhere on this page, how often "
     "an answer is that of the vote of all of a problem's samples stands in for it. The paper's tables and "
@@ -61,20 +70,26 @@ def report(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Report:
-    """Everything that can be told of a pool; the same whatever the number of workers."""
+    """Everything that can be told of a pool; the same whatever the number of workers.
+
+    More workers than one are processes of their own: a script that asks for them does its work below
+    `if __name__ == "__main__":`.
+    """
     case, why = _case(ballots, name)
     before, after = _two_stages(progress, steps(case, JOBS))
+    judged = ballots if case is None else case.ballots
     run = played(
         ballots,
-        budgets=_budgets(ballots),
+        budgets=_budgets(judged),
         policies=POLICIES,
-        parts=_folds(ballots if case is None else case.ballots, quick=quick),
+        parts=_folds(judged, quick=quick),
         votes=votes,
         orders=_FEW_ORDERS if quick else _ORDERS,
         seed=seed,
         workers=workers,
         progress=before,
     )
+    run = steadied(run)  # the oracle is exact: what it is compared with must be too
     oracle = Oracle.of(run.setup) if run.setup.basis == "accuracy" else None
     evaluation = _told(run, oracle)
     given = Given(
@@ -95,7 +110,7 @@ def report(
         headline=head.words,
         below=head.below,
         facts=facts,
-        notices=_notices(evaluation, why, quick=quick),
+        notices=_notices(run.setup, evaluation, why, quick=quick),
         parts=(*_parts(sections), _how(facts)),
         money=money_data(evaluation, tokens_of(run), money),
         evaluation=evaluation,
@@ -133,13 +148,34 @@ def _how(facts: Mapping[str, Any]) -> Part:
     return Part(key="made", title="How this was made", about=about, sections=(how(facts),), folded=True)
 
 
-def _notices(evaluation: Evaluation, why: str, *, quick: bool) -> tuple[str, ...]:
+def _notices(setup: Setup, evaluation: Evaluation, why: str, *, quick: bool) -> tuple[str, ...]:
     found = [_UNGRADED] if evaluation.basis == "agreement" else []
     if why and not found:
         found.append(f"The paper's tables and figures are left out: {why}")
+    if evaluation.problems < _MANY:
+        found.append(_FEW.format(problems=evaluation.problems, many=_MANY))
+    found += _uneven(setup)
     if quick:
         found.append(_QUICK)
     return tuple(found)
+
+
+def _uneven(setup: Setup) -> list[str]:
+    """That one problem's few samples hold all others back, where they do."""
+    drawn = setup.ballots.drawn
+    fewest, usual = int(drawn.min()), int(np.median(drawn))
+    if fewest >= LONGEST or usual <= fewest:
+        return []
+    short = np.flatnonzero(drawn == fewest)
+    name = repr(setup.ballots.ids[int(short[0])])
+    others = "" if len(short) == 1 else f" and {len(short) - 1:,} more problems"
+    verb = "has" if len(short) == 1 else "have"
+    wanted = min(usual, LONGEST)
+    text = (
+        f"Everything is cut to {fewest} samples a request: {name}{others} {verb} no more, though half of the "
+        f"problems have {wanted} or more. Collect up to {wanted} of each, or leave out those that have fewer."
+    )
+    return [text]
 
 
 def _told(run: Played, oracle: Oracle | None) -> Evaluation:

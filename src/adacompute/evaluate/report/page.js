@@ -60,8 +60,16 @@ document.addEventListener("scroll", () => show(null), { passive: true, capture: 
 // Folding: a link opens what it leads to, and paper has no folds.
 const folds = all("details");
 
+function named() { // by the address; one that can't be read names nothing
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return "";
+  }
+}
+
 function reveal() {
-  const goal = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const goal = document.getElementById(named());
   const fold = goal && goal.closest("details");
   if (fold && !fold.open) {
     fold.open = true;
@@ -118,6 +126,12 @@ function reckoned(row, prices) { // of one request, adaptive and uniform
 const whole = (value) => value.toLocaleString("en-GB", { maximumFractionDigits: 0 });
 const four = (value) => String(Number(value.toPrecision(4)));
 
+function paid(value) { // as `money` of exhibits.py: two places from 1 up, three digits below, no exponent
+  const places = Math.min(100, Math.max(2, 2 - (value ? Number(value.toExponential(2).split("e")[1]) : 0)));
+  if (Math.abs(value) < 1) return value.toFixed(places);
+  return value.toLocaleString("en-GB", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+}
+
 function reckon() {
   const prices = Object.fromEntries([...new FormData(form)].map(([name, text]) => [name, Number(text) || 0]));
   if (!form.checkValidity()) return;
@@ -125,8 +139,8 @@ function reckon() {
   all("#table-money tbody tr").forEach((line, at) => {
     const [own, same] = reckoned(rows[at], prices);
     const told = same === null
-      ? [four(1000 * own), "–", "–", "–"]
-      : [four(1000 * own), four(1000 * same), (prices.requests * (same - own)).toFixed(2), same ? `${(100 * (1 - own / same)).toFixed(1)}%` : "–"];
+      ? [paid(1000 * own), "–", "–", "–"]
+      : [paid(1000 * own), paid(1000 * same), paid(prices.requests * (same - own)), same ? `${(100 * (1 - own / same)).toFixed(1)}%` : "–"];
     told.forEach((text, place) => { line.cells[line.cells.length - 4 + place].textContent = text; });
   });
   const prompts = form.elements.prompt_tokens.value === "" ? "Prompts are not counted."

@@ -15,14 +15,19 @@ from adacompute.evaluate.report.record import Report
 
 __all__ = ["as_csv", "as_data", "finite"]
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a text begins that spreadsheets reckon with
+
 
 def as_csv(table: Table) -> str:
-    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x, x_std."""
+    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x, x_std.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay numbers.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     ends = [_ends([row[at] for row in table.rows]) for at in range(len(table.columns))]
     names = [column.name for column in table.columns]
-    writer.writerow([name + end for name, own in zip(names, ends, strict=True) for end in own])
+    writer.writerow([_told(name + end) for name, own in zip(names, ends, strict=True) for end in own])
     for row in table.rows:
         writer.writerow([value for cell, own in zip(row, ends, strict=True) for value in _values(cell, own)])
     return out.getvalue()
@@ -100,4 +105,6 @@ def _values(cell: Cell, ends: tuple[str, ...]) -> list[object]:
 def _told(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"  # names come from pools, and a spreadsheet would run them
     return "" if value is None else value

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from threadpoolctl import threadpool_limits
-
 from adacompute.errors import AdacomputeError
+from adacompute.evaluate.crew import Progress, crew
 from adacompute.evaluate.exhibits import Section
 from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.fits import Fits, fitted
-from adacompute.evaluate.report.crew import crew
 from adacompute.evaluate.report.given import Given, Job
-from adacompute.evaluate.workers import Progress
 
 __all__ = ["BUDGETS", "done", "steps"]
 
@@ -54,15 +51,13 @@ def _allowed(case: Case | None) -> tuple[float, ...]:
 
 def _fit(given: Given, budget: float) -> Fits:
     seeds = _FEW_SEEDS if given.quick else _SEEDS
-    with threadpool_limits(1):  # as many processes as there are cores
-        return fitted(given.known, [budget], seeds=seeds, seed=given.seed)[budget]
+    return fitted(given.known, [budget], seeds=seeds, seed=given.seed)[budget]
 
 
 def _made(given: Given, job: Job, fits: Mapping[float, Fits]) -> Section:
     if job.slow and given.quick:
         return Section(key=job.key, title=job.title, missing=(_SLOW,))
     try:
-        with threadpool_limits(1):
-            return job.make(given, fits)
+        return job.make(given, fits)
     except AdacomputeError as exc:
         return Section(key=job.key, title=job.title, missing=(str(exc),))

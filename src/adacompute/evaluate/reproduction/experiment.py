@@ -8,12 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adacompute.evaluate.crew import Progress, crew
 from adacompute.evaluate.paper.case import Case
-from adacompute.evaluate.report.crew import crew
 from adacompute.evaluate.reproduction.checks import CHECKS, Finding, Seen, finding
 from adacompute.evaluate.reproduction.runs import Pooled, Run, pooled, ran
 from adacompute.evaluate.reproduction.said import said
-from adacompute.evaluate.workers import Progress
 
 __all__ = ["Reproduction", "found_on", "reproduced"]
 

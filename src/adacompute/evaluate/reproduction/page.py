@@ -6,7 +6,7 @@ The same order as the paper; every table names its protocol, every statement its
 from collections.abc import Sequence
 
 from adacompute.evaluate.exhibits import Table, markdown
-from adacompute.evaluate.reproduction import beside, tables
+from adacompute.evaluate.reproduction import beside, drawn, tables
 from adacompute.evaluate.reproduction.checks import CHECKS, Finding
 from adacompute.evaluate.reproduction.experiment import Reproduction
 from adacompute.evaluate.reproduction.parts import PARTS, READ, Part
@@ -23,6 +23,10 @@ def tables_of(found: Reproduction) -> dict[str, Table]:
     made = (
         beside.recordings(runs),
         beside.laws(runs),
+        drawn.pareto(runs),
+        drawn.heat(runs),
+        drawn.fifths(runs),
+        drawn.mechanism(runs),
         tables.main(runs),
         tables.main_held_out(runs),
         tables.gap(runs),
@@ -32,7 +36,8 @@ def tables_of(found: Reproduction) -> dict[str, Table]:
         tables.labels(runs),
         beside.archetypes(together),
         tables.search(runs),
-        beside.efficiency(runs),
+        drawn.efficiency(runs),
+        drawn.efficiency_cost(runs),
         beside.granularity(runs),
         beside.importance(runs),
     )
@@ -116,8 +121,8 @@ def _of(count: tuple[int, int], pooled: bool) -> str:
 def _slips(found: Reproduction) -> list[str]:
     lines = ["| the paper | where | our check |", "| --- | --- | --- |"]
     for slip in said().slips.values():
-        numbers = ", ".join(str(line) for line, _ in slip.quotes)
-        place = f"{slip.place} (line{'s' if len(slip.quotes) > 1 else ''} {numbers})"
+        lines_of = dict.fromkeys(str(line) for line, _ in slip.quotes)
+        place = f"{slip.place} (line{'s' if len(lines_of) > 1 else ''} {', '.join(lines_of)})"
         cells = (slip.says, place, checked(slip.key, found))
         lines.append(f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |")
     return lines

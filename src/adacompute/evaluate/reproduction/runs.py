@@ -97,7 +97,7 @@ def ran(case: Case, *, quick: bool = False, seed: int = 0) -> Run:
         heatmaps=heatmaps(case, fits),
         levels=levels(case),
         mechanism=mechanism(case),
-        laws=laws(case, wanted),
+        laws=laws(case, fits),  # all that were learned, as in the report
         pareto=pareto(case, quick=quick, seed=seed),
         granularity=_tried(lambda: granularity(case, quick=quick, seed=seed), missing),
         importance=_tried(lambda: importance(case, repeats=repeats, seed=seed), missing),

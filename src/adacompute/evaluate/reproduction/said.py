@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["Claim", "Figure", "PaperTable", "Said", "Slip", "said", "setting"]
+__all__ = ["Claim", "Figure", "PaperTable", "Row", "Said", "Slip", "said", "setting"]
 
 Row = Mapping[str, Any]
 

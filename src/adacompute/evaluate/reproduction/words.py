@@ -7,18 +7,26 @@ import numpy as np
 
 from adacompute.evaluate.paper.mixing import mixed
 from adacompute.evaluate.paper.pareto import Curve
-from adacompute.evaluate.reproduction.checks import Verdict
+from adacompute.evaluate.reproduction.checks import BOTH_SIDES, Verdict
 from adacompute.evaluate.reproduction.experiment import Reproduction
 from adacompute.records import AccuracyTable
 
 __all__ = ["counted", "survives"]
 
 _LOW, _HIGH = 1.5, 3.1  # samples on average
-_ORDER: tuple[Verdict, ...] = ("agrees", "in part", "only in-sample", "doesn't", "can't be told")
+_ORDER: tuple[Verdict, ...] = (
+    "agrees",
+    "in part",
+    "only in-sample",
+    BOTH_SIDES,
+    "doesn't",
+    "can't be told",
+)
 _SAID = {
     "agrees": "agree",
     "in part": "agree in part",
     "only in-sample": "hold in-sample only",
+    BOTH_SIDES: "hold only with the same question on both sides of a split",
     "doesn't": "don't",
     "can't be told": "can't be told",
 }
@@ -69,28 +77,30 @@ def _learned(found: Reproduction) -> str:
     """The learn stage."""
     in_sample = [float(one.paper.imitation.mean()) for run in found.runs for one in run.gaps]
     held_out = [float(one.held_out.imitation.mean()) for run in found.runs for one in run.gaps]
-    below = sum(
-        float(one.held_out.imitation.mean()) < float(one.held_out.majority.mean())
-        for run in found.runs
-        for one in run.gaps
-    )
+    ahead = [one.held_out.ahead for run in found.runs for one in run.gaps]
+    lower = sum(one.high is not None and one.high < 0 for one in ahead)
+    higher = sum(one.low is not None and one.low > 0 for one in ahead)
     return (
         "**What doesn't: the learn stage.** Numbers like the paper's come out when problems learned from "
-        f"are judged too: imitation {_shares(in_sample)}. On other problems it is {_shares(held_out)}, "
-        "and in "
-        f"{below} of {len(held_out)} cases lower than always answering the commonest budget.{_trees(found)}"
+        f"are judged too: imitation {_shares(in_sample)}. On other problems it is {_shares(held_out)}: "
+        f"beside always answering the commonest budget clearly lower in {lower} of {len(ahead)} cases, "
+        f"clearly higher in {higher}, no clear difference in {len(ahead) - lower - higher} (95% intervals "
+        f"over problems).{_trees(found)}"
     )
 
 
 def _trees(found: Reproduction) -> str:
     """Trees beside other learners, in both ways to split."""
-    seen = found.findings["ablation-trees"].seen.get("pooled")
-    if seen is None or seen.value is None or seen.own is None:
+    seen = found.findings["ablation-trees"].seen
+    known = {name: (one.value, one.own) for name, one in seen.items() if one.value is not None}
+    if not known:
         return ""
-    first, second = (round(100 * value, 1) + 0.0 for value in (seen.value, seen.own))  # no -0.0
+    first, second = (
+        " and ".join(f"{_point(both[at])} points ({name})" for name, both in known.items()) for at in (0, 1)
+    )
     return (
-        f" The trees' lead over the other learners is {first:+.1f} points where a question may stand on both "
-        f"sides of the split, and {second:+.1f} where it can't."
+        f" Trees lead the other learners by {first} where a question may stand on both sides of the split, "
+        f"and by {second} where it can't."
     )
 
 
@@ -123,6 +133,10 @@ _POINTER = (
     "beforehand, held-out and without labels of the task. See [evaluation.md](evaluation.md), and "
     "[findings.md](findings.md) for what else was tried."
 )
+
+
+def _point(value: float | None) -> str:
+    return "–" if value is None else f"{round(100 * value, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _points(values: Sequence[float]) -> str:

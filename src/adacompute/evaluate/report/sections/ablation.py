@@ -139,9 +139,11 @@ def _bound(found: Ablation) -> str:
     every = sum(len(some.error) for some in found.points)
     return (
         f"The theorem bounds the regret in net value by ε times the largest M, {found.worst_gap:.2f} here: "
-        f"{found.above('relaxed', of='worst')} of {every} points lie above. The paper draws the mean of M "
-        f"({found.mean_gap:.2f}) and the regret in accuracy, for which it is no bound; "
-        f"{found.above('task', of='mean')} of {every} lie above. It finds the points' slope to match that "
+        f"{found.above('relaxed', of='worst')} of {every} points lie above. The paper draws that line "
+        "dotted, calls it loose, and takes the dashed one, ε times the mean of M "
+        f"({found.mean_gap:.2f}), for the bound, with the regret in accuracy: for that neither is one; "
+        f"{found.above('task', of='mean')} of {every} lie above the dashed one, "
+        f"{found.above('task', of='worst')} above the dotted one. It finds the points' slope to match that "
         f"mean; here it is {found.slope:.2f}."
     )
 

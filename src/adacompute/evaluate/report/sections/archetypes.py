@@ -6,7 +6,7 @@ from adacompute.evaluate.paper.archetypes import BUDGET, KINDS, Archetypes, Spen
 from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.report.phrases import listed
 
-__all__ = ["mix_of", "section", "table_of"]
+__all__ = ["section", "table_of"]
 
 
 def section(case: Case) -> Section:
@@ -64,24 +64,6 @@ def table_of(found: Archetypes) -> Table:
             Column(name="of large budgets, other", kind="share", about="samples in budgets of 4 and more"),
         ),
         rows=tuple(rows),
-    )
-
-
-def mix_of(found: Archetypes) -> Table:
-    """A row a recording: how common each kind is."""
-    return Table(
-        key="archetypes-mix",
-        title="Kinds of accuracy curve by recording",
-        protocol="k-means on the accuracy curves of all recordings together.",
-        columns=(
-            Column(name="recording"),
-            Column(name="problems", kind="count"),
-            *(Column(name=name, kind="share") for name in found.names),
-        ),
-        rows=tuple(
-            (name, count, *(float(share) for share in own))
-            for name, count, own in zip(found.cases, found.problems, found.shares, strict=True)
-        ),
     )
 
 

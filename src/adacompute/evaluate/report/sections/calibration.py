@@ -1,7 +1,7 @@
 """The section on what was foretold and what came. Knows nothing of how either was measured."""
 
 from adacompute.evaluate.beyond.calibration import Calibrated, Calibration, calibration_of
-from adacompute.evaluate.entrants import OURS, PLAIN
+from adacompute.evaluate.entrants import OURS
 from adacompute.evaluate.exhibits import Cell, Column, Section, Table
 from adacompute.evaluate.figures.calibration import draw_calibration, draw_spent
 from adacompute.evaluate.figures.palette import look
@@ -47,11 +47,22 @@ def _said(one: Calibrated, calibration: Calibration) -> str:
         head = f"{name} foretells the accuracy of the vote that it buys"
     bias = one.bias
     if bias.holds_zero:
-        tail = "on average that is what comes"
+        tail = f"on average that is what comes{_cancels(one)}"
     else:
         way = "above" if bias.mean > 0 else "below"
         tail = f"on average that is {100 * abs(bias.mean):.1f} points {way} the share that {what}"
     return f"{head}: {tail}; the expected calibration error is {one.error:.3f} at B = {one.budget:g}."
+
+
+def _cancels(one: Calibrated) -> str:
+    """Where it is wrong; that too high and too low make up for each other, where they do."""
+    over = [each for each in one.wrong if each.said > each.right.mean]
+    under = [each for each in one.wrong if each.said < each.right.mean]
+    some = [
+        f"where it says {each[0].said:.0%}, {each[0].right.mean:.0%} come" for each in (under, over) if each
+    ]
+    why = "errors cancel" if over and under else "not everywhere"
+    return f", but {why}: {' and '.join(some)}" if some else ""
 
 
 def _spent(calibration: Calibration) -> str:
@@ -89,22 +100,34 @@ def _bins(calibration: Calibration) -> Table:
 
 
 def _costs(calibration: Calibration) -> Table:
+    """A row a policy, a column a budget."""
+    budgets = tuple(dict.fromkeys(one.budget for one in calibration.spent))
     rows: list[tuple[Cell, ...]] = []
-    for one in calibration.spent:
-        rows.append(
-            (look(one.policy).name, one.budget, one.cost, one.cost.mean / one.budget - 1, one.reached)
-        )
+    names = dict.fromkeys(one.policy for one in calibration.spent)
+    for name in sorted(names, key=lambda one: one != OURS):  # ours on top
+        own = {one.budget: one for one in calibration.budgets_of(name)}
+        beyond = max((one.cost.mean / one.budget - 1 for one in own.values()), key=abs)
+        never = ", ".join(f"{one.budget:g}" for one in own.values() if not one.reached)
+        costs = (own[budget].cost if budget in own else None for budget in budgets)
+        rows.append((look(name).name, *costs, beyond, never or None))
     return Table(
         key="spent",
         title="Samples spent against samples asked for",
         protocol="held-out: dials set on other problems than those that are paid for here",
         columns=(
             Column(name="policy"),
-            Column(name="asked for", kind="number", about="samples on average"),
-            Column(name="spent", kind="number", about="95% interval over problems"),
-            Column(name="beyond", kind="share", about="spent over asked for"),
-            Column(name="within reach", kind="flag", about="some setting of the dial meets it"),
+            *(
+                Column(
+                    name=f"for {budget:g}",
+                    kind="number",
+                    about="samples spent on average where so many were asked for, 95% interval over problems",
+                )
+                for budget in budgets
+            ),
+            Column(name="farthest off", kind="share", about="spent over asked for, less one"),
+            Column(name="out of reach", about="asked for, and no setting of the dial meets it"),
         ),
         rows=tuple(rows),
-        note=f"{look(PLAIN).name.capitalize()} is the largest whole number not above what was asked for.",
+        note="Uniform has no dial to set, and is left out.",
+        bold=tuple(at for at, row in enumerate(rows) if row[0] == look(OURS).name),
     )

@@ -55,7 +55,7 @@ def table_of(found: Efficiency) -> Table:
             "Held-out: on the other 20%, over all subsets."
         ),
         columns=(
-            Column(name="B", kind="number"),
+            Column(name="B", kind="amount"),
             Column(name="share", kind="share", about="of the training part"),
             Column(name="problems", kind="count", about="learned from"),
             *kinds,

@@ -42,7 +42,7 @@ def table_of(found: Sequence[Gap]) -> Table:
             "from, over all subsets of the samples. Mean ± standard deviation over seeds."
         ),
         columns=(
-            Column(name="B", kind="number"),
+            Column(name="B", kind="amount"),
             Column(name="reading"),
             Column(name="accuracy", kind="share", about="of the classifier's budgets"),
             Column(

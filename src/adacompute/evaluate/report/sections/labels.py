@@ -39,7 +39,7 @@ def table_of(found: Sequence[Labels]) -> Table:
         title="The oracle's budgets",
         protocol="Oracle on all problems, in-sample, on the paper's windows.",
         columns=(
-            Column(name="B", kind="number"),
+            Column(name="B", kind="amount"),
             Column(name="price λ", kind="price"),
             Column(name="cost", kind="number", about="samples on average, of these budgets"),
             *(Column(name=f"b = {budget}", kind="share") for budget in budgets),

@@ -117,7 +117,7 @@ def matched_table(found: MainResults) -> Table:
         title="The classifier against all alike at its own cost",
         protocol="As the two tables above; all seeds together, 95% intervals over problems.",
         columns=(
-            Column(name="B", kind="number"),
+            Column(name="B", kind="amount"),
             Column(name="reading"),
             Column(name="cost", kind="number", about="samples the classifier spends on average"),
             Column(name="classifier", kind="share", about="accuracy"),

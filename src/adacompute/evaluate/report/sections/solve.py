@@ -45,7 +45,7 @@ def table_of(found: Sequence[Search]) -> Table:
         title="The search for λ",
         protocol="Oracle on all problems, in-sample, on the paper's windows; bisection on [0, 5], 50 steps.",
         columns=(
-            Column(name="B", kind="number"),
+            Column(name="B", kind="amount"),
             Column(name="λ, bisection", kind="price"),
             Column(
                 name="cost", kind="fraction", about="samples on average at that single price, not above B"

@@ -39,14 +39,7 @@ def _words(tokens: Tokens) -> tuple[str, ...]:
     if not ours:
         return (first,)
     middle = ours[len(ours) // 2]
-    each = middle.tokens.mean / (middle.samples * tokens.per_sample)
-    if abs(each - 1) < 0.02:
-        length = "as long as any"
-    else:
-        length = f"{abs(each - 1):.0%} {'longer' if each > 1 else 'shorter'} than the average one"
-    second = f"At {middle.budget:g} samples on average those that stopping draws are {length}"
-    if each > 1.02:
-        second += ": it draws more of the problems whose answers are long"
+    second = f"At {middle.budget:g} samples on average those that stopping draws are {_length(middle)}"
     told = [one for one in ours if one.saved is not None]
     if not told:
         return f"{first} {second}.", f"No uniform number of samples has the same {measured_by(tokens.basis)}."
@@ -56,14 +49,30 @@ def _words(tokens: Tokens) -> tuple[str, ...]:
         return (f"{first} {second}.",)
     ends = ""
     if saved.low is not None and saved.high is not None:
-        ends = f" (95% interval {saved.low:.0%} to {saved.high:.0%})"
+        ends = f" (95% interval {saved.low:.0%} to {saved.high:.0%}{' or more' if best.open_end else ''})"
     head = f"Against uniform samples of the same {measured_by(tokens.basis)} it saves"
     if saved.holds_zero:
         return (
             f"{first} {second}.",
             f"{head} nothing that is clear: {saved.mean:.0%} at {best.budget:g}{ends}.",
         )
-    return f"{first} {second}.", f"{head} {saved.mean:.0%} of the tokens at {best.budget:g} on average{ends}."
+    return (
+        f"{first} {second}.",
+        f"{head} {saved.mean:.0%} of the tokens at best, at {best.budget:g} on average{ends}.",
+    )
+
+
+def _length(one: Spending) -> str:
+    """Of the samples drawn, by the average one; why, only where it is clear that they differ."""
+    length = one.length
+    if length.low is None or length.high is None or length.low <= 1.0 <= length.high:
+        return "not clearly longer or shorter than the average one"
+    ends = f"(95% interval {length.low - 1:+.0%} to {length.high - 1:+.0%})"
+    longer, kind = ("longer", "long") if length.mean > 1 else ("shorter", "short")
+    return (
+        f"{abs(length.mean - 1):.0%} {longer} than the average one {ends}: it draws more of the problems "
+        f"whose answers are {kind}"
+    )
 
 
 def _least(one: Spending) -> float:
@@ -84,13 +93,16 @@ def _table(tokens: Tokens) -> Table:
         protocol="held-out, at exactly so many samples on average",
         columns=(
             Column(name="policy"),
-            Column(name="samples on average", kind="number"),
+            Column(name="samples on average", kind="amount"),
             Column(name=measured_by(tokens.basis), kind="share"),
             Column(name="tokens", kind="count", about="output tokens a request, 95% interval over problems"),
             Column(name="uniform tokens as good", kind="count", about="that uniform needs for as much"),
             Column(name="saved", kind="share", about="of those; 95% interval"),
         ),
         rows=tuple(rows),
-        note="Blank: uniform is never so accurate. Below 0% uniform writes less.",
+        note=(
+            "Blank: uniform is never so accurate; where that is so in some draws of problems only, what is "
+            "saved is told there against the most that it writes, and may be more. Below 0% it writes less."
+        ),
         bold=tuple(at for at, row in enumerate(rows) if row[0] == look(OURS).name),
     )

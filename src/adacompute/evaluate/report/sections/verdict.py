@@ -3,8 +3,6 @@
 Knows nothing of how it was measured, nor of HTML.
 """
 
-import math
-
 from adacompute.evaluate.beyond.frontier import frontier_of
 from adacompute.evaluate.beyond.headline import Headline, chosen, headline_of
 from adacompute.evaluate.beyond.lines import measured_by
@@ -26,6 +24,7 @@ _NO_TOKENS = (
     "(collect does) to see prices"
 )
 _THOUSAND = 1000
+_NARROW = 5.7  # inches: a phone shows it whole (page.css, #figure-frontier-few)
 
 
 def section(
@@ -45,7 +44,7 @@ def section(
     tables = [budgets_table(evaluation)]
     told = savings(data, money)
     if told:
-        tables.append(money_table(told, money))
+        tables.append(money_table(told, money, evaluation, tokens))
     return Section(
         key="verdict",
         title=head.words,
@@ -53,7 +52,11 @@ def section(
         tables=tuple(tables),
         pictures=(
             draw_frontier(
-                frontier, few=True, same=chosen(evaluation) if head.better else None, key="frontier-few"
+                frontier,
+                few=True,
+                same=chosen(evaluation) if head.better else None,
+                width=_NARROW,
+                key="frontier-few",
             ),
         ),
         missing=tuple(missing),
@@ -67,7 +70,7 @@ def budgets_table(evaluation: Evaluation) -> Table:
     for one in evaluation.verdicts:
         plain, ours = evaluation.match(PLAIN, one.budget), evaluation.match(OURS, one.budget)
         bracket = next((each for each in evaluation.oracle if each.budget == one.budget), None)
-        rows.append(_row(one.budget, plain, ours, bracket))
+        rows.append(_row(one.budget, plain, ours, bracket, most=evaluation.longest))
     return Table(
         key="budgets",
         title=f"{what.capitalize()} at each average budget",
@@ -76,25 +79,28 @@ def budgets_table(evaluation: Evaluation) -> Table:
             "average"
         ),
         columns=(
-            Column(name="samples on average", kind="number"),
+            Column(name="samples on average", kind="amount"),
             Column(name="uniform", kind="share", about="all problems alike"),
             Column(name="stopping", kind="share", about="decides as the votes come in"),
             Column(name="gain", kind="points", about="points over uniform, paired, 95% interval"),
             Column(name="uniform samples as good", kind="number", about="that give what stopping gives"),
-            Column(name="saved", kind="share", about="of those samples"),
+            Column(name="saved", kind="share", about="of those samples, 95% interval"),
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
         ),
         rows=tuple(rows),
-        note="95% intervals over problems.",
+        note=(
+            "95% intervals over problems. Where as good as more than there are, what is saved is told "
+            f"against the most, {evaluation.longest}: it may be more."
+        ),
     )
 
 
-def _row(budget: float, plain: Match | None, ours: Match | None, bracket: Bracket | None) -> tuple[Cell, ...]:
+def _row(
+    budget: float, plain: Match | None, ours: Match | None, bracket: Bracket | None, *, most: int
+) -> tuple[Cell, ...]:
     worth = None if ours is None else ours.worth
-    saved = None
-    if ours is not None and worth is not None and math.isfinite(worth.mean):
-        saved = 1 - ours.cost / worth.mean
+    saved = None if ours is None or worth is None else _saved(ours.cost, worth, most)
     return (
         budget,
         None if plain is None else plain.accuracy,
@@ -102,24 +108,39 @@ def _row(budget: float, plain: Match | None, ours: Match | None, bracket: Bracke
         None if ours is None else ours.gain,
         worth,
         saved,
-        None if bracket is None or bracket.low is None else bracket.low.mean,
+        None if bracket is None else bracket.low,
         None if bracket is None else bracket.high,
     )
 
 
-def money_table(told: tuple[Saving, ...], money: Money) -> Table:
-    """What a thousand requests cost, and what a month saves."""
+def _saved(cost: float, worth: Interval, most: int) -> Interval:
+    """The share of as many samples as are as good, of the most at most."""
+    mean, low, high = (
+        None if samples is None else 1 - cost / min(samples, float(most))
+        for samples in (worth.mean, worth.low, worth.high)
+    )
+    return Interval(mean=0.0 if mean is None else mean, low=low, high=high)
+
+
+def money_table(
+    told: tuple[Saving, ...], money: Money, evaluation: Evaluation, tokens: Tokens | None
+) -> Table:
+    """What a thousand requests cost, and what a month saves. The page's script writes the last four columns
+    anew."""
     month = money.requests
     rows: list[tuple[Cell, ...]] = []
     for one in told:
         saved = one.saved
         share = None if saved is None or not one.same_cost else saved / one.same_cost
+        ours = evaluation.match(OURS, one.budget)
+        written = None if tokens is None else tokens.of(OURS, one.budget)
         rows.append(
             (
                 one.budget,
-                one.same_as,
+                one.same_as if ours is None or one.same_as is None else ours.worth,
                 one.tokens,
                 one.same_as_tokens,
+                None if written is None else written.saved,
                 _THOUSAND * one.cost,
                 None if one.same_cost is None else _THOUSAND * one.same_cost,
                 None if saved is None else month * saved,
@@ -132,13 +153,14 @@ def money_table(told: tuple[Saving, ...], money: Money) -> Table:
         title="In money, at the same accuracy",
         protocol="held-out; tokens as recorded, prices as given",
         columns=(
-            Column(name="samples on average", kind="number"),
+            Column(name="samples on average", kind="amount"),
             Column(name="uniform samples as good", kind="number"),
             Column(name="tokens a request", kind="count", about="output tokens of all samples, stopping"),
             Column(name="tokens, uniform", kind="count", about="output tokens of as many as are as good"),
-            Column(name=f"{unit} per 1,000 requests", kind="price"),
-            Column(name=f"{unit} per 1,000, uniform", kind="price"),
-            Column(name=f"{unit} saved a month", kind="number"),
+            Column(name="tokens saved", kind="share", about="of those, 95% interval"),
+            Column(name=f"{unit} per 1,000 requests", kind="money"),
+            Column(name=f"{unit} per 1,000, uniform", kind="money"),
+            Column(name=f"{unit} saved a month", kind="money"),
             Column(name="saved", kind="share"),
         ),
         rows=tuple(rows),
@@ -169,7 +191,8 @@ def _words(head: Headline, evaluation: Evaluation, tokens: Tokens | None) -> tup
     if told is not None and told.saved is not None:
         ends = ""
         if told.saved.low is not None and told.saved.high is not None:
-            ends = f" (95% interval {told.saved.low:.0%} to {told.saved.high:.0%})"
+            more = " or more" if told.open_end else ""
+            ends = f" (95% interval {told.saved.low:.0%} to {told.saved.high:.0%}{more})"
         found.append(f"In output tokens it is {told.saved.mean:.0%} less{ends}.")
     won = [one.budget for one in evaluation.verdicts if one.better]
     if head.better and len(won) < len(evaluation.verdicts):

@@ -5,6 +5,7 @@ import math
 from adacompute.evaluate.beyond.lines import measured_by
 from adacompute.evaluate.beyond.needed import Needed, needed_of
 from adacompute.evaluate.beyond.worth import BEFOREHAND, Makeup, Worth, worth_of
+from adacompute.evaluate.bootstrap import Interval
 from adacompute.evaluate.entrants import PLAIN
 from adacompute.evaluate.exhibits import Cell, Column, Section, Table
 from adacompute.evaluate.figures.needed import draw_needed
@@ -51,7 +52,7 @@ def _standing(worth: Worth, evaluation: Evaluation) -> Table:
         title="Who is above uniform",
         protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average",
         columns=(
-            Column(name="samples on average", kind="number"),
+            Column(name="samples on average", kind="amount"),
             Column(name="clearly above", about="points over uniform; their 95% interval is above zero"),
             Column(name="no clear difference", about="the interval holds zero"),
             Column(name="clearly below"),
@@ -86,7 +87,8 @@ def _why(makeup: Makeup, worth: Worth) -> str:
     text = (
         f"Of the problems, {makeup.always:.0%} are right in every recorded sample and {makeup.never:.0%} in "
         f"none: more samples change nothing there. A vote of {makeup.samples} is right more often than one "
-        f"sample on {makeup.rises:.0%} of the problems, and less often on {makeup.falls:.0%}."
+        f"sample, by over 2 points, on {makeup.rises:.0%} of the problems, and less often on "
+        f"{makeup.falls:.0%}."
     )
     if not worth.pays and makeup.rises < 0.2:
         text += " With so few problems that voting helps there is little to gain by deciding who gets more."
@@ -96,13 +98,21 @@ def _why(makeup: Makeup, worth: Worth) -> str:
 def _needed(needed: Needed) -> str:
     what = measured_by(needed.basis)
     told = [one for one in needed.rows if math.isfinite(one.samples.mean) and one.policy != PLAIN]
-    head = f"For the {what} of {needed.target} samples each ({needed.accuracy.mean:.1%})"
+    votes = "weighted" if needed.weighted else "plain"
+    head = f"For the {what} of {needed.target} samples each ({needed.accuracy.mean:.1%}, {votes} votes)"
     never = [look(one.policy).name for one in needed.rows if not math.isfinite(one.samples.mean)]
     tail = f" Not reached at any setting tried: {listed(never)}." if never else ""
     if not told:
         return f"{head} no policy needs less.{tail}"
-    said = [f"{look(one.policy).name} needs {one.samples.mean:.1f}" for one in told]
+    said = [f"{look(one.policy).name} needs {_samples(one.samples, needed.target)}" for one in told]
     return f"{head}, {listed(said)} on average.{tail}"
+
+
+def _samples(found: Interval, most: int) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.mean:.1f}"
+    high = f"{found.high:.1f}" if math.isfinite(found.high) else f"more than {most}"
+    return f"{found.mean:.1f} (95% interval {found.low:.1f} to {high})"
 
 
 def _table(needed: Needed) -> Table:
@@ -113,7 +123,7 @@ def _table(needed: Needed) -> Table:
             (
                 look(one.policy).name,
                 one.samples if reached else None,
-                1 - one.samples.mean / needed.target if reached else None,
+                1 - one.samples.mean / needed.target if reached and one.policy != PLAIN else None,
                 one.reached,
                 one.most,
             )

@@ -9,7 +9,7 @@ import numpy as np
 from adacompute.evaluate.paper.labels import parts
 from adacompute.evaluate.paper.search import TOLERANCE, Search
 from adacompute.evaluate.reproduction.checks.check import Check, Seen
-from adacompute.evaluate.reproduction.checks.oracle import EXACT, FIFTHS, MORE
+from adacompute.evaluate.reproduction.checks.oracle import EXACT, FIFTHS, MORE, ROOM
 from adacompute.evaluate.reproduction.runs import Run
 
 __all__ = ["PRICE"]
@@ -149,5 +149,6 @@ PRICE = (
         kind="number",
         see=_lasts,
         holds="an inner fifth of one-sample accuracy lasts to a higher price than both ends",
+        why=dict.fromkeys(("agrees", "in part"), ROOM),
     ),
 )

@@ -1,0 +1,58 @@
+"""Several processes on one thing: one that ends early is told of, and none outlives who started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from adacompute.errors import AdacomputeError
+from adacompute.evaluate.crew import crew
+
+ASLEEP = """
+import time
+from adacompute.evaluate.crew import crew
+with crew(600, workers=2) as ask:
+    list(ask(time.sleep, [(), ()]))
+"""
+
+
+def test_a_process_that_ends_early_is_told_of_with_what_to_do(tmp_path: Path):
+    with pytest.raises(AdacomputeError, match="--workers 1") as told, crew(9, workers=2) as ask:
+        list(ask(os._exit, [(), ()]))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
+def test_no_process_outlives_a_killed_parent():
+    process = subprocess.Popen([sys.executable, "-c", ASLEEP], start_new_session=True)
+    try:
+        ours: set[int] = set()
+        while len(ours) < 3:  # two, and Python's own that looks after what they share
+            assert process.poll() is None
+            ours = _children(process.pid)
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    until = time.monotonic() + 60
+    while any(map(_runs, ours)):
+        assert time.monotonic() < until, "still there"
+        time.sleep(0.05)
+
+
+def _children(pid: int) -> set[int]:
+    found = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found |= {int(one) for one in (task / "children").read_text().split()}
+    return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
