@@ -19,6 +19,7 @@ from adacompute.evaluate.beyond.frontier import Frontier, OracleLine, frontier_o
 from adacompute.evaluate.beyond.headline import chosen, headline_of
 from adacompute.evaluate.beyond.lines import Line
 from adacompute.evaluate.beyond.money import EXAMPLE, money_data, savings
+from adacompute.evaluate.beyond.steadied import steadied
 from adacompute.evaluate.beyond.tokens import tokens_of
 from adacompute.evaluate.bootstrap import Interval
 from adacompute.evaluate.bracket import Oracle, brackets
@@ -56,14 +57,16 @@ def measured() -> dict[str, Any]:
 @cache
 def evaluated(name: str) -> tuple[Played, Oracle, Evaluation]:
     """A recording, evaluated as a report does it, but for the policies that aren't shown."""
-    run = played(
-        ac.bundled(name).ballots(),
-        budgets=BUDGETS,
-        policies=POLICIES,
-        parts=FOLDS,
-        orders=ORDERS,
-        seed=SEED,
-        workers=min(4, os.cpu_count() or 1),
+    run = steadied(
+        played(
+            ac.bundled(name).ballots(),
+            budgets=BUDGETS,
+            policies=POLICIES,
+            parts=FOLDS,
+            orders=ORDERS,
+            seed=SEED,
+            workers=min(4, os.cpu_count() or 1),
+        )
     )
     oracle = Oracle.of(run.setup)
     ends = brackets(run.setup, oracle=oracle)

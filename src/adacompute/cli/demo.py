@@ -153,7 +153,8 @@ def _worth(match: "Match") -> tuple[str, str]:
     if worth is None:
         return "–", "–"
     if not math.isfinite(worth.mean):
-        return "more than there are", "–"
+        least = worth.low if worth.low is not None and math.isfinite(worth.low) else None
+        return ("more than there are" if least is None else f"{least:.1f} or more"), "–"
     ends = [end for end in (worth.low, worth.high) if end is not None]
     shown = [f"{end:.1f}" if math.isfinite(end) else "more" for end in ends]
     between = f" ({' to '.join(shown)})" if shown else ""
