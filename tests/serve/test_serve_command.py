@@ -192,7 +192,19 @@ def test_without_an_upstream_it_says_how_to_name_one(serve):
 def test_check_says_what_it_found_and_serves_nothing(serve, tmp_path: Path):
     (tmp_path / "keys.toml").write_text(f'[alice]\nkey = "{KEY}"\n')
     with Upstream(models=("one", "two")) as up:
-        words = ("--check", "--upstream", up.url, "--keys", "keys.toml", "--cap", "9", "--window", "day")
+        words = (
+            "--check",
+            "--upstream",
+            up.url,
+            "--keys",
+            "keys.toml",
+            "--cap",
+            "9",
+            "--window",
+            "day",
+            "--port",
+            "0",
+        )
         found = json.loads(serve(*words, "--json").stdout)
         told = serve(*words).stdout
     assert found["models"] == ["one", "two"]
@@ -215,7 +227,9 @@ def test_check_says_that_a_model_is_not_listed(serve):
 
 def test_check_leaves_no_file_behind(serve, tmp_path: Path):
     with Upstream() as up:
-        found = json.loads(serve("--check", "--json", "--upstream", up.url, "--record", "r.sqlite").stdout)
+        found = json.loads(
+            serve("--check", "--json", "--upstream", up.url, "--record", "r.sqlite", "--port", "0").stdout
+        )
     assert list(tmp_path.iterdir()) == []
     assert (found["state"], found["record"]) == (ServeConfig().state, "r.sqlite")
 
@@ -228,7 +242,7 @@ def test_check_fails_where_the_port_is_taken(serve):
 
 
 def test_check_fails_where_the_upstream_is_not_there_or_it_may_not_listen(serve):
-    done = serve("--check", "--upstream", "http://127.0.0.1:9/v1", error=EndpointUnreachable)
+    done = serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--port", "0", error=EndpointUnreachable)
     assert "ssl" not in str(done.exception)
     serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0", error=ConfigError)
 
