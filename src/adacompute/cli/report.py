@@ -124,6 +124,7 @@ def _money(
         currency=currency,
         requests=requests or EXAMPLE.requests,
         prompt_tokens=prompt_tokens,
+        example=output_price is None,
     )
 
 

@@ -26,6 +26,7 @@ class Money:
     currency: str = "USD"
     requests: int = 1_000_000  # a month
     prompt_tokens: float | None = None  # a request; None: not known, and not paid for here
+    example: bool = False  # nobody has given these prices
 
     def __post_init__(self) -> None:
         for name in ("input_price", "output_price", "requests", "prompt_tokens"):
@@ -40,7 +41,7 @@ class Money:
 
 
 EXAMPLE = Money(
-    input_price=0.15, output_price=0.60
+    input_price=0.15, output_price=0.60, example=True
 )  # of a small hosted model, to have something to begin with
 
 

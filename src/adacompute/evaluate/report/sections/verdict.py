@@ -169,14 +169,13 @@ def money_table(
 
 
 def _note(money: Money) -> str:
-    given = (money.input_price, money.output_price) != (EXAMPLE.input_price, EXAMPLE.output_price)
-    example = "" if given else " (an example: give your own)"
+    example = " (an example: give your own)" if money.example else ""
     text = (
         f"At {money.output_price:g} {money.currency} per million output tokens{example}, "
         f"{money.requests:,} requests a month. "
     )
     if money.prompt_tokens is None:
-        return text + "Prompts are not counted: how many tokens they have isn't recorded."
+        return text + "Prompts are not counted: --prompt-tokens gives how many tokens a request's has."
     return text + (
         f"Each sample pays for its prompt of {money.prompt_tokens:g} tokens at {money.input_price:g} per "
         "million; endpoints that cache prompts ask less."
