@@ -44,6 +44,17 @@ def _by_appearance(row: np.ndarray) -> np.ndarray:
     return np.array([names.setdefault(int(answer), len(names)) for answer in row])
 
 
+POOR = (  # what the recordings of `poor` lack
+    "ten problems",
+    "three samples",
+    "two samples",
+    "all right",
+    "all wrong",
+    "no signals",
+    "uneven levels",
+)
+
+
 def poor() -> dict[str, Case]:
     """Recordings that lack something, by what they lack."""
     return {

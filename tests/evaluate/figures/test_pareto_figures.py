@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from synthetic import poor, synthetic
+from synthetic import synthetic
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.exhibits import Section
@@ -22,11 +22,6 @@ LIGHT = {light for light, _ in COLOURS.values()}
 @pytest.fixture(scope="module")
 def case() -> Case:
     return case_of(synthetic(), "made <of> dice & co")
-
-
-@pytest.fixture(scope="module")
-def poor_cases() -> dict[str, Case]:
-    return poor()
 
 
 @pytest.fixture(scope="module")

@@ -4,33 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import poor, synthetic
+from synthetic import POOR
 
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.fits import Fits, fitted
 from adacompute.evaluate.paper.gap import gaps
 from adacompute.evaluate.report.sections import gap
 
 SEEDS = 2
-POOR = (
-    "ten problems",
-    "three samples",
-    "two samples",
-    "all right",
-    "all wrong",
-    "no signals",
-    "uneven levels",
-)
-
-
-@pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
-def poor_cases() -> dict[str, Case]:
-    return poor()
 
 
 @pytest.fixture(scope="module")

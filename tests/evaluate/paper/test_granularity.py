@@ -3,22 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from synthetic import poor, synthetic
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.granularity import SETS, Granularity, granularity
 from adacompute.solve import solve
-
-
-@pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
-def poor_cases() -> dict[str, Case]:
-    return poor()
 
 
 @pytest.fixture(scope="module")

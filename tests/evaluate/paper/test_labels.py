@@ -17,11 +17,6 @@ SEEDS = 2
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
 def fits(case: Case) -> dict[float, Fits]:
     return fitted(case, (1.5, 3.0), seeds=SEEDS, model="logistic")
 

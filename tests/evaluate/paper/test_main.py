@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import poor, synthetic
+from synthetic import POOR
 
 from adacompute.evaluate.exhibits import Spread, Table
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.fits import Fits, fitted
 from adacompute.evaluate.paper.judged import Judged, spread
 from adacompute.evaluate.paper.main import METHODS, TARGETS, MainResults, main_results
@@ -15,25 +15,6 @@ from adacompute.evaluate.paper.rules import RULES, ruled
 from adacompute.evaluate.report.sections import main
 
 SEEDS = 3
-POOR = (
-    "ten problems",
-    "three samples",
-    "two samples",
-    "all right",
-    "all wrong",
-    "no signals",
-    "uneven levels",
-)
-
-
-@pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
-def poor_cases() -> dict[str, Case]:
-    return poor()
 
 
 @pytest.fixture(scope="module")

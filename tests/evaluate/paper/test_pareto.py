@@ -14,11 +14,6 @@ METHODS = {"fixed", "random", "heuristic", "classifier", "oracle"}
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
 def found(case: Case) -> Pareto:
     return pareto(case, quick=True, model="logistic")
 

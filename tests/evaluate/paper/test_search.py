@@ -2,23 +2,11 @@
 
 import numpy as np
 import pytest
-from synthetic import poor, synthetic
 
-from adacompute.evaluate.paper.case import Case, case_of
 from adacompute.evaluate.paper.mechanism import mechanism
 from adacompute.evaluate.paper.search import reachable, searches, unreachable
 from adacompute.evaluate.paper.staircase import staircase, staircases
 from adacompute.solve import averages, best_at, solve
-
-
-@pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made")
-
-
-@pytest.fixture(scope="module")
-def poor_cases() -> dict[str, Case]:
-    return poor()
 
 
 def test_the_staircase_is_the_oracles_cost_at_every_price(case):

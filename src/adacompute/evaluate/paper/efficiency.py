@@ -14,6 +14,7 @@ from adacompute.evaluate.exhibits import Spread
 from adacompute.evaluate.folds import shares
 from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.fits import Fits, Reading, columns, oracle_labels
+from adacompute.evaluate.paper.judged import spread
 from adacompute.evaluate.paper.search import TARGETS, reachable
 from adacompute.records import AccuracyTable
 
@@ -118,9 +119,9 @@ def _followed(readings: Sequence[Reading], table: AccuracyTable, judged: Bools, 
     within = np.flatnonzero(np.asarray(table.costs) <= budget)
     column = int(within[-1]) if len(within) else 0
     return Followed(
-        accuracy=tuple(_spread(one.accuracy) for one in readings),
-        cost=tuple(_spread(one.cost) for one in readings),
-        gain=tuple(_spread(one.accuracy - one.uniform) for one in readings),
+        accuracy=tuple(spread(one.accuracy) for one in readings),
+        cost=tuple(spread(one.cost) for one in readings),
+        gain=tuple(spread(one.accuracy - one.uniform) for one in readings),
         oracle=float(readings[-1].oracle.mean()),
         fixed=float(np.mean([table.accuracy[own, column].mean() for own in judged])),
         fixed_cost=float(np.asarray(table.costs)[column]),
@@ -135,7 +136,3 @@ def _mask(rows: npt.NDArray[np.int64], size: int) -> Bools:
     found = np.zeros(size, dtype=bool)
     found[rows] = True
     return found
-
-
-def _spread(values: Floats) -> Spread:
-    return Spread(mean=float(values.mean()), std=float(values.std(ddof=1)) if len(values) > 1 else 0.0)

@@ -55,7 +55,7 @@ def glance(found: Reproduction) -> tuple[Glance, ...]:
                     gain=float(one.paper.accuracy.mean()) - fixed_too,
                     held_out=float(one.held_out.imitation.mean()),
                     held_out_commonest=float(one.held_out.majority.mean()),
-                    fair=run.alike[BUDGET].gain,
+                    fair=run.learned(BUDGET).gain,
                 )
             )
     return tuple(rows)

@@ -17,6 +17,7 @@ from adacompute.evaluate.paper.gap import Gap, gaps
 from adacompute.evaluate.paper.granularity import Granularity, granularity
 from adacompute.evaluate.paper.heatmap import HEAT, Heatmap, heatmaps
 from adacompute.evaluate.paper.importance import Importance, importance
+from adacompute.evaluate.paper.judged import Outcome
 from adacompute.evaluate.paper.labels import Labels, Scatter, labels, scatters
 from adacompute.evaluate.paper.laws import Law, laws
 from adacompute.evaluate.paper.levels import Levels, levels
@@ -25,7 +26,6 @@ from adacompute.evaluate.paper.mechanism import Mechanism, mechanism
 from adacompute.evaluate.paper.pareto import Pareto, pareto
 from adacompute.evaluate.paper.search import Search, searches
 from adacompute.evaluate.paper.staircase import Staircases, staircases
-from adacompute.evaluate.reproduction.matched import Alike, alike
 
 __all__ = ["Pooled", "Run", "pooled", "ran", "three"]
 
@@ -46,7 +46,6 @@ class Run:
     fits: dict[float, Fits] = field(repr=False)
     main: MainResults = field(repr=False)
     gaps: tuple[Gap, ...] = field(repr=False)
-    alike: dict[float, Alike] = field(repr=False)  # by average budget, at the classifier's own cost
     searches: tuple[Search, ...] = field(repr=False)
     staircases: Staircases = field(repr=False)
     labels: tuple[Labels, ...] = field(repr=False)
@@ -65,6 +64,10 @@ class Run:
     def name(self) -> str:
         """Of the recording."""
         return self.case.name
+
+    def learned(self, budget: float) -> Outcome:
+        """The classifier held-out, beside all alike at its own cost."""
+        return self.main.held_out["classifier", budget]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +92,6 @@ def ran(case: Case, *, quick: bool = False, seed: int = 0) -> Run:
         fits=fits,
         main=main_results(case, wanted),
         gaps=gaps(case, wanted),
-        alike={budget: alike(case, own) for budget, own in wanted.items()},
         searches=searches(case),
         staircases=staircases(case),
         labels=labels(case),

@@ -70,9 +70,11 @@ def _close(found: Reproduction) -> str:
 def _fixed(found: Reproduction) -> str:
     rows = said().rows("tab:main", method="ours", budget=3.0, data="MATH")
     costs = [row["cost"] for row in rows]
-    gains = [fair.gain.mean for run in found.runs for fair in run.alike.values()]
+    gains = [fair.gain.mean for run in found.runs for fair in map(run.learned, run.main.budgets)]
     sure = sum(
-        not fair.gain.holds_zero and fair.gain.mean > 0 for run in found.runs for fair in run.alike.values()
+        not fair.gain.holds_zero and fair.gain.mean > 0
+        for run in found.runs
+        for fair in map(run.learned, run.main.budgets)
     )
     second = [100 * float(np.diff(run.case.exact.accuracy[:, :2].mean(axis=0))[0]) for run in found.runs]
     return (

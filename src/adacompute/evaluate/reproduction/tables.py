@@ -83,8 +83,8 @@ def main_held_out(runs: Sequence[Run]) -> Table:
                 one = run.main.held_out[method, budget]
                 learned = method == "classifier"
                 cells += [spread(one.accuracy) if learned else float(one.accuracy.mean()), one.spent]
-            fair, crossed = run.alike[budget], run.main.crossfitted.get(budget)
-            cells += [fair.accuracy, fair.gain]
+            fair, crossed = run.learned(budget), run.main.crossfitted.get(budget)
+            cells += [fair.alike, fair.gain]
             oracle = run.main.held_out["oracle", budget]
             cells += [float(oracle.accuracy.mean()), oracle.spent]
             cells += [None, None] if crossed is None else [_mean(crossed.accuracy), _mean(crossed.cost)]

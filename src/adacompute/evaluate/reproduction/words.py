@@ -114,10 +114,10 @@ def _baseline(found: Reproduction) -> str:
         for run in found.runs
         for budget in run.main.budgets
     ]
-    fair = [one.gain for run in found.runs for one in run.alike.values()]
+    fair = [one.gain for run in found.runs for one in map(run.learned, run.main.budgets)]
     above = sum(one.mean > 0 and not one.holds_zero for one in fair)
     under = sum(one.mean < 0 and not one.holds_zero for one in fair)
-    best = max(found.runs, key=lambda run: max(one.gain.mean for one in run.alike.values()))
+    best = max(found.runs, key=lambda run: max(one.gain.mean for one in map(run.learned, run.main.budgets)))
     return (
         f"**What is left of the gain.** Scored as the paper does, the classifier gains {_points(over)} "
         "points over "

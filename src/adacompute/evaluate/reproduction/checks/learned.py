@@ -26,7 +26,7 @@ def _margins(run: Run) -> Seen:
             for budget in run.main.budgets
         ]
         found.append(float(min(margins)))
-    gains = [run.alike[budget].gain for budget in run.main.budgets]
+    gains = [run.learned(budget).gain for budget in run.main.budgets]
     rules = [run.main.held_out["heuristic", budget].gain.mean for budget in run.main.budgets]
     sure = [one.low is not None and one.low > 0 for one in gains]
     ahead = all(known and one.mean > rule for known, one, rule in zip(sure, gains, rules, strict=True))
@@ -43,7 +43,7 @@ def _over_fixed(run: Run, budget: float) -> float:
 def _gain(run: Run) -> Seen:
     if 3.0 not in run.main.budgets:
         return Seen()
-    first, second = _over_fixed(run, 3.0), run.alike[3.0].gain.mean
+    first, second = _over_fixed(run, 3.0), run.learned(3.0).gain.mean
     return Seen(paper=first >= 0.052, value=first, ours=second >= 0.052, own=second)
 
 
@@ -51,20 +51,20 @@ def _relative(run: Run) -> Seen:
     first, second = [], []
     for budget in run.main.budgets:
         first.append(_over_fixed(run, budget) / float(run.main.paper["fixed", budget].accuracy.mean() or 1))
-        second.append(run.alike[budget].gain.mean / (run.alike[budget].accuracy or 1))
+        second.append(run.learned(budget).gain.mean / (run.learned(budget).alike or 1))
     return Seen(paper=max(first) >= 0.128, value=max(first), ours=max(second) >= 0.128, own=max(second))
 
 
 def _consistent(run: Run) -> Seen:
     first = min(_over_fixed(run, budget) for budget in run.main.budgets)
-    second = min(run.alike[budget].gain.mean for budget in run.main.budgets)
+    second = min(run.learned(budget).gain.mean for budget in run.main.budgets)
     return Seen(paper=first >= 0.03, value=first, ours=second >= 0.03, own=second)
 
 
 def _under(run: Run) -> Seen:
     """What is left unspent, least and in both readings."""
     first = min(budget - run.main.paper["classifier", budget].spent for budget in run.main.budgets)
-    second = min(budget - run.alike[budget].cost for budget in run.main.budgets)
+    second = min(budget - run.learned(budget).spent for budget in run.main.budgets)
     return Seen(paper=first > 0, value=first, ours=second > 0, own=second)
 
 

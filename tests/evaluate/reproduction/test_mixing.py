@@ -8,7 +8,8 @@ import pytest
 
 from adacompute.evaluate.paper.case import Case
 from adacompute.evaluate.paper.fits import Fits, fitted
-from adacompute.evaluate.reproduction.matched import alike, mixed
+from adacompute.evaluate.paper.judged import Judged, Outcome
+from adacompute.evaluate.paper.mixing import mixed
 from adacompute.records import AccuracyTable
 from adacompute.solve import frontier
 
@@ -37,9 +38,13 @@ def taught(good: Case) -> Fits:
     return fitted(good, [3.0], seeds=2)[3.0]
 
 
+def alike(case: Case, fits: Fits) -> Outcome:
+    return Judged.of(case.exact, ~fits.train).outcome(fits.predicted)
+
+
 def test_who_gives_all_problems_the_same_gains_nothing(good: Case, taught: Fits):
     found = alike(good, replace(taught, predicted=np.full_like(taught.predicted, 2)))
-    assert found.cost == 4
+    assert found.spent == 4
     assert found.gain.mean <= 1e-12
     assert found.gain.high is not None
     assert found.gain.high <= 1e-12
