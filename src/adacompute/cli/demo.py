@@ -141,10 +141,9 @@ def _accuracy(match: "Match | None") -> str:
 
 
 def _gain(match: "Match") -> str:
-    gain = match.gain
-    if gain is None or gain.low is None or gain.high is None:
-        return "–"
-    return f"{100 * gain.mean:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+    from adacompute.evaluate.exhibits import Column, written
+
+    return written(match.gain, Column(name="gain", kind="points"))
 
 
 def _worth(match: "Match") -> tuple[str, str]:

@@ -70,12 +70,9 @@ def _close(found: Reproduction) -> str:
 def _fixed(found: Reproduction) -> str:
     rows = said().rows("tab:main", method="ours", budget=3.0, data="MATH")
     costs = [row["cost"] for row in rows]
-    gains = [fair.gain.mean for run in found.runs for fair in map(run.learned, run.main.budgets)]
-    sure = sum(
-        not fair.gain.holds_zero and fair.gain.mean > 0
-        for run in found.runs
-        for fair in map(run.learned, run.main.budgets)
-    )
+    fair = [run.learned(budget).gain for run in found.runs for budget in run.main.budgets]
+    gains = [gain.mean for gain in fair]
+    sure = sum(not gain.holds_zero and gain.mean > 0 for gain in fair)
     second = [100 * float(np.diff(run.case.exact.accuracy[:, :2].mean(axis=0))[0]) for run in found.runs]
     return (
         f"At B = 3 on MATH the classifier spends {_span(costs, '.2f')}, fixed 2.00; and a second vote adds "
