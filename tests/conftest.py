@@ -1,6 +1,7 @@
 """What several tests need: where the recordings lie, and running the real command line."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from adacompute.endpoint.local import LocalModel
 
 sys.path.insert(0, str(Path(__file__).parent))
+from clusters import RedisServer, start_ray, stop_ray
 from warm import COMMAND, Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-INSTALLED = ("chromium", "real model", "openai")  # what .ci/run and the lock bring
+INSTALLED = ("chromium", "real model", "openai", "redis", "Ray")  # what .ci/run and the lock bring
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +137,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The demo takes a while: it is run once for all workers, and whoever comes second finds it done."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
+    folder = _shared(tmp_path_factory) / "demo"
     folder.mkdir(exist_ok=True)
     said = folder / "said.txt"
     with (folder / "lock").open("w") as lock:
@@ -155,6 +156,65 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
             assert done.returncode == 0, done.stderr[-3000:]
             said.write_text(done.stdout, "utf-8")
     return Demo(said=said.read_text("utf-8"), folder=folder / "adacompute-demo")
+
+
+@pytest.fixture(scope="session")
+def ray_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What finds a real Ray cluster on this machine, one for all workers, ended with the run.
+
+    Give it to a command as its environment: `adacompute("allocate", ..., **ray_environ)`.
+    """
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray (adacompute[ray])")
+    folder = _shared(tmp_path_factory) / "ray"
+    folder.mkdir(exist_ok=True)
+    found = folder / "environ.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            found.write_text(json.dumps(start_ray(folder)))
+    told: dict[str, str] = json.loads(found.read_text())
+    return told
+
+
+@pytest.fixture(scope="module")
+def on_ray(ray_environ: dict[str, str]) -> Iterator[None]:
+    """This process is connected to the cluster, for the tests of one file."""
+    import ray  # here, for the other tests don't need it
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ray_environ.items():
+            patch.setenv(name, value)
+        ray.init(logging_level="ERROR", log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The process that started all others ends the cluster, once they are done."""
+    if not hasattr(session.config, "workerinput"):
+        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+        stop_ray(factory.getbasetemp() / "ray")
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real redis-server of the test's own, durable; it is ended with the test."""
+    binary = shutil.which("redis-server")
+    if binary is None or find_spec("redis") is None:
+        pytest.skip("needs redis: redis-server from the system's packages, and adacompute[redis]")
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    server = RedisServer(binary, folder).start()
+    yield server
+    server.kill()
+
+
+def _shared(factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run that all of its workers see."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 def _plain_environment() -> dict[str, str]:

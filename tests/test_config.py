@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, KeyConfig, _stage, load_config, read_keys
+from adacompute.config import Config, KeyConfig, load_config, read_keys
+from adacompute.config.load import _stage
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
 

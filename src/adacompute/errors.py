@@ -27,6 +27,8 @@
     ├── CollectError         samples can't be collected in this way
     │   └── SourceChanged    the pool was begun with another model, template or parameter
     ├── LocalModelError      the model on this machine can't be found, started or reached
+    ├── ScaleError           a stage can't be run over these files, or on this engine
+    │   └── EngineUnavailable  the engine isn't installed, can't be reached, or lost its workers
     ├── ServeError           one request to the gateway isn't served; `status` and `code` are the reply's
     │   ├── RequestInvalid       it asks for what can't be, or isn't supported
     │   ├── Unauthorized         no key, or an unknown one
@@ -65,6 +67,7 @@ __all__ = [
     "EndpointResting",
     "EndpointTimeout",
     "EndpointUnreachable",
+    "EngineUnavailable",
     "Infeasible",
     "LedgerUnavailable",
     "LocalModelError",
@@ -86,6 +89,7 @@ __all__ = [
     "ReplyInvalid",
     "ReportError",
     "RequestInvalid",
+    "ScaleError",
     "ScoreError",
     "SendingStopped",
     "ServeError",
@@ -238,6 +242,14 @@ class SourceChanged(CollectError):
 
 class LocalModelError(AdacomputeError):
     """The model on this machine can't be found, started or reached."""
+
+
+class ScaleError(AdacomputeError):
+    """A stage can't be run over these files, or on this engine."""
+
+
+class EngineUnavailable(ScaleError):
+    """The engine isn't installed, can't be reached, or lost its workers."""
 
 
 class ServeError(AdacomputeError):
