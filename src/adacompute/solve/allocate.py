@@ -7,13 +7,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Limit, Mix, at_least
+from adacompute.errors import TableInvalid
+from adacompute.records import AccuracyTable, Allocation, Limit, Mix
 from adacompute.solve.bisection import bisected
 from adacompute.solve.hull import chunks, counts, steps
 from adacompute.solve.limits import limited
 from adacompute.solve.plan import planned
-from adacompute.solve.price import by_cost, check_table, former, total_cost
+from adacompute.solve.price import SLIP, by_cost, check_budget, check_table, former, total_cost
 
 __all__ = ["solve"]
 
@@ -21,7 +21,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 _FEW = 4096  # rows that are quicker taken whole than bracketed
-_SLIP = 1e-12  # of the cost: what rounding may add to it
 _LEAST, _MOST = 5e-324, 1.7976931348623157e308  # every slope that is neither 0 nor free
 
 
@@ -65,15 +64,7 @@ def solve(
 def _check_budget(table: AccuracyTable, budget: object) -> None:
     cheapest = float(table.costs.min() if table.shared_costs else table.costs.min(axis=1).mean())
     dearest = float(table.costs.max() if table.shared_costs else table.costs.max(axis=1).mean())
-    least = at_least(cheapest)
-    if not isinstance(budget, int | float | np.integer | np.floating) or isinstance(budget, bool):
-        raise BudgetOutOfRange(f"budget {budget!r} is not a number; give {least} to {dearest:g}")
-    if not budget >= cheapest * (1 - _SLIP):
-        unit = table.unit[:-1] if least == "1" and table.unit.endswith("s") else table.unit
-        raise BudgetOutOfRange(
-            f"budget {budget} is below the cheapest allocation ({least} {unit} on average); "
-            f"give {least} to {dearest:g}"
-        )
+    check_budget(budget, cheapest=cheapest, dearest=dearest, unit=table.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +90,14 @@ def _allocated(table: AccuracyTable, budget: float) -> Allocation:
     counted = _counted(table, low, high)
     if counted.spent > target or (low > _LEAST and counted.spent + counted.cost.sum() <= target):
         counted = _counted(table, _LEAST, _MOST)  # the sampled rows misled us
-    price = _price(*counted.falling(), target * (1 + _SLIP))
+    price = _price(*counted.falling(), target * (1 + SLIP))
     choice = counted.choice
     above = counted.slope > price
     np.add.at(choice, counted.place[above] // max(1, counted.width), 1)
     room = target - counted.spent - float(counted.cost[above].sum())
     mix = Mix()
     if price > 0:
-        mix, row, mode = _fill(counted, choice, price, room, slip=target * _SLIP)
+        mix, row, mode = _fill(counted, choice, price, room, slip=target * SLIP)
         price = _slope(table, row, int(choice[row]), mode) or price
     return planned(table, budget=budget, price=price, choice=choice, mix=mix)
 

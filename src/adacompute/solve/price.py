@@ -7,13 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, at_least
 from adacompute.solve.hull import chunks, counts, grained
 
 __all__ = [
+    "SLIP",
     "averages",
     "best_at",
     "by_cost",
+    "check_budget",
     "check_price",
     "check_table",
     "dual",
@@ -25,6 +27,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
+SLIP = 1e-12  # of the cost: what rounding may add to it
 _ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
 
 
@@ -69,6 +72,19 @@ def check_price(price: object) -> None:
     """A price is a finite number from 0 up."""
     if not isinstance(price, int | float | np.floating) or not 0 <= price < math.inf:
         raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+
+
+def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) -> None:
+    """A budget is a number, not below the cheapest average; `dearest` is for the message."""
+    least = at_least(cheapest)
+    if not isinstance(budget, int | float | np.integer | np.floating) or isinstance(budget, bool):
+        raise BudgetOutOfRange(f"budget {budget!r} is not a number; give {least} to {dearest:g}")
+    if not budget >= cheapest * (1 - SLIP):
+        name = unit[:-1] if least == "1" and unit.endswith("s") else unit
+        raise BudgetOutOfRange(
+            f"budget {budget} is below the cheapest allocation ({least} {name} on average); "
+            f"give {least} to {dearest:g}"
+        )
 
 
 def check_table(table: object) -> None:
