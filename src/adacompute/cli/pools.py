@@ -21,7 +21,7 @@ from adacompute.cli.options import (
 from adacompute.cli.show import as_json, counted, line, path_text, progress
 from adacompute.cli.summary import damage, show_summary
 from adacompute.errors import PoolDamaged
-from adacompute.pool import export_file, import_file
+from adacompute.pool import export_file, export_shards, import_file
 from adacompute.score import summarise
 
 __all__ = ["export", "import_", "pool"]
@@ -84,16 +84,31 @@ def import_(
 
 def export(
     source: PoolPath,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .jsonl, .jsonl.gz or .parquet file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A .jsonl, .jsonl.gz or .parquet file; with --shards, a folder."),
+    ],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Write N Parquet files into a new folder, for --engine ray."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a pool to a file, without loss.
 
-    The file appears whole or not at all.
+    The file, or the folder of --shards, appears whole or not at all.
     """
+    if shards is not None and overwrite:
+        raise typer.BadParameter(
+            "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
+        )
     with opened(source) as stored:
-        done = export_file(stored, file, overwrite=overwrite)
+        done = (
+            export_file(stored, file, overwrite=overwrite)
+            if shards is None
+            else export_shards(stored, file, shards=shards)
+        )
     if json:
         as_json({"file": path_text(file), **asdict(done)})
         return

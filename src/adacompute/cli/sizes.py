@@ -1,15 +1,30 @@
 """Which budgets samples are scored at, where nobody has named any. Knows nothing of votes."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
+import numpy.typing as npt
 
 from adacompute.cli.show import counted, message
 from adacompute.errors import TooFewSamples
-from adacompute.pool import Ballots
 
-__all__ = ["allowed"]
+__all__ = ["Counted", "allowed"]
 
 
-def allowed(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
+class Counted(Protocol):
+    """Problems with their numbers of samples: ballots, or what is known of shards."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """(problems,)"""
+
+    @property
+    def drawn(self) -> npt.NDArray[np.int64]:
+        """(problems,) samples."""
+
+
+def allowed(ballots: Counted, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
     """Those of the default budgets that the samples allow; says so on stderr where they are fewer.
 
     Problems with less than half of the samples that the middle one has don't decide for all the others:
@@ -35,7 +50,7 @@ def _within(budgets: tuple[int, ...], most: int) -> tuple[int, ...]:
     return tuple(budget for budget in budgets if budget <= most)
 
 
-def _refusal(ballots: Ballots, defaults: tuple[int, ...]) -> str:
+def _refusal(ballots: Counted, defaults: tuple[int, ...]) -> str:
     drawn = ballots.drawn
     row, fewest = int(drawn.argmin()), int(drawn.min())
     listed = ",".join(map(str, _within(defaults, fewest)))

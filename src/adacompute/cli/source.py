@@ -12,7 +12,7 @@ from adacompute.config import AnswersConfig
 from adacompute.errors import TooFewSamples
 from adacompute.pool import Ballots
 
-__all__ = ["Model", "Parameters", "ballots_from"]
+__all__ = ["Model", "Parameters", "ballots_from", "parameters_of"]
 
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")]
 Parameters = Annotated[
@@ -31,7 +31,7 @@ def ballots_from(
     percent: PercentWay | None = None,
 ) -> Ballots:
     """The votes of one source of a pool, file or bundled recording; says where no answer was found."""
-    name, wanted = path_text(source), _parameters(parameters)
+    name, wanted = path_text(source), parameters_of(parameters)
     asked, default = tasks_of(answers, extract, percent)
     with opened(source, task=asked, default_task=default) as pool:
         found = pool.ballots(model, parameters=wanted)
@@ -43,7 +43,8 @@ def ballots_from(
     return found
 
 
-def _parameters(text: str | None) -> dict[str, Any] | None:
+def parameters_of(text: str | None) -> dict[str, Any] | None:
+    """The sampling parameters that an option gives."""
     if text is None:
         return None
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from adacompute.answers import Weigh
 from adacompute.pool import Ballots
@@ -42,13 +42,13 @@ class Scoring:
         draws: int = 2000,
     ) -> AccuracyTable:
         """These ballots, scored so."""
-        return score(
-            ballots,
-            budgets,
-            estimator=self.estimator,
-            aggregate=self.aggregate,
-            by=self.by,
-            cost=self.cost,
-            too_few=too_few,
-            draws=draws,
-        )
+        return score(ballots, budgets, too_few=too_few, draws=draws, **self.asked())
+
+    def asked(self) -> dict[str, Any]:
+        """What `score` is told, by name."""
+        return {
+            "estimator": self.estimator,
+            "aggregate": self.aggregate,
+            "by": self.by,
+            "cost": self.cost,
+        }

@@ -20,7 +20,7 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import class_values, graded, grades
 from adacompute.score.weighted import units
 
-__all__ = ["Paths", "full_vote", "paths", "paths_of_orders"]
+__all__ = ["Cut", "Paths", "full_vote", "paths", "paths_of_orders"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -84,6 +84,26 @@ class Paths:
         return np.asarray(values.reshape(len(self.ballots), self.orders).mean(axis=1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How shuffles of samples become paths: each is cut into windows."""
+
+    longest: int  # draws a path
+    windows: int  # a shuffle
+    shuffles: int  # a problem
+
+    @classmethod
+    def of(cls, fewest: int, *, orders: int, longest: int) -> "Cut":
+        """At least `orders` paths of every problem, that with fewest samples among them."""
+        windows = max(1, fewest // longest)
+        return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
+
+    def orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
+        """Which samples each path draws, (problems, orders, longest)."""
+        order = _shuffled(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
+        return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
+
+
 def paths(
     ballots: Ballots,
     *,
@@ -99,10 +119,9 @@ def paths(
             f"replaying up to {longest} samples needs as many of each problem, and problem "
             f"{ballots.ids[int(ballots.drawn.argmin())]!r} has {least}; collect more, or lower `longest`"
         )
-    windows = max(1, int(ballots.drawn.min(initial=ballots.classes.shape[1])) // longest)
-    shuffles = -(-orders // windows)
-    order = _shuffled(ballots, shuffles, rng)[:, :, : windows * longest]
-    return paths_of_orders(ballots, order.reshape(len(ballots), shuffles * windows, longest), weigh=weigh)
+    fewest = int(ballots.drawn.min(initial=ballots.classes.shape[1]))
+    cut = Cut.of(fewest, orders=orders, longest=longest)
+    return paths_of_orders(ballots, cut.orders(ballots, rng), weigh=weigh)
 
 
 def paths_of_orders(ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: Weigh | None = None) -> Paths:

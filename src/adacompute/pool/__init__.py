@@ -6,6 +6,7 @@ from adacompute.pool.content import fingerprint
 from adacompute.pool.files import Exported, Imported, export_file, import_file
 from adacompute.pool.opening import open_pool
 from adacompute.pool.readable import Counts
+from adacompute.pool.shards import export_shards
 from adacompute.pool.store import Drawn, Pool
 from adacompute.pool.verify import Verification
 
@@ -21,6 +22,7 @@ __all__ = [
     "bundled_card",
     "bundled_names",
     "export_file",
+    "export_shards",
     "fingerprint",
     "import_file",
     "open_pool",

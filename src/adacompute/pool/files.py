@@ -34,7 +34,17 @@ from adacompute.pool.shape import ABSENT, Line, read_line
 from adacompute.pool.store import Pool
 from adacompute.pool.write import Bulk
 
-__all__ = ["Exported", "Imported", "export_file", "fill", "import_file", "is_pool_file", "native"]
+__all__ = [
+    "Exported",
+    "Imported",
+    "export_file",
+    "fill",
+    "folder_files",
+    "folder_reading",
+    "import_file",
+    "is_pool_file",
+    "native",
+]
 
 Format = Literal["native", "lm-eval", "inspect"]
 Progress = Callable[[int, int], None]  # problems, samples so far
@@ -183,12 +193,8 @@ def native(path: Path) -> Reading:
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     if path.is_dir():
-        parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
-        if not parts:
-            raise NotAPool(f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file")
-        entries = (entry for i, part in enumerate(parts) for entry in parquet_entries(part, file=i))
-        names = tuple(part.relative_to(path).as_posix() for part in parts)
-        return Reading(path=path, unit="row", files=names, entries=entries)
+        names = folder_files(path)
+        return folder_reading(path, names, range(len(names)))
     if path.suffix == ".parquet":
         return Reading(path=path, unit="row", files=(path.name,), entries=parquet_entries(path))
     if path.name.endswith(SUFFIXES):
@@ -198,6 +204,20 @@ def native(path: Path) -> Reading:
             f"{path}: has an unknown suffix and is no pool; give a pool, {', '.join(SUFFIXES)} or a folder"
         )
     return Reading(path=path, unit="problem", files=(path.name,), entries=_pool_entries(path))
+
+
+def folder_files(path: Path) -> tuple[str, ...]:
+    """The Parquet files of a folder, by their names within it, in the order in which they are read."""
+    parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
+    if not parts:
+        raise NotAPool(f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file")
+    return tuple(part.relative_to(path).as_posix() for part in parts)
+
+
+def folder_reading(path: Path, names: tuple[str, ...], some: Sequence[int]) -> Reading:
+    """Some of a folder's files, by number; `names` are all of them."""
+    entries = (entry for i in some for entry in parquet_entries(path / names[i], file=i))
+    return Reading(path=path, unit="row", files=names, entries=entries)
 
 
 def _reading(path: Path, kind: str) -> Reading:

@@ -12,10 +12,11 @@ from adacompute.pool.faults import mapped
 from adacompute.pool.files import fill, is_pool_file, native
 from adacompute.pool.lock import WriterLock
 from adacompute.pool.publish import sweep
+from adacompute.pool.reading import Reading
 from adacompute.pool.schema import is_sqlite, recognise
 from adacompute.pool.store import Pool
 
-__all__ = ["open_file", "open_pool"]
+__all__ = ["open_file", "open_pool", "open_reading"]
 
 
 def open_pool(
@@ -60,8 +61,11 @@ def open_pool(
 
 def open_file(path: Path, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
     """A file's private copy; `classes` are its samples' classes by problem, where known already."""
-    reading = native(path)
-    connection = private(
-        str(path), lambda new: fill(new, reading, into=str(path), task=task, classes=classes)
-    )
-    return Pool(connection, path=str(path), task=task)
+    return open_reading(native(path), task, classes=classes)
+
+
+def open_reading(reading: Reading, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
+    """A private copy of all that is read."""
+    path = str(reading.path)
+    connection = private(path, lambda new: fill(new, reading, into=path, task=task, classes=classes))
+    return Pool(connection, path=path, task=task)

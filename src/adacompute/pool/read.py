@@ -19,6 +19,7 @@ __all__ = [
     "choose_source",
     "find_source",
     "line_of",
+    "pick_source",
     "problem_of",
     "recorded_of",
     "sources",
@@ -120,7 +121,17 @@ def choose_source(
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
     """The key of the one source that is meant; None where the pool has none at all."""
-    known = sources(connection)
+    return pick_source(sources(connection), path, model=model, parameters=parameters)
+
+
+def pick_source(
+    known: Mapping[int, tuple[str | None, dict[str, Any]]],
+    path: str,
+    *,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> int | None:
+    """As `choose_source`, among sources by key."""
     mark = None if parameters is None else fingerprint(parameters)
     fitting = [
         key

@@ -1,6 +1,7 @@
 """What can be replayed, and at which dial. Knows nothing of what replaying gives."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,9 +10,18 @@ from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.base import Policy
 from adacompute.policies.settings import checked_dial, one_of, shown, whole
 from adacompute.pool import Ballots
-from adacompute.score.grades import votable
+from adacompute.score.grades import Bools, Ints, votable
 
-__all__ = ["adapted", "affordable", "checked_draws", "checked_policy", "dial_of", "replayable", "settled"]
+__all__ = [
+    "adapted",
+    "affordable",
+    "checked_draws",
+    "checked_policy",
+    "dial_of",
+    "replayable",
+    "replayable_rows",
+    "settled",
+]
 
 SEED = 0  # where no generator is given: twice the same question has one answer
 _ORDERS = 1_000_000  # of a problem: more is a slip
@@ -79,24 +89,37 @@ def replayable(
     ballots: Ballots, longest: int, *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
     """The problems that have answers and enough of them, and the ids of those that were left out."""
-    one_of("too_few", too_few, ("error", "drop"))
-    if not len(ballots):
-        raise TooFewSamples("no problem has a sample; collect or import some first")
-    votes, enough = votable(ballots), ballots.drawn >= longest
-    good = votes & enough
+    good = replayable_rows(ballots.ids, ballots.drawn, votable(ballots), longest, too_few=too_few)
     if good.all():
         return ballots, ()
-    if too_few == "drop" and good.any():
-        return ballots.only(np.flatnonzero(good)), tuple(ballots.ids[i] for i in np.flatnonzero(~good))
+    return ballots.only(np.flatnonzero(good)), tuple(ballots.ids[i] for i in np.flatnonzero(~good))
+
+
+def replayable_rows(
+    ids: Sequence[str],
+    drawn: Ints,
+    votes: Bools,
+    longest: int,
+    *,
+    too_few: Literal["error", "drop"] = "error",
+) -> Bools:
+    """Which problems have answers (`votes`) and enough of them, (problems,); raises where some haven't."""
+    one_of("too_few", too_few, ("error", "drop"))
+    if not len(ids):
+        raise TooFewSamples("no problem has a sample; collect or import some first")
+    enough = drawn >= longest
+    good: Bools = votes & enough
+    if good.all() or (too_few == "drop" and good.any()):
+        return good
     remedy = ", or leave them out with too_few='drop'" if good.any() else ""
     if not enough.all():
-        worst = int(ballots.drawn.argmin())
+        worst = int(drawn.argmin())
         raise TooFewSamples(
-            f"{int((~enough).sum())} of {len(ballots)} problems have fewer than the {longest} samples that "
-            f"the policy may draw, e.g. {ballots.ids[worst]!r} with {int(ballots.drawn[worst])}; collect "
+            f"{int((~enough).sum())} of {len(ids)} problems have fewer than the {longest} samples that "
+            f"the policy may draw, e.g. {ids[worst]!r} with {int(drawn[worst])}; collect "
             f"more, give the policy a lower `longest`{remedy}"
         )
     raise NotRecorded(
-        f"{int((~votes).sum())} of {len(ballots)} problems have grades but no recorded answers to vote on, "
-        f"e.g. {ballots.ids[int(votes.argmin())]!r}; record answers{remedy}"
+        f"{int((~votes).sum())} of {len(ids)} problems have grades but no recorded answers to vote on, "
+        f"e.g. {ids[int(votes.argmin())]!r}; record answers{remedy}"
     )

@@ -17,7 +17,7 @@ from adacompute.records import at_least
 from adacompute.replay.asked import affordable, checked_draws, checked_policy, replayable, settled
 from adacompute.replay.run import first_wave, run
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate", "checked_budget", "dial_for"]
 
 _LOW, _HIGH = 1e-6, 1.0  # the first bracket of a price
 _LOWEST, _HIGHEST = 1e-18, 1e12  # prices beyond which nothing is looked for
@@ -44,13 +44,19 @@ def calibrate(
     without a dial is fitted again, for this budget, and there is None to return. Problems with fewer samples
     than the policy may draw are an error, or are left out with `too_few="drop"`, as in `replay`.
     """
-    budget, tolerance = _checked(budget, tolerance)
+    budget, tolerance = checked_budget(budget, tolerance)
     rng = checked_draws(orders, rng)
     ballots = _some(checked_policy(policy), ballots_of(source), too_few)
     if policy.dial is None:
         _refit(policy, ballots, budget)
         return None
-    cost = _cost(settled(policy, ballots), ballots, orders, rng)
+    return dial_for(policy, _cost(settled(policy, ballots), ballots, orders, rng), budget, tolerance)
+
+
+def dial_for(
+    policy: Policy, cost: Callable[[float], float], budget: float, tolerance: float = 0.005
+) -> float:
+    """The dial for a budget, by what each dial costs; every dial is asked for again and again."""
     threshold = policy.dial == "threshold"
     most, least = cost(0.0), cost(1.0 if threshold else _HIGHEST)
     if not least <= budget <= most * (1 + tolerance):
@@ -64,7 +70,8 @@ def calibrate(
     return _bisected(cost, budget, low, high, near=budget * (1 - tolerance), by_ratio=not threshold)
 
 
-def _checked(budget: object, tolerance: object) -> tuple[float, float]:
+def checked_budget(budget: object, tolerance: object) -> tuple[float, float]:
+    """A budget and a tolerance that can be used."""
     average, share = finite(budget), finite(tolerance)
     if average is None or average <= 0:
         raise BudgetOutOfRange(

@@ -19,7 +19,7 @@ from adacompute.replay.run import Run, first_wave, run
 from adacompute.score.exact import LARGEST, exact_vote
 from adacompute.score.grades import grades
 
-__all__ = ["Each", "Exact", "is_exact"]
+__all__ = ["Each", "Exact", "agreeing", "is_exact", "mean_tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,6 +48,21 @@ class Each:
         )
 
     @classmethod
+    def beforehand(
+        cls, budgets: Ints, *, accuracy: Floats, agreement: Floats, tokens: Floats, longest: int
+    ) -> "Each":
+        """So many samples of each problem, at once; `tokens` are those of one."""
+        return cls(
+            cost=budgets.astype(np.float64),
+            accuracy=accuracy,
+            agreement=agreement,
+            waves=np.ones(len(budgets)),
+            tokens=budgets * tokens,
+            counts=np.bincount(budgets, minlength=longest + 1),
+            most_waves=1,
+        )
+
+    @classmethod
     def run(
         cls, policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
     ) -> "Each":
@@ -61,12 +76,7 @@ class Exact:
     def __init__(self, ballots: Ballots) -> None:
         self._ballots = ballots
         self._grades = grades(ballots)
-        share = full_vote(ballots)  # (problems, classes)
-        there = ballots.classes >= 0
-        self._agrees = np.zeros(ballots.classes.shape)
-        row, column = np.nonzero(there)
-        self._agrees[row, column] = share[row, ballots.classes[row, column]]
-        self._agrees[ballots.classes == ABSENT] = np.nan
+        self._agrees = agreeing(ballots)
         self._found: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
 
     def each(self, policy: Policy, *, dial: float | None, reading: Floats | None = None) -> Each:
@@ -78,16 +88,12 @@ class Exact:
         for budget in np.unique(budgets).tolist():
             rows = budgets == budget
             accuracy[rows], agreement[rows] = (values[rows] for values in self._found[budget])
-        there = self._ballots.classes != ABSENT
-        tokens = np.where(there, self._ballots.tokens, 0.0).sum(axis=1) / np.maximum(1, there.sum(axis=1))
-        return Each(
-            cost=budgets.astype(np.float64),
+        return Each.beforehand(
+            budgets,
             accuracy=accuracy,
             agreement=agreement,
-            waves=np.ones(len(budgets)),
-            tokens=budgets * tokens,
-            counts=np.bincount(budgets, minlength=policy.longest + 1),
-            most_waves=1,
+            tokens=mean_tokens(self._ballots),
+            longest=policy.longest,
         )
 
     def _score(self, budgets: Iterable[int]) -> None:
@@ -97,6 +103,22 @@ class Exact:
                 exact_vote(self._ballots, values, new).accuracy for values in (self._grades, self._agrees)
             )
             self._found |= {budget: (right[:, k], alike[:, k]) for k, budget in enumerate(new)}
+
+
+def agreeing(ballots: Ballots) -> Floats:
+    """Each answer's share of the vote of all of its problem's samples, (problems, samples); NaN: absent."""
+    share = full_vote(ballots)  # (problems, classes)
+    found = np.zeros(ballots.classes.shape)
+    row, column = np.nonzero(ballots.classes >= 0)
+    found[row, column] = share[row, ballots.classes[row, column]]
+    found[ballots.classes == ABSENT] = np.nan
+    return found
+
+
+def mean_tokens(ballots: Ballots) -> Floats:
+    """Output tokens of a sample, (problems,); NaN: not known."""
+    there = ballots.classes != ABSENT
+    return np.asarray(np.where(there, ballots.tokens, 0.0).sum(axis=1) / np.maximum(1, there.sum(axis=1)))
 
 
 def is_exact(policy: Policy) -> bool:

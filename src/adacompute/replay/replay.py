@@ -13,7 +13,7 @@ from adacompute.replay.bootstrap import RESAMPLES, estimate
 from adacompute.replay.each import Each, Exact, is_exact
 from adacompute.replay.result import Replayed
 
-__all__ = ["protocol", "replay"]
+__all__ = ["protocol", "replay", "told"]
 
 
 def replay(
@@ -53,10 +53,10 @@ def replay(
         affordable(ballots, orders, policy.longest)
         drawn = paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
         each, count = Each.run(policy, drawn, dial=value), drawn.orders
-    return _told(policy, value, ballots, each, orders=count, dropped=dropped, rng=rng)
+    return told(policy, value, ballots, each, orders=count, dropped=dropped, rng=rng)
 
 
-def _told(
+def told(
     policy: Policy,
     dial: float | None,
     ballots: Ballots,
@@ -66,11 +66,12 @@ def _told(
     dropped: tuple[str, ...],
     rng: np.random.Generator,
 ) -> Replayed:
+    """What was found on each problem, put together; of `ballots` only the prompts are looked at."""
     known = each.accuracy[~np.isnan(each.accuracy)]
     tokens = float(each.tokens.mean())
     fitted_on: Any = getattr(policy, "fitted_on", None)
     seen = 0 if fitted_on is None else int(fitted_on(ballots))
-    told = f"; in-sample: it was fitted on {seen} of these {len(ballots)} problems" if seen else ""
+    said = f"; in-sample: it was fitted on {seen} of these {len(ballots)} problems" if seen else ""
     return Replayed(
         policy=policy.kind,
         dial=dial,
@@ -87,7 +88,7 @@ def _told(
         each_accuracy=each.accuracy,
         dropped=dropped,
         exact=orders == 0,
-        protocol=protocol(policy, orders) + told,
+        protocol=protocol(policy, orders) + said,
         in_sample=seen,
     )
 

@@ -12,7 +12,7 @@ from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, Ballots
 from adacompute.score.grades import Floats, Ints
 
-__all__ = ["Costs", "Price", "costs_of"]
+__all__ = ["Costs", "Price", "check_prompts", "costs_of", "untold"]
 
 _CHARACTERS = 4  # a token, about, in English
 _MILLION = 1e6
@@ -93,12 +93,17 @@ def _mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
     tokens, there = ballots.tokens[rows], ballots.classes[rows] != ABSENT
     unknown = np.flatnonzero((np.isnan(tokens) & there).any(axis=1))
     if len(unknown):
-        raise NotRecorded(
-            f"problem {ballots.ids[rows[unknown[0]]]!r} has samples without a number of tokens "
-            f"(the first of {len(unknown)} of {len(rows)} problems); "
-            "record them, or give cost='samples' (--cost samples)"
-        )
+        raise untold(ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows))
     return np.asarray(np.where(there, tokens, 0.0).sum(axis=1) / there.sum(axis=1))
+
+
+def untold(name: str, *, unknown: int, problems: int) -> NotRecorded:
+    """What is said where problems, `name` the first of them, have samples without a number of tokens."""
+    return NotRecorded(
+        f"problem {name!r} has samples without a number of tokens "
+        f"(the first of {unknown} of {problems} problems); "
+        "record them, or give cost='samples' (--cost samples)"
+    )
 
 
 def _prompt_tokens(ballots: Ballots, price: Price) -> Floats:
@@ -106,13 +111,18 @@ def _prompt_tokens(ballots: Ballots, price: Price) -> Floats:
     given = price.prompt_tokens
     if given is None:
         return np.array([len(prompt) / _CHARACTERS for prompt in ballots.prompts])
-    tokens = np.array(given, dtype=np.float64)
-    if tokens.shape not in ((), (len(ballots),)):
+    check_prompts(price, len(ballots))
+    return np.broadcast_to(np.array(given, dtype=np.float64), (len(ballots),))
+
+
+def check_prompts(price: Price, problems: int) -> None:
+    """Refuses prompts' tokens that aren't those of so many problems."""
+    given = price.prompt_tokens
+    if isinstance(given, Sequence) and len(given) != problems:
         raise ScoreError(
-            f"prompt_tokens of {len(tokens)} problems don't fit these {len(ballots)}; "
+            f"prompt_tokens of {len(given)} problems don't fit these {problems}; "
             "give one for each, or one number for all"
         )
-    return np.broadcast_to(tokens, (len(ballots),))
 
 
 def _assumed(ballots: Ballots, price: Price) -> str:

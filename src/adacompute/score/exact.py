@@ -6,17 +6,17 @@ Standard errors are by the delete-one jackknife over a problem's samples, each c
 one answer was graded now right, now wrong, the noise of the grades is not in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
-from adacompute.score.grades import DECIMALS, Classes, Floats, Ints, Scored, class_values, graded
+from adacompute.score.grades import DECIMALS, Bools, Classes, Floats, Ints, Scored, class_values, graded
 from adacompute.score.leads import lead
 
-__all__ = ["LARGEST", "exact_vote"]
+__all__ = ["LARGEST", "check_largest", "exact_vote", "slab_vote", "slabs"]
 
 LARGEST = 256  # budget: above it the products take seconds a problem
 _SLAB = 1024  # problems at a time
@@ -38,23 +38,46 @@ def exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> Scor
     Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known grade;
     the standard error also where it has no more than the budget.
     """
+    check_largest(budgets)
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    for total, rows in slabs(ballots.drawn, graded(ballots, grades)):
+        accuracy[rows], error[rows] = slab_vote(
+            ballots.classes[rows], grades[rows], total=total, budgets=budgets
+        )
+    return Scored(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
+
+
+def check_largest(budgets: Sequence[int]) -> None:
+    """Refuses budgets that take too long."""
     if max(budgets, default=0) > LARGEST:
         raise ScoreError(
             f"budget {max(budgets)} is above {LARGEST}, the largest that is scored exactly; "
             "give smaller budgets, or estimator='windows' (--estimator windows)"
         )
-    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
-    drawn, known = ballots.drawn, graded(ballots, grades)
+
+
+def slabs(drawn: Ints, known: Bools) -> Iterator[tuple[int, Ints]]:
+    """Which problems are scored together: their number of samples, and their rows; those not known never.
+
+    Sums within a slab may differ in the last place when it is made of other problems.
+    """
     for total in np.unique(drawn[known]).tolist():
         alike = np.flatnonzero(known & (drawn == total))
-        for rows in (alike[i : i + _SLAB] for i in range(0, len(alike), _SLAB)):
-            kinds = _kinds(ballots.classes[rows], grades[rows])
-            silent = (ballots.classes[rows] == ABSTAINS).sum(axis=1)
-            for column, budget in enumerate(budgets):
-                if budget <= total:
-                    found = _slab(kinds, silent, total=total, budget=budget)
-                    accuracy[rows, column], error[rows, column] = found
-    return Scored(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
+        for start in range(0, len(alike), _SLAB):
+            yield total, alike[start : start + _SLAB]
+
+
+def slab_vote(
+    classes: Classes, grades: Floats, *, total: int, budgets: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems of `total` samples each, (problems, budgets), not rounded."""
+    accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
+    kinds = _kinds(classes, grades)
+    silent = (classes == ABSTAINS).sum(axis=1)
+    for column, budget in enumerate(budgets):
+        if budget <= total:
+            accuracy[:, column], error[:, column] = _slab(kinds, silent, total=total, budget=budget)
+    return accuracy, error
 
 
 def _kinds(classes: Classes, grades: Floats) -> _Kinds:

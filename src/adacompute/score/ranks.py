@@ -17,7 +17,7 @@ from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import DECIMALS, Scored, votable
 
-__all__ = ["any_correct", "best_of", "ranked"]
+__all__ = ["any_correct", "best_of", "lacking", "ranked", "unranked"]
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -27,24 +27,47 @@ _FIRST, _LAST, _NEVER = 0, 1, 2  # who answers: an answer; an abstention; a samp
 
 
 def best_of(
-    ballots: Ballots, grades: Floats, budgets: Sequence[int], by: Literal["logprob", "entropy"] | Floats
+    ballots: Ballots,
+    grades: Floats,
+    budgets: Sequence[int],
+    by: Literal["logprob", "entropy"] | Floats,
+    *,
+    votes: Flags | None = None,
 ) -> Scored:
     """The sample with the highest score answers: `by` the mean log-probability, minus entropy, or your own.
 
     A score of your own is (problems, samples), higher is better; only abstentions may go without one.
+    `votes` are `votable`'s, where these are some of the problems that it is to be told by.
     """
-    abstains = _abstains(ballots, grades)
-    scores = _scores(ballots, by)
-    missing = np.isnan(scores) & (ballots.classes != ABSENT) & ~abstains
+    scores, abstains, missing = _asked(ballots, grades, by, votes)
     if missing.any():
         row, column = (int(i) for i in np.argwhere(missing)[0])
-        what = {"logprob": "tokens and log-probability", "entropy": "entropy"}
-        name = what.get(by, by) if isinstance(by, str) else "score"
-        raise NotRecorded(
-            f"sample {column} of problem {ballots.ids[row]!r} has no {name} to rank it by "
-            f"(the first of {missing.sum()}); record it for every sample, or give scores of your own"
-        )
+        raise unranked(ballots.ids[row], column, missing=int(missing.sum()), by=by)
     return ranked(scores, np.where(abstains, 0.0, grades), ballots.classes, abstains, budgets)
+
+
+def lacking(ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"], *, votes: Flags) -> Flags:
+    """Which samples have nothing to be ranked by and would need it, (problems, samples)."""
+    return _asked(ballots, grades, by, votes)[2]
+
+
+def unranked(name: str, column: int, *, missing: int, by: object) -> NotRecorded:
+    """What is said where samples can't be ranked, the first of them that of this problem and column."""
+    what = {"logprob": "tokens and log-probability", "entropy": "entropy"}
+    said = what.get(by, by) if isinstance(by, str) else "score"
+    return NotRecorded(
+        f"sample {column} of problem {name!r} has no {said} to rank it by "
+        f"(the first of {missing}); record it for every sample, or give scores of your own"
+    )
+
+
+def _asked(
+    ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"] | Floats, votes: Flags | None
+) -> tuple[Floats, Flags, Flags]:
+    """Scores, who abstains, and who has no score and needs one, all (problems, samples)."""
+    abstains = _abstains(ballots, grades, votable(ballots) if votes is None else votes)
+    scores = _scores(ballots, by)
+    return scores, abstains, np.asarray(np.isnan(scores) & (ballots.classes != ABSENT) & ~abstains)
 
 
 def any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> Scored:
@@ -69,8 +92,8 @@ def ranked(
     return Scored(accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS), standard_error=error.round(DECIMALS))
 
 
-def _abstains(ballots: Ballots, grades: Floats) -> Flags:
-    return np.asarray((ballots.classes == ABSTAINS) & votable(ballots)[:, None] & ~(grades > 0))
+def _abstains(ballots: Ballots, grades: Floats, votes: Flags) -> Flags:
+    return np.asarray((ballots.classes == ABSTAINS) & votes[:, None] & ~(grades > 0))
 
 
 def _scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:

@@ -1,6 +1,7 @@
 """Recorded samples -> an accuracy table, with its costs. Knows nothing of what the table is used for."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Weigh
+from adacompute.answers.weigh import Signal
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
@@ -19,14 +21,28 @@ from adacompute.score.shrink import shrink as shrunk
 from adacompute.score.weighted import fitted, weighted_vote
 from adacompute.score.windows import window_vote
 
-__all__ = ["Aggregate", "Estimator", "score"]
+__all__ = [
+    "SEED",
+    "Aggregate",
+    "By",
+    "Estimator",
+    "Told",
+    "check_ranking",
+    "check_simulation",
+    "checked_way",
+    "scorable",
+    "score",
+    "simulated",
+    "weighing",
+    "words_of",
+]
 
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | Weigh | npt.ArrayLike
 
 _NAMED = 5  # problems in a message
-_SEED = 0  # of a simulation whose generator was not given: twice the same question has one answer
+SEED = 0  # of a simulation whose generator was not given: twice the same question has one answer
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -63,14 +79,9 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
-    _check_choice("estimator", estimator, get_args(Estimator))
-    _check_choice("aggregate", aggregate, get_args(Aggregate))
-    _check_choice("too_few", too_few, ("error", "drop"))
-    if estimator == "windows" and aggregate != "vote":
-        raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
-    sizes = _checked_budgets(budgets)
+    sizes = checked_way(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
     everything = _ballots(source, model, parameters)
-    rows = _scorable(everything, sizes[-1], voting=aggregate in ("vote", "weighted"), drop=too_few == "drop")
+    rows = scorable(Told.of(everything), sizes[-1], aggregate=aggregate, drop=too_few == "drop")
     spent = costs_of(everything, sizes, cost, rows=rows)
     kept = everything if len(rows) == len(everything) else everything.only(rows)
     by = _only_scores(by, everything, rows)
@@ -89,6 +100,34 @@ def score(
     return shrunk(table) if shrink else table
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Told:
+    """What has to be known of problems to say which can be scored."""
+
+    ids: Sequence[str]  # (problems,)
+    drawn: Ints  # (problems,) samples
+    known: Bools  # (problems,) whether every sample's grade is
+    votes: Bools  # (problems,) whether answers were recorded
+
+    @classmethod
+    def of(cls, ballots: Ballots) -> "Told":
+        """Of ballots."""
+        known = graded(ballots, grades(ballots))
+        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=votable(ballots))
+
+
+def checked_way(
+    budgets: Sequence[int], *, estimator: Estimator, aggregate: Aggregate, too_few: str
+) -> tuple[int, ...]:
+    """The budgets; ScoreError where these or the way to score at them can't be used."""
+    _check_choice("estimator", estimator, get_args(Estimator))
+    _check_choice("aggregate", aggregate, get_args(Aggregate))
+    _check_choice("too_few", too_few, ("error", "drop"))
+    if estimator == "windows" and aggregate != "vote":
+        raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
+    return _checked_budgets(budgets)
+
+
 def _scored(
     ballots: Ballots,
     budgets: Sequence[int],
@@ -101,55 +140,79 @@ def _scored(
 ) -> tuple[Scored, str]:
     """The scores, and how they were come by, in words."""
     values = grades(ballots)
+    if aggregate == "weighted":
+        weigh = _weigh(ballots, by)
+        rng = np.random.default_rng(SEED) if rng is None else rng
+        check_simulation(rng, draws)
+        scored = weighted_vote(ballots, values, budgets, weigh=weigh, rng=rng, draws=draws)
+        return scored, words_of(estimator, aggregate, weigh.signal, simulated=simulated(scored), draws=draws)
+    if aggregate == "vote" and estimator == "windows":
+        scored = window_vote(ballots, values, budgets)
+    elif aggregate == "vote":
+        scored = exact_vote(ballots, values, budgets)
+    elif aggregate == "any-correct":
+        scored = any_correct(ballots, values, budgets)
+    else:
+        check_ranking(by)
+        scored = best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
+    return scored, words_of(estimator, aggregate, by if isinstance(by, str) else "scores given")
+
+
+def simulated(scored: Scored) -> float | None:
+    """The largest error of a simulation; None where nothing was simulated."""
+    if not scored.simulated or scored.simulation_error is None:
+        return None
+    return float(np.nanmax(scored.simulation_error))
+
+
+def words_of(
+    estimator: Estimator,
+    aggregate: Aggregate,
+    by: str,
+    *,
+    simulated: float | None = None,
+    draws: int = 0,
+) -> str:
+    """How scores were come by, in words."""
     if aggregate == "vote" and estimator == "windows":
         words = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
-        return window_vote(ballots, values, budgets), f"{words}; standard errors over windows"
+        return f"{words}; standard errors over windows"
     if aggregate == "vote":
-        words = f"plain votes of b samples, {_SUBSETS}, {_RULES}"
-        return exact_vote(ballots, values, budgets), f"{words}; {_JACKKNIFE}"
+        return f"plain votes of b samples, {_SUBSETS}, {_RULES}; {_JACKKNIFE}"
     if aggregate == "any-correct":
-        words = f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
-        return any_correct(ballots, values, budgets), words
+        return f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
     if aggregate == "best-of":
-        if isinstance(by, Weigh):
-            raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
-        name = by if isinstance(by, str) else "scores given"
-        found = best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks strings and shapes
-        return found, f"the best of b samples by {name}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
-    return _weighted(ballots, values, budgets, _weigh(ballots, by), rng=rng, draws=draws)
-
-
-def _weighted(
-    ballots: Ballots,
-    values: Floats,
-    budgets: Sequence[int],
-    weigh: Weigh,
-    *,
-    rng: np.random.Generator | None,
-    draws: int,
-) -> tuple[Scored, str]:
-    rng = np.random.default_rng(_SEED) if rng is None else rng
-    _check_simulation(rng, draws)
-    scored = weighted_vote(ballots, values, budgets, weigh=weigh, rng=rng, draws=draws)
+        return f"the best of b samples by {by}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
     how = _SUBSETS
-    if scored.simulated and scored.simulation_error is not None:
-        worst = float(np.nanmax(scored.simulation_error))
-        how = f"simulated with at least {draws} subsets a problem, their error up to {worst:.4f}"
-    words = f"votes of b samples weighted by {weigh.signal}, {how}, {_RULES}"
-    return scored, f"{words}; {_JACKKNIFE}"
+    if simulated is not None:
+        how = f"simulated with at least {draws} subsets a problem, their error up to {simulated:.4f}"
+    return f"votes of b samples weighted by {by}, {how}, {_RULES}; {_JACKKNIFE}"
+
+
+def check_ranking(by: By) -> None:
+    """Refuses to rank by weights."""
+    if isinstance(by, Weigh):
+        raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
 
 
 def _weigh(ballots: Ballots, by: By) -> Weigh:
     """How votes are weighted."""
+    asked = weighing(by)
+    return asked if isinstance(asked, Weigh) else fitted(ballots, asked)
+
+
+def weighing(by: By) -> Signal | Weigh:
+    """What votes are weighted by; ScoreError where they can't be."""
     if isinstance(by, Weigh):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
         given = repr(by) if isinstance(by, str) else "scores"
         raise ScoreError(f"votes can't be weighted by {given}; give by='logprob', 'entropy' or a Weigh")
-    return fitted(ballots, "entropy" if by == "entropy" else "logprob")
+    return "entropy" if by == "entropy" else "logprob"
 
 
-def _check_simulation(rng: object, draws: object) -> None:
+def check_simulation(rng: object, draws: object) -> None:
+    """Refuses what a simulation can't draw with."""
     if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
         raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 
@@ -185,9 +248,10 @@ def _ballots(source: object, model: str | None, parameters: Mapping[str, Any] | 
     return found
 
 
-def _scorable(ballots: Ballots, largest: int, *, voting: bool, drop: bool) -> Ints:
+def scorable(told: Told, largest: int, *, aggregate: Aggregate, drop: bool) -> Ints:
     """Rows of the problems that can be scored; raises for the others, unless they are to be dropped."""
-    known, votes, drawn = graded(ballots, grades(ballots)), votable(ballots) | (not voting), ballots.drawn
+    voting = aggregate in ("vote", "weighted")
+    known, votes, drawn = told.known, told.votes | (not voting), told.drawn
     good = known & votes & (drawn >= largest)
     if good.all() or (drop and good.any()):
         return np.flatnonzero(good)
@@ -198,18 +262,18 @@ def _scorable(ballots: Ballots, largest: int, *, voting: bool, drop: bool) -> In
     )
     if not known.all():
         what, advice = "a sample whose correctness is not known", "give gold answers or grades"
-        raise NotRecorded(_refusal(ballots, ~known, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_refusal(told, ~known, what, f"{advice}, {remedy}"))
     if not votes.all():
         what, advice = "grades but no recorded answers to vote on", "record answers"
-        raise NotRecorded(_refusal(ballots, ~votes, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_refusal(told, ~votes, what, f"{advice}, {remedy}"))
     what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
-    raise TooFewSamples(_refusal(ballots, drawn < largest, what, f"{advice}, {remedy}"))
+    raise TooFewSamples(_refusal(told, drawn < largest, what, f"{advice}, {remedy}"))
 
 
-def _refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str:
-    rows, drawn = np.flatnonzero(bad), ballots.drawn
-    count = f"{len(rows)} of {len(ballots)} problems {'has' if len(rows) == 1 else 'have'}"
-    names = ", ".join(f"{ballots.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_NAMED])
+def _refusal(told: Told, bad: Bools, what: str, remedy: str) -> str:
+    rows, drawn = np.flatnonzero(bad), told.drawn
+    count = f"{len(rows)} of {len(told.ids)} problems {'has' if len(rows) == 1 else 'have'}"
+    names = ", ".join(f"{told.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
     return f"{count} {what}: {names}{more}; {remedy}"
 

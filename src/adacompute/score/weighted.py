@@ -15,9 +15,10 @@ Var(U) <= b/n Var(one vote); the variance of the simulation is added. It is NaN 
 Weights are whole units, so sums are exact, and so are ties, up to 131,072 votes of average weight a problem.
 """
 
+import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,16 @@ from adacompute.pool.ballots import ABSENT, Ballots
 from adacompute.score.grades import DECIMALS, Scored, class_values
 from adacompute.score.ranks import ranked
 
-__all__ = ["fitted", "units", "weighted_vote"]
+__all__ = [
+    "Chances",
+    "fitted",
+    "foresee",
+    "scaled",
+    "signals",
+    "units",
+    "unweighable",
+    "weighted_vote",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -46,11 +56,14 @@ def weighted_vote(
     weigh: Weigh | None,
     rng: np.random.Generator,
     draws: int,
+    foreseen: "Chances | None" = None,
 ) -> Scored:
-    """Accuracy of a vote of b weighed by `weigh`; None fits the scale to these samples, without labels."""
-    if draws < 2:
-        raise ScoreError(f"{draws} draws can't tell their own error; give 2 or more, e.g. 2000")
-    weights = units(ballots, weigh)
+    """Accuracy of a vote of b weighed by `weigh`; None fits the scale to these samples, without labels.
+
+    `foreseen` are the chances of these problems among more of them, in place of those that `rng` gives.
+    """
+    _check_draws(draws)
+    weights = units(ballots, weigh, some=foreseen is not None)
     values = _values(ballots.classes, grades)
     answered = ballots.classes >= 0
     small = [b for b in budgets if b <= 2]
@@ -66,14 +79,20 @@ def weighted_vote(
         rows = np.flatnonzero(drawn == n)
         shuffled = [
             _Problem.of(
-                ballots.classes[i], weights[i], values[i], order=rng.permutation(np.flatnonzero(there[i]))
+                ballots.classes[i],
+                weights[i],
+                values[i],
+                order=rng.permutation(np.flatnonzero(there[i]))
+                if foreseen is None
+                else foreseen.orders[i, :n].astype(np.int64),
             )
             for i in rows
         ]
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            found = [tally.result() for tally in _tallied(shuffled, n, budget, draws, rng)]
+            drawing = rng if foreseen is None else copy.deepcopy(foreseen.before[n, budget])
+            found = [tally.result() for tally in _tallied(shuffled, n, budget, draws, drawing)]
             accuracy[rows, k], error[rows, k], noise[rows, k] = np.array(found).T
     return Scored(
         accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS),
@@ -83,19 +102,55 @@ def weighted_vote(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chances:
+    """What `weighted_vote` draws, known beforehand: it depends on numbers of samples alone."""
+
+    orders: npt.NDArray[np.int32]  # (problems, samples) each problem's own shuffle of its samples
+    before: Mapping[tuple[int, int], np.random.Generator]  # of subsets, by (samples, budget)
+
+
+def foresee(drawn: Ints, budgets: Sequence[int], *, rng: np.random.Generator, draws: int) -> Chances:
+    """The chances of problems with so many samples each, (problems,), as `weighted_vote` takes them."""
+    _check_draws(draws)
+    orders = np.zeros((len(drawn), int(drawn.max(initial=0))), dtype=np.int32)
+    before: dict[tuple[int, int], np.random.Generator] = {}
+    for n in np.unique(drawn).tolist():
+        for i in np.flatnonzero(drawn == n):
+            orders[i, :n] = rng.permutation(n)
+        for budget in budgets:
+            if budget > 2:
+                before[n, budget] = copy.deepcopy(rng)
+                every, windows = _way(n, budget, draws)
+                for _ in () if every else _drawn(n, budget, windows, draws, rng):
+                    pass
+    return Chances(orders=orders, before=before)
+
+
 def fitted(ballots: Ballots, signal: Signal) -> Weigh:
     """Weighs by a signal on the scale of these samples' mean, which needs no labels."""
-    values, known = _signal(ballots, signal)
-    scale = math.fsum(values[known].tolist()) / int(known.sum())
+    values, known = signals(ballots, signal)
+    if not known.any():
+        raise unweighable(len(ballots), signal)
+    return scaled(math.fsum(values[known].tolist()) / int(known.sum()), signal)
+
+
+def scaled(scale: float, signal: Signal) -> Weigh:
+    """Weighs by a signal on this scale."""
     if scale == 0:  # all are certain: none is surer than another
         return Weigh(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
     return Weigh(signal=signal, scale=scale)
 
 
-def units(ballots: Ballots, weigh: Weigh | None) -> Ints:
-    """`Weigh.units` of every sample, (problems, samples), to the unit; None fits the scale to the samples."""
+def units(ballots: Ballots, weigh: Weigh | None, *, some: bool = False) -> Ints:
+    """`Weigh.units` of every sample, (problems, samples), to the unit; None fits the scale to the samples.
+
+    `some`: these are some of the problems, and it is enough if others have the signal.
+    """
     weigh = fitted(ballots, "logprob") if weigh is None else weigh
-    values, known = _signal(ballots, weigh.signal)
+    values, known = signals(ballots, weigh.signal)
+    if not known.any() and not some:
+        raise unweighable(len(ballots), weigh.signal)
     found = np.full(values.shape, UNIT, dtype=np.int64)
     exponents = np.clip(weigh.sharpness * (1.0 - values[known] / weigh.scale), -LIMIT, LIMIT)
     # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
@@ -103,17 +158,19 @@ def units(ballots: Ballots, weigh: Weigh | None) -> Ints:
     return found
 
 
-def _signal(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Each sample's signal, and whether it is known, (problems, samples) both."""
     values = ballots.signal(signal)
-    known = np.isfinite(values) & (ballots.classes != ABSENT)
-    if not known.any():
-        what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
-        raise NotRecorded(
-            f"no sample of these {len(ballots)} problems has {what} to weigh its vote by; "
-            "record them, or give aggregate='vote' (--aggregate vote)"
-        )
-    return values, known
+    return values, np.isfinite(values) & (ballots.classes != ABSENT)
+
+
+def unweighable(problems: int, signal: Signal) -> NotRecorded:
+    """What is said where no sample of so many problems has the signal."""
+    what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
+    return NotRecorded(
+        f"no sample of these {problems} problems has {what} to weigh its vote by; "
+        "record them, or give aggregate='vote' (--aggregate vote)"
+    )
 
 
 def _values(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
@@ -200,14 +257,24 @@ class _Running:
 def _tallied(
     problems: list[_Problem], n: int, budget: int, draws: int, rng: np.random.Generator
 ) -> list[_Running]:
-    every = math.comb(n, budget) <= draws
-    windows = 1 if every else min(n // budget, max(1, draws // _ORDERS))
+    every, windows = _way(n, budget, draws)
     running = [_Running(problem, n, budget, every=every) for problem in problems]
     for chosen in _listed(n, budget) if every else _drawn(n, budget, windows, draws, rng):
         for one in running:
             if one.problem.constant is None:
                 one.add(chosen, windows)
     return running
+
+
+def _way(n: int, budget: int, draws: int) -> tuple[bool, int]:
+    """Whether all subsets are listed, and else how many windows an order is cut into."""
+    every = math.comb(n, budget) <= draws
+    return every, 1 if every else min(n // budget, max(1, draws // _ORDERS))
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 2:
+        raise ScoreError(f"{draws} draws can't tell their own error; give 2 or more, e.g. 2000")
 
 
 def _listed(n: int, budget: int) -> Iterator[Floats]:

@@ -10,7 +10,7 @@ price, and so may the mean where the first wave changes its size; the dial must 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -170,12 +170,22 @@ class StoppingPolicy(Policy):
                 features=self.features,
                 seed=self.seed,
             )
-            self.prior_ = replace(self.prior_, openings=self._openings(ballots))
+            self.prior_ = replace(self.prior_, openings=self.openings_of(ballots))
         return self
 
     def settle(self, ballots: Ballots) -> Self:
         """Takes what these samples tell without labels, in place: the scale of weights, the size of waves;
         and a prior that wasn't learned on them. What was fitted has done so, and only checks the last."""
+        return self.settle_by(ballots, confidence=confidence, openings=self.openings_of)
+
+    def settle_by(
+        self,
+        ballots: Ballots,
+        *,
+        confidence: Callable[[Ballots], Weigh | None],
+        openings: Callable[[Ballots], Floats],
+    ) -> Self:
+        """As `settle`, where these two are told elsewhere: of `ballots` only the prompts are looked at."""
         if self.own_ is not None:
             if known(self.prior_, ballots) and not self.fitted_on(ballots):
                 raise refused(self.prior_, ballots)
@@ -184,7 +194,7 @@ class StoppingPolicy(Policy):
         if self.auto and not self.scaled_:
             self.weigh, self.scaled_ = confidence(ballots), True
         if self.max_waves is not None and len(ballots):
-            self.prior_ = replace(self.prior_, openings=self._openings(ballots))
+            self.prior_ = replace(self.prior_, openings=openings(ballots))
         return self
 
     def adapted(self, ballots: Ballots) -> "StoppingPolicy":
@@ -201,7 +211,7 @@ class StoppingPolicy(Policy):
         found.given_ = found.prior_ = apart(self.given_, ballots)
         return found
 
-    def _openings(self, ballots: Ballots) -> Floats:
+    def openings_of(self, ballots: Ballots) -> Floats:
         """Quantiles of critical prices after each draw of these samples, which needs no labels."""
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:

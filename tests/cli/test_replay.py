@@ -1,0 +1,69 @@
+"""`adacompute replay`, run as a user would: what a saved policy costs and gives, on both engines."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import adacompute as ac
+from adacompute.policies.oneshot import FixedPolicy
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    """A policy of each kind of dial, saved."""
+    ac.StoppingPolicy(longest=4).save(tmp_path / "stopping")
+    FixedPolicy(budget=2).save(tmp_path / "fixed")
+    return tmp_path
+
+
+def test_replay_gives_what_calibrate_and_replay_give(adacompute, policies):
+    words = ("replay", "words", "--policy", "stopping", "--budget", "2.5", "--orders", "4", "--json")
+    body = json.loads(adacompute(*words).stdout)
+    policy = ac.load_policy(policies / "stopping")
+    with ac.bundled("words") as pool:
+        price = ac.calibrate(policy, pool, 2.5, orders=4, rng=np.random.default_rng(0))
+        found = ac.replay(policy, pool, price=price, orders=4, rng=np.random.default_rng(0))
+    assert body == {"pool": "words", "budget": 2.5, **json.loads(json.dumps(found.to_dict()))}
+
+
+def test_a_process_on_ray_says_the_same(adacompute, policies, ray_environ):
+    adacompute("export", "facts", "shards", "--shards", "3")
+    assert len(list((policies / "shards").iterdir())) == 3
+    words = ("replay", "shards", "--policy", "stopping", "--price", "0.05", "--orders", "4", "--json")
+    there = adacompute(*words, "--engine", "ray", "--workers", "2", **ray_environ)
+    assert there.stdout == adacompute(*words).stdout
+
+
+def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies):
+    said = adacompute("replay", "words", "--policy", "fixed").stdout
+    for part in (
+        "2 samples a request",
+        "64.7%",
+        "over problems",
+        "with the vote of all samples",
+        "bootstraps",
+    ):
+        assert part in said
+
+
+def test_a_policy_on_what_it_was_fitted_on_is_said_to_be_in_sample(adacompute, policies):
+    with ac.bundled("words") as pool:
+        ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool).save(policies / "own")
+    done = adacompute("replay", "words", "--policy", "own", "--price", "0.1", "--orders", "2", "--json")
+    assert json.loads(done.stdout)["in_sample"] == 441
+    assert "in-sample: the policy was fitted on 441 of these 441 problems" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stopping",), "needs --budget B or --price X"),
+        (("stopping", "--budget", "2", "--price", "1"), "one of them"),
+        (("fixed", "--budget", "2"), "made for one budget"),
+    ],
+)
+def test_a_dial_that_is_missing_or_of_no_use_is_bad_usage(adacompute, policies, words, said):
+    done = adacompute("replay", "words", "--policy", *words, code=2)
+    assert said in " ".join(done.stderr.split())

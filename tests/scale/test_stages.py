@@ -1,0 +1,321 @@
+"""score, solve and replay over shards on Ray: the numbers of one machine, and its errors, word for word."""
+
+import contextlib
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import adacompute as ac
+from adacompute.cli.app import app
+from adacompute.errors import AdacomputeError, ScaleError
+from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.registry import POLICIES
+from adacompute.pool.parquet import write_parquet
+from adacompute.pool.store import Pool
+from adacompute.records import AccuracyTable
+from adacompute.scale.stages import (
+    Opened,
+    calibrate_shards,
+    opened,
+    replay_shards,
+    replayed,
+    score_shards,
+    scored,
+    solve_shards,
+    solved,
+)
+from adacompute.scale.stages.shards import MOST, cut
+from adacompute.scale.stages.streams import later
+from adacompute.scale.stages.sums import exact_sum
+
+SMALL = (1, 2, 4)
+
+
+def written(lines: Iterable[dict[str, Any]], folder: Path, cuts: Iterable[int]) -> Path:
+    """Lines as Parquet files, cut at these places."""
+    every = list(lines)
+    levels = {{int: "integer", float: "real"}.get(type(line.get("level")), "text") for line in every}
+    start = 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, end in enumerate([*cuts, len(every)]):
+        write_parquet(every[start:end], folder / f"part-{number}.parquet", levels=levels)
+        start = end
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording in three files, one of them of a single problem."""
+    with ac.bundled("facts") as pool:
+        return written(pool.lines(), tmp_path_factory.mktemp("facts"), (1, 130))
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path, on_ray: None) -> Iterator[tuple[Opened, Pool]]:
+    """The folder on Ray, and as a pool here."""
+    with ac.open_pool(folder) as pool, opened(folder, workers=2) as shards:
+        yield shards, pool
+
+
+def assert_same_table(found: AccuracyTable, wanted: AccuracyTable) -> None:
+    for name in ("accuracy", "costs", "standard_error"):
+        assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True), name
+    for name in ("modes", "ids", "unit", "dropped", "protocol", "ascending"):
+        assert getattr(found, name) == getattr(wanted, name), name
+
+
+def assert_same_plan(found: ac.Allocation, wanted: ac.Allocation) -> None:
+    assert (found.price, list(found.mix), found.counts) == (wanted.price, list(wanted.mix), wanted.counts)
+    assert np.array_equal(found.choice, wanted.choice)
+    for name in ("budget", "cost", "accuracy", "mixed_cost", "mixed_accuracy", "bound", "gap"):
+        assert getattr(found, name) == pytest.approx(getattr(wanted, name), abs=1e-12), name
+
+
+def assert_same_replay(found: Any, wanted: Any) -> None:
+    assert found.to_dict() == wanted.to_dict()
+    assert np.array_equal(found.each_cost, wanted.each_cost)
+    assert np.array_equal(found.each_accuracy, wanted.each_accuracy, equal_nan=True)
+
+
+def test_shards_hold_the_ballots_of_the_pool(both):
+    shards, pool = both
+    found, wanted = shards.gathered(), pool.ballots()
+    for name in ("ids", "prompts", "subjects", "levels", "model", "parameters"):
+        assert getattr(found, name) == getattr(wanted, name)
+    for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
+        one, other = getattr(found, name), getattr(wanted, name)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"cost": "tokens"},
+        {"estimator": "windows"},
+        {"aggregate": "best-of", "by": "entropy"},
+        {"aggregate": "any-correct"},
+        {"aggregate": "weighted", "draws": 200},
+        {"cost": ac.Price(input_per_million=1, output_per_million=2), "shrink": True},
+    ],
+    ids=lambda way: "-".join(map(str, way)) or "plain",
+)
+def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str, Any]):
+    shards, pool = both
+    assert_same_table(scored(shards, SMALL, **way), ac.score(pool, SMALL, **way))
+
+
+@pytest.mark.parametrize("cost", ["samples", "tokens"])
+def test_one_price_over_all_parts_is_that_of_the_whole_table(both, cost):
+    shards, pool = both
+    table = ac.score(pool, SMALL, cost=cost)
+    budget = float(table.cost_matrix.mean(axis=0)[1])
+    found = solved(table, budget=budget, workers=2, parts=len(shards.ballots))
+    assert_same_plan(found, ac.solve(table, budget=budget))
+
+
+@pytest.mark.parametrize(
+    ("policy", "price"),
+    [
+        (FixedPolicy(budget=4), None),
+        (ac.StoppingPolicy(longest=8), 0.01),
+        (ac.StoppingPolicy(longest=8, max_waves=3, weigh=None), 0.01),
+    ],
+    ids=["exact", "weighted", "waves"],
+)
+def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, price):
+    shards, pool = both
+    here, there = (np.random.default_rng(3) for _ in range(2))
+    found = replayed(policy, shards, price=price, orders=9, rng=there)
+    assert_same_replay(found, ac.replay(policy, pool, price=price, orders=9, rng=here))
+    assert here.bit_generator.state == there.bit_generator.state
+
+
+@pytest.mark.parametrize("kind", ["asc", "oracle"])
+def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind):
+    shards, pool = both
+    policy = POLICIES[kind]().fit(pool)
+    assert calibrate_shards(policy, shards, 3.0, orders=3) == ac.calibrate(policy, pool, 3.0, orders=3)
+
+
+def test_a_fitted_policy_is_said_to_be_in_sample(both):
+    shards, pool = both
+    policy = ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool)
+    found = replayed(policy, shards, price=0.02, orders=5)
+    assert found.in_sample == found.problems == 353
+    assert_same_replay(found, ac.replay(policy, pool, price=0.02, orders=5))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("score", "--json"),
+        ("solve", "--budget", "1.5", "--budgets", "1,2"),
+        ("replay", "--policy", "POLICY", "--budget", "2.5", "--orders", "3", "--json"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_print_the_same_on_both_engines(both, folder: Path, tmp_path: Path, words):
+    ac.StoppingPolicy(longest=4).save(tmp_path / "policy")
+    command, *rest = [str(tmp_path / "policy") if word == "POLICY" else word for word in words]
+    here, there = (
+        CliRunner().invoke(app, [command, str(folder), *rest, *engine])
+        for engine in ((), ("--engine", "ray", "--workers", "2"))
+    )
+    assert here.exit_code == there.exit_code == 0, there.output
+    assert there.stdout == here.stdout
+
+
+def below(process: int, top: int) -> bool:
+    """Whether a process was started by another one, or by one that it started."""
+    while process > 1 and process != top:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process == top
+
+
+def test_a_killed_worker_changes_nothing(both, folder: Path, ray_pid: int):
+    stop, killed = threading.Event(), []
+
+    def kill() -> None:
+        while not stop.wait(0.02) and not killed:
+            for entry in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    named = entry.joinpath("cmdline").read_bytes().startswith(b"ray::Map(_row)")
+                    if named and below(int(entry.name), ray_pid):
+                        os.kill(int(entry.name), signal.SIGKILL)
+                        killed.append(entry.name)
+                        break
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        until = time.monotonic() + 60
+        while not killed and time.monotonic() < until:  # a quick task may be over before it is seen
+            found = score_shards(folder, SMALL, workers=2)
+    finally:
+        stop.set()
+        thread.join()
+    assert killed
+    assert_same_table(found, ac.score(both[1], SMALL))
+
+
+MADE = [
+    {
+        "id": f"p{i}",
+        "question": f"{i}?",
+        "gold": "1",
+        "model": model,
+        "samples": [{"answer": a} for a in said],
+    }
+    for i, model, said in [
+        (0, "a", "1121"),
+        (1, "b", "112"),
+        (2, "a", "2211"),
+        (1, "a", "11"),
+        (3, "a", "1111"),
+        (0, "b", "21"),
+    ]
+]
+
+
+@pytest.mark.parametrize("model", ["a", "b"])
+def test_problems_that_are_in_several_files_stand_where_they_first_appear(tmp_path: Path, on_ray, model):
+    written(MADE, tmp_path, (1, 2, 4))
+    write_parquet([], tmp_path / "part-9.parquet", levels=set())
+    for too_few in ("drop", "error"):
+        with ac.open_pool(tmp_path) as pool:
+            here = outcome(lambda: ac.score(pool, (1, 3), model=model, too_few=too_few))  # noqa: B023
+        there = outcome(lambda: score_shards(tmp_path, (1, 3), model=model, too_few=too_few))  # noqa: B023
+        if isinstance(here, AccuracyTable):
+            assert isinstance(there, AccuracyTable), there
+            assert_same_table(there, here)
+        else:
+            assert there == here
+
+
+def outcome(call: Any) -> Any:
+    try:
+        return call()
+    except AdacomputeError as exc:
+        return type(exc), str(exc)
+
+
+def broken(folder: Path) -> None:
+    (folder / "part-1.parquet").write_bytes(b"no Parquet")
+
+
+def doubled(folder: Path) -> None:
+    (folder / "part-7.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
+
+
+@pytest.mark.parametrize("harm", [broken, doubled, lambda _: None], ids=["broken", "doubled", "two models"])
+def test_errors_of_shards_are_those_of_the_pool_word_for_word(tmp_path: Path, on_ray, harm):
+    written(MADE, tmp_path, (1, 2, 4))
+    harm(tmp_path)
+
+    def here() -> AccuracyTable:
+        with ac.open_pool(tmp_path) as pool:
+            return ac.score(pool, (1,))
+
+    wanted = outcome(here)
+    assert issubclass(wanted[0], AdacomputeError)
+    assert outcome(lambda: score_shards(tmp_path, (1,))) == wanted
+
+
+def test_what_is_no_folder_and_what_is_no_stream_are_refused_with_the_remedy(tmp_path: Path, both):
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(ScaleError, match=r"adacompute export .*a\.jsonl FOLDER --shards 8"):
+        score_shards(tmp_path / "a.jsonl")
+    other = np.random.Generator(np.random.MT19937(0))
+    with pytest.raises(ScaleError, match="MT19937 can't be shared out"):
+        replayed(ac.StoppingPolicy(), both[0], price=0.1, rng=other)
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("name", ["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
+def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Path, on_ray, name):
+    with ac.open_pool(recordings / f"{name}.jsonl.gz") as pool:
+        written(islice(pool.lines(), 150), tmp_path, (20, 75))
+    wanted, found = (score_shards(tmp_path, SMALL, engine=engine) for engine in ("local", "ray"))
+    assert_same_table(found, wanted)
+    plan = solve_shards(tmp_path, SMALL, budget=2.0)
+    assert_same_plan(plan, ac.solve(wanted, budget=2.0))
+    policy = ac.StoppingPolicy(longest=8, weigh=None)
+    one, other = (replay_shards(policy, tmp_path, price=0.02, orders=5, engine=e) for e in ("local", "ray"))
+    assert_same_replay(other, one)
+
+
+def test_a_stream_is_entered_in_the_middle_as_if_all_before_had_been_drawn():
+    for bits in (50, 57, 61):
+        whole = np.random.default_rng(5)
+        before = np.random.default_rng(5)
+        for rng in (whole, before):
+            rng.integers(0, 10)  # leaves half of a number over, which has to be kept
+        drawn = whole.integers(0, 1 << bits, 700, dtype=np.int64)
+        part = later(before, 300)
+        assert np.array_equal(part.integers(0, 1 << bits, 400, dtype=np.int64), drawn[300:])
+        assert part.integers(0, 1000, 5).tolist() == whole.integers(0, 1000, 5).tolist()
+
+
+def test_sums_of_parts_are_the_sum_of_the_whole_to_the_last_bit():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=5000) * 10.0 ** rng.integers(-12, 12, 5000)
+    parts = exact_sum(values[:17]) + exact_sum(values[17:1000]) + exact_sum(values[1000:])
+    assert float(parts) == math.fsum(values)
+
+
+def test_many_small_files_make_few_shards_in_order():
+    shards = cut([100] * 5000 + [10**6] + [1] * 5000)
+    assert len(shards) <= MOST
+    assert [file for shard in shards for file in shard] == list(range(10001))
