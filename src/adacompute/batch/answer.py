@@ -18,10 +18,11 @@ from adacompute.batch.settle import first_samples, settled, unhurried
 from adacompute.batch.votes import Rows, Votes
 from adacompute.batch.winner import answer_of
 from adacompute.collect import Asking, Prices, Progress, admit, check_source
-from adacompute.collect.lanes import Lanes
+from adacompute.collect.engine import Drawer, Engine
 from adacompute.collect.left import Run
 from adacompute.collect.purse import Purse, spent_so_far
-from adacompute.collect.session import checked, drawing, ended, ran
+from adacompute.collect.session import checked, ended, engine_of, ran
+from adacompute.collect.shards import gather
 from adacompute.endpoint import Endpoint
 from adacompute.paths.standing import Floats, Ints
 from adacompute.policies.base import Policy
@@ -44,7 +45,7 @@ def answer(
     *,
     policy: Policy,
     budget: float,
-    endpoint: Endpoint,
+    endpoint: Endpoint | Engine,
     asking: Asking,
     prices: Prices | None = None,
     max_cost: float | None = None,
@@ -60,7 +61,7 @@ def answer(
     A policy without a dial runs as it is, under the same limit. Each sample is in the pool before it counts,
     so whatever ends this, the same call goes on with what is stored, and buys none of it again. The policy
     itself is left as it is. Raises SourceChanged where the pool's samples are of another model, template or
-    parameter, unless `another`.
+    parameter, unless `another`. In the place of an endpoint, an engine may draw elsewhere.
     """
     problems = checked(problems, pool, endpoint, asking)
     limit = samples_of(budget, len(problems))
@@ -68,12 +69,13 @@ def answer(
     reading = ready.read([problem.question for problem in problems])
     opening = first_wave(ready, reading, None if ready.dial is None else most_of(ready))
     prices = prices or Prices()
+    gather(pool)
     check_source(pool, asking.model, asking.parameters, another=another)
     admit(pool, problems, asking.template, regrade=regrade)
     spent = spent_so_far(pool, prices)
     purse = Purse(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
     batch = _Batch(problems, pool, ready, reading, limit, asking, purse)
-    return ran(batch.all(opening, budget, endpoint, progress, signals))
+    return ran(batch.all(opening, budget, engine_of(endpoint), progress, signals))
 
 
 class _Batch:
@@ -104,29 +106,28 @@ class _Batch:
         self,
         opening: Ints,
         budget: float,
-        endpoint: Endpoint,
+        engine: Engine,
         progress: Callable[[Progress], None] | None,
         signals: Sequence[signal.Signals],
     ) -> Answers:
         start, before = time.monotonic(), self._votes.spent
 
-        def told(lanes: Lanes) -> None:
+        def told(lanes: Drawer) -> None:
             if progress is not None:
                 progress(lanes.progress(planned=max(self._limit, before), before=before))
 
-        async with drawing(
+        async with engine.drawing(
             self._pool,
-            endpoint=endpoint,
             asking=self._asking,
             purse=self._purse,
             told=told,
             signals=signals,
-        ) as (lanes, _):
+        ) as lanes:
             told(lanes)
             await self._draw(lanes, *self._rounds.first(opening))
             await asyncio.to_thread(self._settle)
             self._give_up(lanes, np.arange(len(self._problems)))
-            while lanes.stopped is None and (chosen := self._rounds.next(endpoint.limits.concurrency)):
+            while lanes.stopped is None and (chosen := self._rounds.next(engine.width)):
                 await self._draw(lanes, *chosen)
                 await asyncio.to_thread(self._votes.count, chosen[0])
                 self._give_up(lanes, chosen[0])
@@ -135,7 +136,7 @@ class _Batch:
     def _stored(self) -> Votes:
         return Votes(self._problems, self._pool, model=self._asking.model, parameters=self._asking.parameters)
 
-    async def _draw(self, lanes: Lanes, rows: Rows, counts: Ints) -> None:
+    async def _draw(self, lanes: Drawer, rows: Rows, counts: Ints) -> None:
         firsts = self._votes.following[rows]
         self._votes.following[rows] += counts
         each = zip(rows.tolist(), firsts.tolist(), counts.tolist(), strict=True)
@@ -150,14 +151,14 @@ class _Batch:
         self._votes.count(np.arange(len(self._votes)))
         self._rounds.settled(self._policy)
 
-    def _give_up(self, lanes: Lanes, rows: Rows) -> None:
+    def _give_up(self, lanes: Drawer, rows: Rows) -> None:
         """Requests whose calls failed keep what they have, and are not asked for again in this run."""
         for row in self._rounds.drawn(rows):
             id_ = self._problems[row].id
             if id_ in lanes.failures or lanes.stopped is None:
                 self._failures[id_] = lanes.failures.get(id_, _UNSTORED)
 
-    def _outcome(self, lanes: Lanes, budget: float, before: int, seconds: float) -> Answers:
+    def _outcome(self, lanes: Drawer, budget: float, before: int, seconds: float) -> Answers:
         broken_off = lanes.stopped in BROKEN_OFF
         each = () if broken_off else tuple(self._answered(row) for row in range(len(self._problems)))
         right = np.array([one.correct for one in each if one.correct is not None])

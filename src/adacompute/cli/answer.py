@@ -30,6 +30,8 @@ from adacompute.cli.asking import (
 )
 from adacompute.cli.collect import estimated
 from adacompute.cli.collected import show_estimate
+from adacompute.cli.drawn import Vllm, VllmOptions, check_engine, drawn_by
+from adacompute.cli.engine import Engine, EngineName, Workers
 from adacompute.cli.options import Extract, Json, Percent, settings
 from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
 from adacompute.cli.show import as_json, path_text
@@ -46,9 +48,6 @@ from adacompute.cli.upstream import (
     UpstreamModel,
     Url,
     chosen,
-    endpoint_of,
-    model_beforehand,
-    model_of,
 )
 from adacompute.cli.watch import watched
 from adacompute.collect import Asking, Prices
@@ -114,6 +113,10 @@ def answer(
     dry_run: DryRun = False,
     another: Another = False,
     regrade: Regrade = False,
+    engine: Engine = EngineName.local,
+    workers: Workers = None,
+    vllm: Vllm = None,
+    vllm_option: VllmOptions = None,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -124,6 +127,7 @@ def answer(
     budget stays what it is. The file is written whole, at the end.
     """
     config = settings(context)
+    check_engine(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
     upstream = chosen(
         config.endpoint,
         url=url,
@@ -144,11 +148,11 @@ def answer(
     policy = _policy(which, budget)
     frame = template_of(template, found)
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    endpoint = endpoint_of(upstream)
     into = output.with_suffix(".pool.sqlite") if state is None else state
     tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
+    endpoint, name = drawn_by(upstream, engine, workers, vllm, vllm_option, into=into, dry_run=dry_run)
     asking = Asking(
-        model=model_beforehand(upstream, into) if dry_run else model_of(upstream, endpoint),
+        model=name,
         template=frame,
         sampling=sampling,
         logprobs=logprobs,

@@ -8,7 +8,22 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from adacompute.cli import answer, collect, demo, evaluate, fit, local, pools, report, reproduce, serve, solve
+from adacompute.cli import (
+    allocate,
+    answer,
+    collect,
+    demo,
+    evaluate,
+    fit,
+    local,
+    pools,
+    replay,
+    report,
+    reproduce,
+    score,
+    serve,
+    solve,
+)
 from adacompute.cli.show import line, message, open_streams
 from adacompute.errors import AdacomputeError
 
@@ -45,12 +60,15 @@ def root(
 
 app.command("demo")(demo.demo)
 app.command("collect")(collect.collect)
+app.command("allocate")(allocate.allocate)
 app.command("answer")(answer.answer)
 app.command("import")(pools.import_)
 app.command("export")(pools.export)
 app.command("pool")(pools.pool)
+app.command("score")(score.score)
 app.command("solve")(solve.solve)
 app.command("fit")(fit.fit)
+app.command("replay")(replay.replay)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)

@@ -26,6 +26,7 @@ __all__ = [
     "Temperature",
     "TopLogprobs",
     "TopP",
+    "named_values",
     "reading_of",
     "sampling_of",
     "template_of",
@@ -81,16 +82,23 @@ def sampling_of(
     for name, value in (("top_p", top_p), ("seed", seed)):
         if value is not None:
             found[name] = value
-    for each in more or ():
+    found |= named_values(more, "--parameter", example="min_p=0.05, or stop='[\"END\"]'")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def named_values(given: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
+    """The values that an option gives as NAME=JSON, each time that it is given."""
+    found: dict[str, Any] = {}
+    for each in given or ():
         name, equals, text = each.partition("=")
         try:
             if not equals or not name:
                 raise ValueError("no '='")
             found[name] = orjson.loads(text)
         except ValueError as exc:
-            why = f"{each!r} is no NAME=JSON ({exc}); e.g. min_p=0.05, or stop='[\"END\"]'"
-            raise typer.BadParameter(why, param_hint="--parameter") from exc
-    return {name: value for name, value in found.items() if value is not None}
+            why = f"{each!r} is no NAME=JSON ({exc}); e.g. {example}"
+            raise typer.BadParameter(why, param_hint=option) from exc
+    return found
 
 
 def template_of(name: str | None, found: ProblemSet) -> Template:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adacompute.cli.served import facts_of, show_facts
+from adacompute.cli.served import facts_of, show_facts, state_of
 from adacompute.cli.show import fact, line
 from adacompute.config import Config
 from adacompute.errors import PolicyError
@@ -64,7 +64,7 @@ async def _checked(config: Config) -> dict[str, Any]:
             listed = await gateway.means.client.models()
             facts = facts_of(gateway, url)
     settings = config.serve
-    facts |= {"state": settings.state, "record": settings.record or None, "models": listed}
+    facts |= {"state": state_of(settings), "record": settings.record or None, "models": listed}
     return facts if settings.port else facts | {"url": None, "dashboard": None}
 
 
@@ -73,7 +73,7 @@ def _tried(config: Config) -> Iterator[Config]:
     """The settings, with files that aren't there yet made in a folder beside them that goes again."""
     with contextlib.ExitStack() as stack:
         trial = config.serve
-        for name in ("state", "record"):
+        for name in ("record",) if trial.redis else ("state", "record"):
             path = Path(getattr(trial, name) or ".")
             if path.exists():
                 continue

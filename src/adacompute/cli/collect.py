@@ -25,6 +25,8 @@ from adacompute.cli.asking import (
     template_of,
 )
 from adacompute.cli.collected import say_what_is_left, show_collected, show_estimate
+from adacompute.cli.drawn import Vllm, VllmOptions, check_engine, drawn_by
+from adacompute.cli.engine import Engine, EngineName, Workers
 from adacompute.cli.options import Extract, Json, Percent, settings
 from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
 from adacompute.cli.show import as_json, path_text
@@ -41,9 +43,6 @@ from adacompute.cli.upstream import (
     UpstreamModel,
     Url,
     chosen,
-    endpoint_of,
-    model_beforehand,
-    model_of,
 )
 from adacompute.cli.watch import watched
 from adacompute.collect import (
@@ -106,6 +105,10 @@ def collect(
     dry_run: DryRun = False,
     another: Another = False,
     regrade: Regrade = False,
+    engine: Engine = EngineName.local,
+    workers: Workers = None,
+    vllm: Vllm = None,
+    vllm_option: VllmOptions = None,
     extract: Extract = None,
     percent: Percent = None,
     json: Json = False,
@@ -116,6 +119,7 @@ def collect(
     come from the environment or a file, never from the command line.
     """
     config = settings(context)
+    check_engine(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
     upstream = chosen(
         config.endpoint,
         url=url,
@@ -133,9 +137,9 @@ def collect(
     found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
     frame = template_of(template, found)
     sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    endpoint = endpoint_of(upstream)
+    endpoint, name = drawn_by(upstream, engine, workers, vllm, vllm_option, into=into, dry_run=dry_run)
     asking = Asking(
-        model=model_beforehand(upstream, into) if dry_run else model_of(upstream, endpoint),
+        model=name,
         template=frame,
         sampling=sampling,
         logprobs=logprobs,

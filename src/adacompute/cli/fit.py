@@ -26,6 +26,7 @@ from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.confidence import confidence
 from adacompute.policies.registry import POLICIES
+from adacompute.policies.sight import Sight
 from adacompute.pool import Ballots
 from adacompute.score.grades import graded, grades
 
@@ -65,6 +66,14 @@ Budget = Annotated[
 ]
 Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")]
 With = Annotated[Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PARTS",
+        help="What the curve or classifier sees: text, embedding, entropy, joined by +; without entropy it "
+        "decides beforehand. [default: text+entropy]",
+    ),
+]
 Waves = Annotated[
     int | None, typer.Option(min=1, help="Rounds of sampling a request, at most (stopping); fewer wait less.")
 ]
@@ -92,6 +101,7 @@ def fit(
     budget: Budget = None,
     output: Folder = Path("policy"),
     learner: With = None,
+    features: Features = None,
     longest: Longest = None,
     max_waves: Waves = None,
     labels: Labels = None,
@@ -108,6 +118,7 @@ def fit(
     The dial for a budget needs no labels: what a policy costs is known without them.
     """
     _refuse_idle(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
+    _check_features(policy, features)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{path_text(output)}: holds a policy already; give another name, or --overwrite")
     name = path_text(source)
@@ -129,6 +140,8 @@ def fit(
             given["weigh"] = "auto"  # the same, and kept on the scale of what it learns from
     if learner is not None:
         given["model"] = learner.value
+    if features is not None:
+        given["features"] = features
     refit = functools.partial(_fitted, policy, given=given, budget=budget, labels=labels)
     made = refit(ballots)
     made.save(output)
@@ -173,6 +186,19 @@ def _refuse_idle(
     ):
         if given is not None and policy is not owner:
             raise typer.BadParameter(f"is for --policy {owner.value}, not {policy.value}", param_hint=option)
+
+
+def _check_features(policy: Learned, features: str | None) -> None:
+    if features is None:
+        return
+    if policy is Learned.stopping:
+        raise typer.BadParameter(
+            f"is for --policy {Learned.curve} and {Learned.classifier}, not {policy}", param_hint="--features"
+        )
+    try:
+        Sight.of(features)
+    except PolicyError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--features") from exc
 
 
 def _fitted(

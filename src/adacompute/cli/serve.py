@@ -94,6 +94,13 @@ State = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="What is spent, over restarts. [default: adacompute-gateway.sqlite]"),
 ]
+Redis = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Share caps and price with all gateways there. [default: --state]"),
+]
+FleetName = Annotated[
+    str | None, typer.Option("--fleet", metavar="NAME", help="Of these gateways. [default: adacompute]")
+]
 Price = Annotated[
     float | None,
     typer.Option(
@@ -151,6 +158,8 @@ def serve(
     weak: WeakWay = None,
     record: Record = None,
     state: State = None,
+    redis: Redis = None,
+    fleet: FleetName = None,
     concurrency: Calls = None,
     key_env: KeyEnv = None,
     key_file: KeyFile = None,
@@ -192,6 +201,8 @@ def serve(
             weak=weak,
             record=record,
             state=state,
+            redis=redis,
+            fleet=fleet,
             concurrency=concurrency,
             cached_price=cached_price,
             tls_cert=tls_cert,
@@ -241,10 +252,14 @@ def _logged(config: Config) -> AbstractContextManager[None]:
     """Logs on stderr, with every key that is known here masked wherever it would turn up."""
     from adacompute.serve.logs import logging_to
 
-    upstream, keys_file = config.endpoint, config.serve.keys_file
-    own = read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)
-    secrets = [each.key for each in read_keys(Path(keys_file))] if keys_file else []
-    return logging_to(sys.stderr, level=config.serve.log, secrets=secrets if own is None else [own, *secrets])
+    upstream, own = config.endpoint, config.serve
+    found = [read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)]
+    if own.redis:
+        file = Path(own.redis_key_file) if own.redis_key_file else None
+        found.append(read_key(env=own.redis_key_env, file=file))
+    secrets = [each.key for each in read_keys(Path(own.keys_file))] if own.keys_file else []
+    secrets += [key for key in found if key is not None]
+    return logging_to(sys.stderr, level=own.log, secrets=secrets)
 
 
 def _serve(given: ServeConfig, **options: object) -> ServeConfig:

@@ -9,7 +9,7 @@ from adacompute.config import ServeConfig
 if TYPE_CHECKING:
     from adacompute.serve.gateway import Gateway
 
-__all__ = ["facts_of", "show_facts", "show_started"]
+__all__ = ["facts_of", "show_facts", "show_started", "state_of"]
 
 _ASK = '{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
 _MODES = {
@@ -37,7 +37,7 @@ def facts_of(gateway: "Gateway", url: str) -> dict[str, Any]:
         "mode": settings.mode,
         "caps": _caps(settings),
         "keys": len(gateway.keys),
-        "state": settings.state,
+        "state": state_of(settings),
         "record": settings.record or None,
     }
 
@@ -71,6 +71,11 @@ def show_facts(facts: dict[str, Any]) -> None:
         fact("record", facts["record"])
     if facts["dashboard"]:
         fact("dashboard", facts["dashboard"])
+
+
+def state_of(settings: ServeConfig) -> str:
+    """Where the ledger is kept."""
+    return f"{settings.redis}, fleet {settings.fleet}" if settings.redis else settings.state
 
 
 def _caps(settings: ServeConfig) -> str | None:

@@ -55,6 +55,16 @@ class Lanes:
         self.signal: int | None = None
         self.broken: BaseException | None = None  # the pool can't be written any more
 
+    @property
+    def per_call(self) -> int | None:
+        """Samples that the endpoint gives in one call, at most; None: not learned."""
+        return self._client.manners.most
+
+    @property
+    def logprobs(self) -> bool | None:
+        """Whether it gives log-probabilities; None: not learned."""
+        return self._client.manners.logprobs
+
     def stop(self, how: Stop, why: str | None = None, *, number: int | None = None) -> None:
         """Sends nothing more; what is in flight is finished and stored. `number` is a signal's."""
         if self.stopped is None:

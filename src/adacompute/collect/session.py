@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from adacompute.collect.asking import Asking
+from adacompute.collect.engine import Drawer, Engine
 from adacompute.collect.lanes import Lanes
 from adacompute.collect.purse import Prices, Purse, at_most
 from adacompute.collect.writer import Writer
@@ -18,7 +19,7 @@ from adacompute.errors import CollectError
 from adacompute.pool import Pool
 from adacompute.records import Problem
 
-__all__ = ["checked", "drawing", "ended", "ran"]
+__all__ = ["Here", "checked", "drawing", "ended", "engine_of", "heeding", "lanes_into", "ran"]
 
 T = TypeVar("T")
 
@@ -32,53 +33,102 @@ async def drawing(
     purse: Purse,
     told: Callable[[Lanes], None],
     signals: Sequence[signal.Signals] = (),
-) -> AsyncIterator[tuple[Lanes, Client]]:
+) -> AsyncIterator[Lanes]:
     """Lanes to draw by; on leaving, all that came is stored.
 
     The first of `signals` stops the lanes in good order; the second leaves the block at once, and gives up
     what is in flight.
     """
-    async with Client(endpoint, heard=lambda call: lanes.heard(call)) as client:
-        writer = Writer(pool, model=asking.model, parameters=asking.parameters)
-        lanes = Lanes(client, writer, asking, purse, told=lambda: told(lanes))
+    async with (
+        Client(endpoint, heard=lambda call: lanes.heard(call)) as client,
+        lanes_into(pool, client, asking=asking, purse=purse, told=told) as lanes,
+        heeding(signals, lanes, told=lambda: told(lanes)),
+    ):
+        yield lanes
 
-        def stop(number: int) -> None:
-            lanes.stop("signal", number=number)
-            told(lanes)
 
-        given_up = _GivenUp()
-        try:
-            with _until(signals, stop, asyncio.current_task(), given_up):
-                yield lanes, client
-        except asyncio.CancelledError:  # the second signal: what is in flight is given up
-            if not given_up.now:  # it was somebody else's wish
-                raise
-            _heeded(asyncio.current_task())
-            lanes.why = "at once: calls in flight were given up, and may have been paid for"
-        finally:
-            lanes.account_for_the_rest()
-            await writer.close()
-        if lanes.broken is not None:
-            raise lanes.broken
+@contextlib.asynccontextmanager
+async def lanes_into(
+    pool: Pool, client: Client, *, asking: Asking, purse: Purse, told: Callable[[Lanes], None]
+) -> AsyncIterator[Lanes]:
+    """Lanes from a client into a pool; on leaving, all that came is stored. They want to hear its calls."""
+    writer = Writer(pool, model=asking.model, parameters=asking.parameters)
+    lanes = Lanes(client, writer, asking, purse, told=lambda: told(lanes))
+    try:
+        yield lanes
+    finally:
+        lanes.account_for_the_rest()
+        await writer.close()
+    if lanes.broken is not None:
+        raise lanes.broken
+
+
+@contextlib.asynccontextmanager
+async def heeding(
+    signals: Sequence[signal.Signals], drawer: Drawer, *, told: Callable[[], None]
+) -> AsyncIterator[None]:
+    """The first of `signals` stops a drawer in good order; the second leaves the block at once."""
+
+    def stop(number: int) -> None:
+        drawer.stop("signal", number=number)
+        told()
+
+    given_up = _GivenUp()
+    try:
+        with _until(signals, stop, asyncio.current_task(), given_up):
+            yield
+    except asyncio.CancelledError:  # the second signal: what is in flight is given up
+        if not given_up.now:  # it was somebody else's wish
+            raise
+        _heeded(asyncio.current_task())
+        drawer.why = "at once: calls in flight were given up, and may have been paid for"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The engine that draws in this process."""
+
+    endpoint: Endpoint
+
+    @property
+    def width(self) -> int:
+        return self.endpoint.limits.concurrency
+
+    def drawing(
+        self,
+        pool: Pool,
+        *,
+        asking: Asking,
+        purse: Purse,
+        told: Callable[[Drawer], None],
+        signals: Sequence[signal.Signals] = (),
+    ) -> contextlib.AbstractAsyncContextManager[Drawer]:
+        """As the function of that name, from its endpoint."""
+        return drawing(pool, endpoint=self.endpoint, asking=asking, purse=purse, told=told, signals=signals)
+
+
+def engine_of(endpoint: Endpoint | Engine) -> Engine:
+    """What draws: an engine, or, from an endpoint, this process."""
+    return Here(endpoint) if isinstance(endpoint, Endpoint) else endpoint
 
 
 def checked(
-    problems: Iterable[Problem], pool: Pool, endpoint: Endpoint, asking: Asking
+    problems: Iterable[Problem], pool: Pool, endpoint: Endpoint | Engine, asking: Asking
 ) -> tuple[Problem, ...]:
     """The problems, where all these are what they should be."""
-    for name, value, kind in (
-        ("pool", pool, Pool),
-        ("endpoint", endpoint, Endpoint),
-        ("asking", asking, Asking),
+    for name, value, fits, kind in (
+        ("pool", pool, isinstance(pool, Pool), "Pool"),
+        ("endpoint", endpoint, isinstance(endpoint, Endpoint | Engine), "Endpoint"),
+        ("asking", asking, isinstance(asking, Asking), "Asking"),
     ):
-        if not isinstance(value, kind):
-            raise CollectError(f"{name} is {type(value).__name__}; give an ac.{kind.__name__}")
+        if not fits:
+            raise CollectError(f"{name} is {type(value).__name__}; give an ac.{kind}")
     if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
         raise CollectError(f"problems are {type(problems).__name__}; give a list of ac.Problem")
     return tuple(problems)
 
 
-def ended(lanes: Lanes, pool: Pool, asking: Asking, prices: Prices) -> dict[str, Any]:
+def ended(lanes: Drawer, pool: Pool, asking: Asking, prices: Prices) -> dict[str, Any]:
     """What every run ends with: its errors, what it and earlier ones cost, and what stopped it."""
     account = pool.account(asking.model, asking.parameters)
     return {

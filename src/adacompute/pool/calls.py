@@ -10,7 +10,7 @@ from adacompute.pool.flaw import Flaw
 from adacompute.pool.grade import encoded
 from adacompute.records import Account, Call
 
-__all__ = ["account", "insert_calls", "wrong_calls"]
+__all__ = ["account", "insert_calls", "stored_calls", "wrong_calls"]
 
 _INSERT = "INSERT INTO calls VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SUMS = """
@@ -21,6 +21,19 @@ _SUMS = """
     FROM calls WHERE source = ?
 """
 _FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
+_TOLD = (
+    "at",
+    "seconds",
+    "asked",
+    "got",
+    "surplus",
+    "kind",
+    "status",
+    "paid",
+    "prompt_tokens",
+    "completion_tokens",
+)
+_STORED = f"SELECT {', '.join(_TOLD)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
 _ROWS = """
     SELECT c.key, CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB), at, seconds, asked, got, surplus,
         CAST(kind AS BLOB), status, CAST(paid AS BLOB), prompt_tokens, completion_tokens, estimated, hash
@@ -41,6 +54,14 @@ def account(connection: sqlite3.Connection, source: int | None) -> Account:
         return Account()
     row = connection.execute(_SUMS, (source,)).fetchone()
     return Account(**dict(zip(_FIELDS, map(int, row), strict=True)))
+
+
+def stored_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
+    """Every call to one source, in the order stored."""
+    if source is None or not _there(connection):
+        return
+    for *row, estimated in connection.execute(_STORED, (source,)):
+        yield Call(**dict(zip(_TOLD, row, strict=True)), estimated=bool(estimated))
 
 
 def wrong_calls(connection: sqlite3.Connection) -> Iterator[int]:

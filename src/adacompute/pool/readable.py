@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from adacompute.answers import Task
 from adacompute.errors import PoolError, RecordNotFound
 from adacompute.pool.ballots import Ballots, ballots
-from adacompute.pool.calls import account
+from adacompute.pool.calls import account, stored_calls
 from adacompute.pool.content import fingerprint
 from adacompute.pool.faults import mapped, sound
 from adacompute.pool.lock import WriterLock
@@ -33,7 +33,7 @@ from adacompute.pool.read import (
     totals,
 )
 from adacompute.pool.verify import Verification, digest, verify
-from adacompute.records import Account, Problem, Recorded
+from adacompute.records import Account, Call, Problem, Recorded
 
 __all__ = ["Counts", "Readable"]
 
@@ -188,6 +188,11 @@ class Readable:
         """What asking this source has cost so far: calls and tokens, of every collection into this pool."""
         with self._state():
             return account(self._connection, find_source(self._connection, model, parameters or {}))
+
+    def calls(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Iterator[Call]:
+        """Every call to this source, streaming, in the order stored."""
+        asked = parameters or {}
+        return self._stream(lambda rows: stored_calls(rows, find_source(rows, model, asked)))
 
     def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
         """The votes of one source as arrays; problems that it has no sample of are left out."""

@@ -15,6 +15,7 @@ from adacompute.pool.faults import mapped, sound, translated
 from adacompute.pool.flaw import Flaw
 from adacompute.pool.grade import Placer, StoredRow, settle_among
 from adacompute.pool.lock import WriterLock
+from adacompute.pool.once import noted, strike
 from adacompute.pool.plain import plain_failure, plain_parameters, plain_problem, plain_sample
 from adacompute.pool.readable import Readable
 from adacompute.pool.shape import read_failure, read_problem
@@ -150,9 +151,15 @@ class Pool(Readable):
         *,
         model: str | None = None,
         parameters: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk."""
+        once: str | None = None,
+    ) -> bool:
+        """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk.
+
+        `once` names it all: what was stored under that name is not stored again, until it is forgotten.
+        """
         with self._transaction("samples") as connection:
+            if once is not None and not noted(connection, once):
+                return False
             source = source_of(connection, model, plain_parameters(parameters))
             rows: list[StoredRow] = []
             calls: list[Call] = []
@@ -164,6 +171,12 @@ class Pool(Readable):
                 calls += each.calls
             insert_samples(connection, rows)
             insert_calls(connection, calls, source=source.key, model=source.model, mark=source.mark)
+        return True
+
+    def forget(self) -> None:
+        """Strikes out the names under which something was stored once: what they stood for is gone."""
+        with self._transaction("names") as connection:
+            strike(connection)
 
     def _settled(self, connection: sqlite3.Connection, drawn: Drawn, source: Source) -> list[StoredRow]:
         """The rows of its samples; its failures are inserted."""
