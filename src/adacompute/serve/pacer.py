@@ -26,12 +26,12 @@ traffic had changed, and after 10,000 within 3% (2% in most cases), or 5% on slo
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
+from adacompute.serve.lately import Given, Sums
 
 __all__ = ["Pacer"]
 
@@ -51,7 +51,6 @@ _OF_DEBT, _OF_CREDIT = 0.5, 1.0
 _URGENT = 3.0  # debts of so many horizons push as hard as can be
 _INTEGRAL = 0.25  # share of the push that becomes the centre's, over a horizon
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
-_HELD = 4096  # dials given that are remembered
 _SILENCE = 60.0  # seconds, after which nothing can be in flight that matters
 
 
@@ -96,9 +95,15 @@ class Pacer:
         self._slope = _SLOPE * target
         # running means of dial and cost, and of dial² and dial x cost about them
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
-        self._sums: deque[float] = deque([0.0], maxlen=_HELD)  # of all dials given up to each request
-        self._given: dict[float, int] = {}  # the dials given of late -> requests ended before
+        self._given, self._sums = Given(), Sums()
         self._place()
+
+    @property
+    def price(self) -> float:
+        """The dial to decide the next request at. Whoever asks is taken to do so."""
+        if self._bottom < self._at < self._top:  # at a bound all are alike, and tell no age
+            self._given.note(self._price, at=self.requests)
+        return self._price
 
     @property
     def average(self) -> float:
@@ -165,8 +170,7 @@ class Pacer:
         self._centre = min(max(found["centre"], self._bottom), self._top)
         self._slope = min(max(found["slope"], _FLATTEST * self.target), _STEEPEST * self.target)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, self.target, 0.0, 0.0
-        self._sums = deque([0.0], maxlen=_HELD)
-        self._given = {}
+        self._given, self._sums = Given(), Sums()
         self._place()
 
     def _horizon(self, debt: float) -> float:
@@ -182,10 +186,12 @@ class Pacer:
         if now - self._heard > _SILENCE:
             self._flight = 0.0
         self._heard = now
-        begun = None if price is None else self._given.get(price)
-        if begun is not None:
-            between = self.requests - begun
+        if price is None or not self._bottom < self._scaled(price) < self._top:
+            return  # at a bound all dials are alike, and tell no age
+        between = self._given.age(price, at=self.requests)
+        if between is not None:
             self._flight += (between - self._flight) * (0.1 if between > self._flight else 0.01)
+            self._given.reaches(self._flight, at=self.requests)
 
     def _learn(self, dial: float, cost: float, weight: float) -> None:
         """How much cost falls with the dial: a guess, until the dial has moved enough to tell."""
@@ -199,10 +205,9 @@ class Pacer:
 
     def _place(self) -> None:
         """The next dial to give out."""
-        flying = min(int(self._flight), len(self._sums) - 1)
+        flying, mean = self._sums.last(int(self._flight))
         coming = 0.0  # what requests in flight will spend above the budget
         if flying:
-            mean = (self._sums[-1] - self._sums[-1 - flying]) / flying
             each = self._slope * (self._centre - mean)
             coming = flying * min(max(each, 1.0 - self.target), 8 * self.target)
         foreseen = self._debt + coming
@@ -212,12 +217,8 @@ class Pacer:
         self._push = self.target * (linear + urgent**3) / self._slope
         dither = _DITHER * (self.requests * _GOLDEN % 1 - 0.5)
         self._at = min(max(self._centre + self._push + dither, self._bottom), self._top)
-        self._sums.append(self._sums[-1] + self._at)
-        self.price = self._unscaled(self._at)
-        if self._bottom < self._at < self._top:  # at a bound all are alike, and tell no age
-            self._given[self.price] = self.requests
-            if len(self._given) > _HELD:
-                del self._given[next(iter(self._given))]
+        self._sums.add(self._at)
+        self._price = self._unscaled(self._at)
 
     def _scaled(self, value: float) -> float:
         if self.dial == "price":
