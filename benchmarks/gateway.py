@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from benchmarks import serving, soak
+from benchmarks import fleet_ledger, serving, soak
 
-__all__ = ["latency_table", "rates_table", "soak_table", "widths_table"]
+__all__ = ["latency_table", "ledger_table", "rates_table", "soak_table", "widths_table"]
 
 
 def latency_table() -> list[dict[str, str]]:
@@ -39,6 +39,20 @@ def widths_table() -> list[dict[str, str]]:
 def rates_table() -> list[dict[str, str]]:
     """Requests a second, ours beside each peer."""
     return [_rate(row) for row in serving.rates()]
+
+
+def ledger_table() -> list[dict[str, str]]:
+    """Reservations a second, by each way."""
+    return [
+        {
+            "way": row["way"],
+            "gateways": str(row["clients"]),
+            "reservations/s": f"{row['rate']:,.0f}",
+            "ratio to a round trip each": f"{row['ratio']:.1f}×",
+            "processor of Redis": f"{100 * row['redis']:.0f}%" if row["redis"] else "–",
+        }
+        for row in fleet_ledger.run()
+    ]
 
 
 def _rate(row: dict[str, Any]) -> dict[str, str]:

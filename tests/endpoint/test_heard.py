@@ -142,3 +142,49 @@ def test_cached_tokens_are_told_where_they_can_be_true(cached, found, stream):
             assert (await client.call(BODY)).calls[0].cached_tokens == found
 
     asked(Reply(usage=usage), run)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_who_hears_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
+    async def run(client, up):
+        said = asyncio.get_running_loop().create_future()
+        calling = asyncio.create_task(client.call(BODY, heard=lambda call: call.kind == "ok" or said))
+        while up.count.in_flight or up.count.requests < 1:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)  # longer than it waits before it tries again
+        assert up.count.requests == 1
+        assert not calling.done()
+        said.set_result(allowed)
+        if allowed:
+            await calling
+        else:
+            with pytest.raises(EndpointFailed):
+                await calling
+
+    def script(number, body):
+        return Status(code=500) if number == 1 else Reply()
+
+    assert asked(script, run).up.count.requests == 1 + allowed
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_all_calls_of_a_draw_wait_until_it_is_said(allowed):
+    async def run(client, up):
+        said = asyncio.get_running_loop().create_future()
+        client.manners.gave(6, 1, "scripted")
+        events = []
+
+        async def drawing():
+            events.extend([event async for event in client.draw(BODY, 6, heard=lambda _: said)])
+
+        task = asyncio.create_task(drawing())
+        while up.count.requests < 2 or up.count.in_flight:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert up.count.requests == 2  # both that were under way
+        said.set_result(allowed)
+        await task
+        return events
+
+    done = asked(Reply(texts=["1"]), run, limits=Limits(concurrency=2))
+    assert done.up.count.requests == (6 if allowed else 2)

@@ -92,6 +92,8 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--weak": ("serve", "weak", "refuse"),
         "--record": ("serve", "record", "traffic.sqlite"),
         "--state": ("serve", "state", "s.sqlite"),
+        "--redis": ("serve", "redis", "redis://h:6379/0"),
+        "--fleet": ("serve", "fleet", "f"),
         "--concurrency": ("serve", "concurrency", 9),
         "--key-env": ("endpoint", "key_env", "NAME"),
         "--key-file": ("endpoint", "key_file", "key"),

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from adacompute.config.shared import check_redis
 from adacompute.errors import ConfigError
 
 __all__ = ["AnswersConfig", "CollectConfig", "Config", "EndpointConfig", "ScoreConfig", "ServeConfig"]
@@ -82,6 +83,10 @@ class ServeConfig:
     mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample, and what would have been
     keys_file: str = ""  # TOML: a section a key, with key, cap and operator
     state: str = "adacompute-gateway.sqlite"  # the ledger and the prices; survives restarts
+    redis: str = ""  # redis://HOST:PORT/DB or rediss://…: shares both with all gateways of a fleet; "": alone
+    fleet: str = "adacompute"  # the name of the fleet in that Redis
+    redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # the environment variable that holds its password, if any
+    redis_key_file: str = ""  # or a file that holds it
     unit: Literal["samples", "tokens", "money"] = "samples"  # of caps, and of the cost in replies
     cap: float = 0.0  # of all keys together, in that unit; 0: none
     key_cap: float = 0.0  # of each key that has none of its own; 0: none
@@ -118,6 +123,7 @@ class ServeConfig:
             raise ConfigError(
                 f"budget {self.budget:g} is above max_budget {self.max_budget:g}; lower it, or raise that"
             )
+        check_redis(self.redis, self.fleet)
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         try:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Caller", "Heard"]
 
-Heard = Callable[[Call], object]  # False of one call's or draw's own: nothing more is to be sent for it
+# told of an attempt. False of one call's or draw's own: nothing more is to be sent for it. A future:
+# nothing is until that has ended, and then only where it isn't False
+Heard = Callable[[Call], object]
 
 
 class Caller:

@@ -39,6 +39,7 @@ class Asking(Generic[T]):
         "_refused",
         "_until",
         "_weight",
+        "asked",
         "backoff",
         "barred",
         "caller",
@@ -61,6 +62,7 @@ class Asking(Generic[T]):
         self.calls: list[Call] = []
         self.idle = True  # no attempt is under way: it waits for its turn, or to try again
         self.barred = False  # True: nothing more is to be sent
+        self.asked: asyncio.Future[Any] | None = None  # whether more may be: until then nothing is
         self.n = n
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._heard = heard
@@ -101,7 +103,10 @@ class Asking(Generic[T]):
         self.caller.account.add(call)
         if self.caller.heard is not None:
             self.caller.heard(call)
-        if self._heard is not None and self._heard(call) is False:
+        said = None if self._heard is None else self._heard(call)
+        if isinstance(said, asyncio.Future):
+            self.asked = said
+        elif said is False:
             self.barred = True
 
     def leave(self, used: float | None) -> None:
@@ -125,9 +130,11 @@ class Asking(Generic[T]):
             try:
                 given = await self._attempted(tries)
             except WithoutIt as error:
+                await self._allowed()
                 self._without(error)
                 tries -= 1  # nothing failed: it is asked again at once, without what it refused
             except EndpointError as error:
+                await self._allowed()
                 self._check(error)
                 wait = self._wait(error, tries)
                 if wait is None:
@@ -189,18 +196,36 @@ class Asking(Generic[T]):
         a queue of our own is no fault of the endpoint. The caller's own deadline runs all the time.
         """
         caller = self.caller
-        self._check_barred()
-        if not (caller.gate.passable and caller.breaker.closed and caller.pace.entered(self._weight)):
-            async with caller.gate.abiding():
-                await self._queue(tries)
+        while True:
+            await self._allowed()
+            self._check_barred()
+            if not (caller.gate.passable and caller.breaker.closed and caller.pace.entered(self._weight)):
+                async with caller.gate.abiding():
+                    await self._queue(tries)
+            if self.asked is None:
+                break
+            self._give_back()  # what others of its draw took is being asked about: nobody waits with a turn
         now = caller.loop.time()
         if tries == 0:
             self._until = min(self._patience, now + caller.endpoint.retries.deadline)
         if now >= self._until or self.barred:
-            caller.breaker.unknown(caller.breaker.turn)
-            caller.pace.unused(self._weight)
+            self._give_back()
             self._check_barred()
             raise self._no_turn()
+
+    async def _allowed(self) -> None:
+        """Waits until it is known whether more may be sent."""
+        while (asked := self.asked) is not None:
+            said = await asyncio.shield(asked)  # others may wait for it too
+            if self.asked is asked:
+                self.asked = None
+            self.barred = self.barred or said is False
+
+    def _give_back(self) -> None:
+        """Nothing is sent in the turn that came."""
+        caller = self.caller
+        caller.breaker.unknown(caller.breaker.turn)
+        caller.pace.unused(self._weight)
 
     async def _queue(self, tries: int) -> None:
         caller, pace, retries = self.caller, self.caller.pace, self.caller.endpoint.retries

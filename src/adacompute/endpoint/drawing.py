@@ -78,6 +78,7 @@ class _Drawing:
         self._heard = heard
         self._optional = optional
         self._stopped = False  # True: nothing more is to be sent
+        self._asked: asyncio.Future[Any] | None = None  # whether more may be
         self._body = body
         self._fixed: dict[str, Fragment] | None = None
         self._patience = patience
@@ -100,6 +101,7 @@ class _Drawing:
             asking = Plain(
                 self._caller, body, part.count, self._patience, self._hear, self._fixed, self._optional
             )
+            asking.asked = self._asked
             if lone:  # no task for it
                 return part, await _outcome(asking.run())
             task = asyncio.ensure_future(asking.run())
@@ -110,12 +112,28 @@ class _Drawing:
         part, _ = self.running.pop(task)
         return part, await _outcome(task)
 
-    def _hear(self, call: Call) -> bool:
-        if self._heard is not None and self._heard(call) is False:
-            self._stopped = True
+    def _hear(self, call: Call) -> "bool | asyncio.Future[Any]":
+        said = None if self._heard is None else self._heard(call)
+        if isinstance(said, asyncio.Future):
+            self._asked = said
             for _, asking in self.running.values():
-                asking.barred = True  # at once: its turn may come before this draw is told of anything
+                asking.asked = said
+            said.add_done_callback(self._answered)  # before those who wait for it go on
+            return said
+        if said is False:
+            self._stop()
         return not self._stopped
+
+    def _answered(self, asked: "asyncio.Future[Any]") -> None:
+        if self._asked is asked:
+            self._asked = None
+        if asked.cancelled() or asked.exception() is not None or asked.result() is False:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for _, asking in self.running.values():
+            asking.barred = True  # at once: its turn may come before this draw is told of anything
 
     def told(self, part: _Span, outcome: Reply | EndpointError) -> list[Answered | Failed]:
         """What to tell of a call that ended; settles what is still to ask for."""

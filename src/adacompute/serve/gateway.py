@@ -23,7 +23,7 @@ from adacompute.serve.asked import Ask, Route
 from adacompute.serve.keys import Keys
 from adacompute.serve.listing import Listing
 from adacompute.serve.logs import log
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pace import NewPace, Pace, paced_here
 from adacompute.serve.paces import Paces
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.relay import Relay
@@ -48,7 +48,7 @@ class Request:
     at: float  # seconds since 1970
     began: float  # by the loop's clock
     sampling: Sampling
-    pacer: Pacer | None  # that its cost is told to
+    pacer: Pace | None  # that its cost is told to
     passed: bool  # a stream of one sample, which is passed through as it comes
 
 
@@ -64,6 +64,7 @@ class Gateway:
     keys: Keys
     seen: Seen
     recorder: Recorder
+    new_pace: NewPace = paced_here
     telling: Telling = field(default_factory=Telling)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # of requests that name none: the operator's, or the only one that the upstream lists
@@ -162,14 +163,14 @@ class Gateway:
         if pacer is not None and pacer.requests:
             self.seen.paced(served.name, budget, pacer.price, pacer.average)
 
-    def _pacer(self, served: Served, budget: float) -> Pacer | None:
+    def _pacer(self, served: Served, budget: float) -> Pace | None:
         bounds = served.bounds
         if self.settings.price >= 0 or bounds is None:
             return None
 
-        def made(target: float) -> Pacer:
+        def made(target: float) -> Pace:
             start, low, high = served.start(target) or (0.0, 0.0, 1.0)
-            return Pacer(target, dial=bounds[0], start=start, low=low, high=high)
+            return self.new_pace(served.name, target, dial=bounds[0], start=start, low=low, high=high)
 
         return self.paces.of(served.name, budget, made, bounds=bounds)
 
@@ -224,7 +225,7 @@ class Gateway:
         for told, sampling in untold:
             self._tell(told, sampling)
 
-    def _settle(self, pacer: Pacer, told: Told, price: float | None) -> None:
+    def _settle(self, pacer: Pace, told: Told, price: float | None) -> None:
         self.paces.settle(told.policy, told.budget, pacer, told.cost_samples, price)
         self.seen.paced(told.policy, told.budget, pacer.price, pacer.average)
 

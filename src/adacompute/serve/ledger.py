@@ -1,4 +1,4 @@
-"""Who may still spend: amounts are reserved before anything is drawn, and settled after, on every way out.
+"""The ledger of one gateway: who may still spend, in memory and in a file. One of the two `Books`.
 
 Knows nothing of requests or of HTTP. Balances in memory decide, all in one event loop, so nothing comes
 between looking at a cap and reserving; a reservation counts once it is on the disk. What is reserved when a
@@ -11,26 +11,25 @@ counted in full all the same, and then the cap is closed.
 import asyncio
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from adacompute.errors import CapReached, LedgerUnavailable
-from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums, add, whole
+from adacompute.errors import CapReached
+from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums, add
+from adacompute.serve.books import closed
+from adacompute.serve.capped import Limits
 from adacompute.serve.journal import Changes, Journal, Row, Slot
 from adacompute.serve.scribe import Scribe
 from adacompute.serve.spend import Spend
-from adacompute.serve.window import ends, hour_of, window_of
+from adacompute.serve.window import hour_of, window_of
 
 __all__ = ["Balance", "Caps", "Ledger", "Reservation"]
 
 _NO_ROW: Row = (NOTHING, NOTHING)
 _HOUR = 3600.0
-_LIMITS = 10_000  # keys whose caps are kept as whole numbers
 _SET_BACK = 86_400.0  # seconds that a clock may be set back while no gateway runs, and begin no window again
 _log = logging.getLogger(__name__)
 
@@ -44,8 +43,7 @@ class Ledger:
         self._hour, self._over = hour_of(now()), 0.0  # the hour, and when it ends
         self._total = Sums()
         self._keys: dict[str, Sums] = {}
-        self._limits: dict[str, int | None] = {}  # of keys, in whole units, as they come to ask
-        self._limit = whole(caps.total, caps.unit)  # of all together
+        self._limits = Limits(caps)
         self._rows: dict[Slot, Row] = {}  # of hours that may still change
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
@@ -79,7 +77,7 @@ class Ledger:
         self._roll()
         scribe = self._scribe
         if scribe is not None and scribe.trouble:
-            raise _closed() from OSError(scribe.trouble)
+            raise closed() from OSError(scribe.trouble)
         most = most.positive  # nobody is given anything back by a number below 0
         self._check(key, most)
         self._last += 1
@@ -92,21 +90,22 @@ class Ledger:
                 await scribe.written(changes, alone=len(self._open) == 1)
             except OSError as exc:
                 self.settle(made, NOTHING)
-                raise _closed() from exc
+                raise closed() from exc
             except BaseException:  # nobody waits for it any more
                 self.settle(made, NOTHING)
                 raise
         return made
 
     def extend(self, reservation: Reservation, more: Spend) -> bool:
-        """Sets more aside for one that isn't settled yet; False where a cap or the disk is in the way.
+        """Sets more aside for one that isn't settled yet; False where a cap or the disk is in the way, or its
+        window is over.
 
         Unlike `reserve` it doesn't wait for the disk: a process that is killed within that moment may have
         sent what its file doesn't know of.
         """
         made = self._open.get(reservation.number)
         self._roll()
-        if made is None or not self.available:
+        if made is None or not self.available or window_of(made.hour, self.caps.window) != self._window:
             return False
         try:
             self._check(made.key, more)
@@ -114,8 +113,7 @@ class Ledger:
             return False
         grown = replace(made, most=made.most + more)
         self._open[made.number] = grown
-        if window_of(made.hour, self.caps.window) == self._window:
-            self._count(made.key, reserved=more)
+        self._count(made.key, reserved=more)
         if self._scribe is not None:
             self._scribe.put(Changes(open={made.number: ((made.hour, made.key), grown.most)}))
         return True
@@ -209,61 +207,8 @@ class Ledger:
             del self._keys[key]
 
     def _check(self, key: str, most: Spend) -> None:
-        unit = self.caps.unit
-        place = 0 if unit == "samples" else 1 if unit == "tokens" else 2
-        asked = (most.samples, most.tokens, most.nanos)[place]
-        for limit, whose, sums in self._limiting(key):
-            settled = sums.spent[place] + sums.maybe[place] + asked
-            if settled + sums.reserved[place] > limit:
-                error = self._reached(whose, sums.balance(), most, soon=settled <= limit)
-                error.left = self._fitting(key, place, -(-asked // max(1, most.samples)))
-                raise error
-
-    def _limiting(self, key: str) -> list[tuple[int, str | None, Sums]]:
-        """The limits that a key is under: in whole units, whose it is (None: everybody's), what was taken."""
-        found: list[tuple[int, str | None, Sums]] = []
-        if (limit := self._limit_of(key)) is not None:
-            found.append((limit, key, self._keys.get(key) or Sums()))
-        if self._limit is not None:
-            found.append((self._limit, None, self._total))
-        return found
-
-    def _fitting(self, key: str, place: int, each: int) -> int:
-        """How many samples that may take so much each there is room for."""
-        rooms = [
-            limit - sums.spent[place] - sums.maybe[place] - sums.reserved[place]
-            for limit, _, sums in self._limiting(key)
-        ]
-        return max(0, min(rooms) // max(1, each))
-
-    def _limit_of(self, key: str) -> int | None:
-        if key not in self._limits:
-            if len(self._limits) >= _LIMITS:
-                self._limits.clear()
-            self._limits[key] = whole(self.caps.own.get(key, self.caps.each), self.caps.unit)
-        return self._limits[key]
-
-    def _reached(self, key: str | None, balance: Balance, most: Spend, *, soon: bool) -> CapReached:
-        unit, cap = self.caps.unit, self.caps.own.get(key or "", self.caps.each)
-        spent, maybe, reserved, asked = (
-            f"{amount.of(unit):.12g}" for amount in (balance.spent, balance.maybe, balance.reserved, most)
-        )
-        perhaps = f", {maybe} perhaps" if balance.maybe.of(unit) else ""
-        end = ends(self._window)
-        left = None if end is None else max(1.0, math.ceil(end - self._now()))
-        if end is None:
-            then = "ask the operator for a higher cap, for it doesn't begin anew"
-        else:
-            then = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
-        if unit != "samples":
-            then = f"give a smaller max_tokens; {then}"
-        said = "the gateway's cap is reached"  # what others have spent is nobody's business
-        if key is not None:
-            said = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "
-            said += f"({reserved} reserved{perhaps})"
-        return CapReached(
-            f"{said}, and this request may take {asked}; {then}", retry_after=1.0 if soon else left
-        )
+        own = self._keys.get(key)
+        self._limits.check(key, most, own=own, total=self._total, window=self._window, now=self._now)
 
     def _take(self, journal: Journal) -> Changes:
         """Goes on from a file; answers what has to be changed in it."""
@@ -302,12 +247,3 @@ class Ledger:
         self._rows = {(self._hour, key): (kept.spent, kept.maybe) for key, kept in balances.items()}
         kept = {made.number: ((made.hour, made.key), made.most) for made in self._open.values()}
         return Changes(rows=dict(self._rows), open=dict(kept), notes=dict(self._notes), afresh=self._window)
-
-
-def _closed() -> LedgerUnavailable:
-    """For clients: which file it is, and what is wrong with it, is in the log."""
-    return LedgerUnavailable(
-        "the ledger is closed: what is spent can't be written down, so nothing is sent; try again, or tell "
-        "the operator: the gateway's log says why",
-        retry_after=1.0,
-    )

@@ -127,6 +127,9 @@ class Metrics:
         self.expected = gauge("agreement_expected", "What calibration, or the first votes, saw", "policy")
         self.ledger = gauge("ledger", "What the ledger holds, in the unit of the caps", "state", "unit")
         self.cap = gauge("ledger_cap", "The cap of all keys together; absent without one", "unit")
+        self.fleet = gauge("fleet_replicas", "Gateways of the fleet that are alive; 0: there is none")
+        self.pacemaker = gauge("fleet_pacemaker", "1: this gateway sets the fleet's price")
+        self.price_age = gauge("fleet_price_age_seconds", "Since the fleet's price was last read")
         self.recorder = gauge("recorder_requests", "Requests for the pool, since the start", "result")
         self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
 

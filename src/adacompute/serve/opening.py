@@ -10,14 +10,17 @@ from pathlib import Path
 
 from adacompute.answers import Task, warm_judge
 from adacompute.answers.apart import late, warm_apart
-from adacompute.config import Config, ServeConfig, read_keys
+from adacompute.config import Config, ServeConfig, read_key, read_keys
 from adacompute.endpoint import Client, Endpoint, Rest
 from adacompute.endpoint.configured import configured
 from adacompute.errors import ConfigError, EndpointError
+from adacompute.serve.books import Books
+from adacompute.serve.fleet import USUAL, Fleet, Pulse, joined
 from adacompute.serve.gateway import Gateway
 from adacompute.serve.keys import Keys
 from adacompute.serve.ledger import Caps, Ledger
 from adacompute.serve.listing import Listing
+from adacompute.serve.pace import paced_here
 from adacompute.serve.paces import Paces
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.sampling import Means
@@ -36,8 +39,11 @@ _REMEMBER = 2.0  # seconds between two notes of the prices: what a kill -9 may l
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncIterator[Gateway]:
-    """The gateway of these settings, ready; AdacomputeError with the remedy where they can't be used."""
+async def opened(config: Config, *, pulse: Pulse = USUAL) -> AsyncIterator[Gateway]:
+    """The gateway of these settings, ready; AdacomputeError with the remedy where they can't be used.
+
+    `pulse` is that of a fleet, where it is in one.
+    """
     settings = config.serve
     endpoint = _hasty(
         configured(replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL")
@@ -50,7 +56,8 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
     shelf = await asyncio.to_thread(Shelf.open, settings)
     _check_explore(settings, shelf.of(shelf.default).policy.longest)
     async with AsyncExitStack() as stack:
-        ledger = await Ledger.open(Path(settings.state), caps)
+        fleet = await _joined(settings, caps, pulse)
+        ledger: Books = await Ledger.open(Path(settings.state), caps) if fleet is None else fleet.ledger
         stack.push_async_callback(ledger.close)
         recorder = await Recorder.open(settings, task)
         stack.push_async_callback(recorder.close)
@@ -65,10 +72,13 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
             keys=keys,
             seen=seen,
             recorder=recorder,
+            new_pace=paced_here if fleet is None else fleet.followed.of,
             telling=telling,
             model=config.endpoint.model,
         )
         _recall(gateway)
+        if fleet is not None:
+            await _follow(gateway, fleet)
         seen.balances(lambda: _standings(gateway))
         seen.recording(lambda: (recorder.stored, recorder.dropped))
         seen.reading(late)
@@ -87,6 +97,23 @@ async def opened(config: Config) -> AsyncIterator[Gateway]:
             gateway.tell()
             gateway.listing.close()
             _remember(gateway)
+
+
+async def _joined(settings: ServeConfig, caps: Caps, pulse: Pulse) -> Fleet | None:
+    if not settings.redis:
+        return None
+    file = Path(settings.redis_key_file) if settings.redis_key_file else None
+    key = read_key(env=settings.redis_key_env, file=file)
+    return await joined(settings.redis, settings.fleet, caps, key=key, pulse=pulse)
+
+
+async def _follow(gateway: Gateway, fleet: Fleet) -> None:
+    """Serves at the fleet's price from the first request on."""
+    gateway.seen.fleet(fleet.standing)
+    fleet.followed.shown = gateway.seen.paced
+    gateway.resume({})
+    await fleet.post.through()
+    gateway.resume({})
 
 
 def _check_explore(settings: ServeConfig, longest: int) -> None:
@@ -180,7 +207,8 @@ async def _remembering(gateway: Gateway) -> None:
 
 def _remember(gateway: Gateway) -> None:
     """Notes the prices and the scales of weights, for a gateway that starts here later."""
-    gateway.means.ledger.remember("prices", gateway.paces.state())
+    if not gateway.settings.redis:  # else they are the fleet's, and kept there
+        gateway.means.ledger.remember("prices", gateway.paces.state())
     gateway.means.ledger.remember("scales", gateway.shelf.state())
 
 

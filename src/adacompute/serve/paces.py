@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from adacompute.errors import ConfigError
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pace import Pace
 from adacompute.serve.starts import Bounds
 
 __all__ = ["Paces"]
@@ -27,11 +27,11 @@ class Paces:
 
     def __init__(self, kept: Collection[Lane] = ()) -> None:
         self._kept = frozenset((policy, round(budget, 2)) for policy, budget in kept)
-        self._lanes: dict[Lane, Pacer] = {}  # least recently used first
-        self._alive: WeakValueDictionary[Lane, Pacer] = WeakValueDictionary()  # these, and those in hand
+        self._lanes: dict[Lane, Pace] = {}  # least recently used first
+        self._alive: WeakValueDictionary[Lane, Pace] = WeakValueDictionary()  # these, and those in hand
         self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes that nobody has paid for yet
 
-    def of(self, policy: str, budget: float, make: Callable[[float], Pacer], *, bounds: Bounds) -> Pacer:
+    def of(self, policy: str, budget: float, make: Callable[[float], Pace], *, bounds: Bounds) -> Pace:
         """The pacer of a lane. `make` gives a new one for a budget, which goes on from what was stored.
 
         `bounds` are those of the policy as it is now: a pacer with others was another policy's.
@@ -42,7 +42,7 @@ class Paces:
             pacer = self._alive[lane] = self._made(lane, make)
         return pacer
 
-    def settle(self, policy: str, budget: float, pacer: Pacer, cost: float, price: float | None) -> None:
+    def settle(self, policy: str, budget: float, pacer: Pace, cost: float, price: float | None) -> None:
         """A request of a lane ended: its pacer is told, and the lane held from now on."""
         pacer.settle(cost, price)
         lane = (policy, round(budget, 2))
@@ -72,7 +72,7 @@ class Paces:
             else:
                 self._stored[lane] = values
 
-    def _made(self, lane: Lane, make: Callable[[float], Pacer]) -> Pacer:
+    def _made(self, lane: Lane, make: Callable[[float], Pace]) -> Pace:
         pacer = make(lane[1])
         stored = self._stored.get(lane)
         if stored is not None:

@@ -16,7 +16,7 @@ from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
 from adacompute.paths.standing import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.asked import Ask, Route
-from adacompute.serve.ledger import Ledger
+from adacompute.serve.books import Books
 from adacompute.serve.reading import read
 from adacompute.serve.shelf import Served
 from adacompute.serve.spend import Rates, Spend
@@ -34,7 +34,7 @@ class Means:
     """What every request shares."""
 
     client: Client
-    ledger: Ledger
+    ledger: Books
     rates: Rates
     task: Task
     votable: Votable

@@ -48,6 +48,17 @@ class InService(Protocol):
     def chart(self) -> Chart | None: ...
 
 
+class InFleet(Protocol):
+    """How a gateway stands in its fleet."""
+
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def pacemaker(self) -> bool: ...
+    @property
+    def age(self) -> float: ...
+
+
 class Seen:
     """All that is counted. `began` and `ended` come in pairs; `refused` is of a request without either."""
 
@@ -68,6 +79,7 @@ class Seen:
         self._in_flight = self._requests = 0
         self._standings: Callable[[], Sequence[Standing]] | None = None
         self._recorder: Callable[[], tuple[int, int]] | None = None
+        self._fleet: Callable[[], InFleet] | None = None
         self._late: Callable[[], int] | None = None
         self._late_before = 0
 
@@ -153,6 +165,10 @@ class Seen:
         """Whom to ask how many requests were stored for the pool, and how many dropped."""
         self._recorder = give
 
+    def fleet(self, give: Callable[[], InFleet]) -> None:
+        """Whom to ask how this gateway stands in its fleet."""
+        self._fleet = give
+
     def reading(self, give: Callable[[], int]) -> None:
         """Whom to ask how many answers took too long to be read; what was counted before is not ours."""
         self._late, self._late_before = give, give()
@@ -175,6 +191,11 @@ class Seen:
                 metrics.of(metrics.ledger, state, unit).set(getattr(whole, state))
             if whole.cap is not None:
                 metrics.of(metrics.cap, unit).set(whole.cap)
+        if self._fleet is not None:
+            standing = self._fleet()
+            metrics.fleet.set(standing.replicas)
+            metrics.pacemaker.set(standing.pacemaker)
+            metrics.price_age.set(standing.age)
         if self._recorder is not None:
             for result, n in zip(("stored", "dropped"), self._recorder(), strict=True):
                 metrics.of(metrics.recorder, result).set(n)

@@ -19,6 +19,7 @@ from adacompute.config import Config, ServeConfig, read_keys
 from adacompute.serve.app import build_app
 from adacompute.serve.connection import Connection
 from adacompute.serve.door import Door
+from adacompute.serve.fleet import USUAL, Pulse
 from adacompute.serve.gateway import Gateway
 from adacompute.serve.listen import check_tls, listening, url_of
 from adacompute.serve.opening import opened
@@ -32,7 +33,11 @@ _FILES = 65_536  # open at the same time: every connection is one
 
 
 def serve(
-    config: Config, *, told: Callable[[str], None], holds: Callable[[Gateway], None] | None = None
+    config: Config,
+    *,
+    told: Callable[[str], None],
+    holds: Callable[[Gateway], None] | None = None,
+    pulse: Pulse = USUAL,
 ) -> None:
     """`run` on a loop of its own, the fastest that there is, until a signal ends it."""
 
@@ -41,7 +46,7 @@ def serve(
         told(url)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run(config, told=listens, holds=holds))
+        runner.run(run(config, told=listens, holds=holds, pulse=pulse))
 
 
 async def run(
@@ -50,17 +55,19 @@ async def run(
     told: Callable[[str], None],
     stop: asyncio.Event | None = None,
     holds: Callable[[Gateway], None] | None = None,
+    pulse: Pulse = USUAL,
 ) -> None:
     """Serves until `stop` is set, or SIGTERM or SIGINT comes.
 
-    `told` gets the address, without a path, once it listens; `holds` gets the gateway before that.
+    `told` gets the address, without a path, once it listens; `holds` gets the gateway before that;
+    `pulse` is that of a fleet, where it is in one.
     """
     settings = config.serve
     check_tls(settings)
     _allow_files()
     sockets = listening(settings, keys=_has_keys(settings))
     try:
-        async with opened(config) as gateway:
+        async with opened(config, pulse=pulse) as gateway:
             if holds is not None:
                 holds(gateway)
             door = Door(build_app(gateway))

@@ -8,7 +8,7 @@ window where its name begins with the window's.
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-__all__ = ["Window", "ends", "hour_of", "window_of"]
+__all__ = ["Window", "ends", "hour_of", "window_length", "window_of"]
 
 Window = Literal["ever", "hour", "day", "month"]
 
@@ -18,6 +18,11 @@ _LENGTH = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "hour":
 def hour_of(now: float) -> str:
     """The name of the hour, e.g. "2026-11-15T14"."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H")
+
+
+def window_length(window: Window) -> int:
+    """How many characters of an hour's name are the name of its window."""
+    return _LENGTH[window]
 
 
 def window_of(hour: str, window: Window) -> str:

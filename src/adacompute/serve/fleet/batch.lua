@@ -1,0 +1,331 @@
+-- One call of one replica: all that it has to say and wants to know, done as one. Nothing comes in between.
+--
+-- KEYS[1]  the fleet's name, with its hash tag: every key below begins with it, so a cluster keeps all together
+-- ARGV[1]  the call, as JSON. Answers JSON.
+--
+-- id         which ledger this is; made once
+-- replicas   sorted set: replica -> when its lease ends (ms)
+-- open:R     hash: number -> "HOUR SAMPLES TOKENS NANOS KEY", what replica R has reserved
+-- lost:R     the same of reservations that counted as `maybe` when R's lease had run out; R may still settle them
+-- guard      nothing of use
+-- said:R     the last answer to R, and the number of that call: a reply that was lost is given once more
+-- w:WINDOW   hash: sums of a window, s(pent), m(aybe), r(eserved) of samples 1, tokens 2 and nanos 3, as "s1:KEY"
+--            by key and "s1:" of all. Every hour, day, month and "ever" has one, so that an operator may change the
+--            window of caps
+-- notes      hash: name -> plain data
+-- costs:L    list: "COST PRICE" of requests of lane L that have ended, and that its pacer wasn't told of yet
+-- lane:L     hash: what lane L is served at: price, average, requests, state (of the pacer), start
+-- due        set: lanes that have costs
+-- pacemaker  the replica that paces, for as long as its lease lasts
+--
+-- Numbers of Lua are doubles: sums are added up by Redis, in 64 bits, and only compared here. Beyond 2^53 (money: 9
+-- million units in one window, in billionths) a comparison may be off by a billionth or two.
+
+local base, batch, call = KEYS[1], cjson.decode(ARGV[1]), redis.call
+local me, HOURS, DAYS = batch.me, 3600, 86400
+
+local function key_of(tail)
+  return base .. ':' .. tail
+end
+
+local id = call('GET', key_of('id'))
+if not id and batch.id == '' then
+  id = batch.new
+  call('SET', key_of('id'), id)
+end
+if not id or (batch.id ~= '' and batch.id ~= id) then
+  return cjson.encode({ foreign = id or '' })
+end
+
+local before = batch.seq > 0 and call('GET', key_of('said:' .. me))
+if before then
+  local number, said = string.match(before, '^(%d+) (.*)$')
+  if tonumber(number) == batch.seq then
+    return said
+  end
+end
+if batch.seq > 0 then
+  call('SET', key_of('guard'), me) -- where Redis is full it refuses this, before anything is half done
+end
+
+-- Time, by the one clock that all replicas share.
+
+local clock = call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + batch.ahead -- ms
+
+local function hour_of(ms) -- "2026-11-15T14", UTC; days to a date as Howard Hinnant's civil_from_days has it
+  local seconds = math.floor(ms / 1000)
+  local days = math.floor(seconds / DAYS) + 719468
+  local era = math.floor(days / 146097)
+  local day = days - era * 146097
+  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  local rest = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local shifted = math.floor((5 * rest + 2) / 153)
+  local month = shifted < 10 and shifted + 3 or shifted - 9
+  year = year + era * 400 + (month <= 2 and 1 or 0)
+  local date = rest - math.floor((153 * shifted + 2) / 5) + 1
+  return string.format('%04d-%02d-%02dT%02d', year, month, date, math.floor(seconds % DAYS / HOURS))
+end
+
+local hour = hour_of(now)
+local window = string.sub(hour, 1, batch.window) -- the name of the present one; "": ever
+
+-- Sums: what changes is gathered, and written at the end.
+
+local sums, fresh, deltas = {}, {}, {} -- of the present window, as known and as changed here; hour -> field -> change
+
+local function sum(field)
+  if not sums[field] then
+    sums[field] = tonumber(call('HGET', key_of('w:' .. window), field) or '0') + (fresh[field] or 0)
+  end
+  return sums[field]
+end
+
+local function change(at, field, amount)
+  local there = deltas[at]
+  there[field] = (there[field] or 0) + amount
+  if string.sub(at, 1, batch.window) == window then
+    fresh[field] = (fresh[field] or 0) + amount
+    if sums[field] then
+      sums[field] = sums[field] + amount
+    end
+  end
+end
+
+local function count(at, key, kind, amounts, sign)
+  deltas[at] = deltas[at] or {}
+  for place = 1, 3 do
+    if amounts[place] ~= 0 then
+      change(at, kind .. place .. ':' .. key, sign * amounts[place])
+      change(at, kind .. place .. ':', sign * amounts[place])
+    end
+  end
+end
+
+local function plain(amount)
+  return string.format('%.0f', amount)
+end
+
+local function written(at, key, most)
+  return at .. ' ' .. plain(most[1]) .. ' ' .. plain(most[2]) .. ' ' .. plain(most[3]) .. ' ' .. key
+end
+
+local function read(value)
+  local at, samples, tokens, nanos, key = string.match(value, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
+  return at, key, { tonumber(samples), tonumber(tokens), tonumber(nanos) }
+end
+
+-- What a replica had reserved when its lease ran out may have been spent: it counts in full, until it says itself.
+
+local function write_off(replica, number, value, gone)
+  local at, key, most = read(value)
+  count(at, key, 'r', most, -1)
+  count(at, key, 'm', most, 1)
+  call('HSET', key_of('lost:' .. replica), number, value) -- first, as above
+  call('HDEL', key_of('open:' .. replica), number)
+  call('EXPIRE', key_of('lost:' .. replica), 7 * DAYS)
+  gone[1], gone[2], gone[3] = gone[1] + 1, gone[2] + most[1], gone[3] + most[2]
+end
+
+local reaped = {}
+
+local function reap(replica)
+  local gone, open = { 0, 0, 0 }, call('HGETALL', key_of('open:' .. replica))
+  for i = 1, #open, 2 do
+    write_off(replica, open[i], open[i + 1], gone)
+  end
+  call('ZREM', key_of('replicas'), replica)
+  table.insert(reaped, { replica, gone[1], gone[2], gone[3] })
+end
+
+for _, replica in ipairs(call('ZRANGEBYSCORE', key_of('replicas'), '-inf', '(' .. plain(now))) do
+  reap(replica)
+end
+
+if batch.leaves then
+  reap(me)
+else
+  local ends = tonumber(call('ZSCORE', key_of('replicas'), me) or '0')
+  if ends - now < batch.lease * 0.7 then -- not each time: it is a write
+    call('ZADD', key_of('replicas'), plain(now + batch.lease), me)
+  end
+end
+
+if batch.known then -- after trouble: what is open here and not there was settled, and Redis has lost that
+  local known, gone = {}, { 0, 0, 0 }
+  for _, number in ipairs(batch.known) do
+    known[tostring(number)] = true
+  end
+  local open = call('HGETALL', key_of('open:' .. me))
+  for i = 1, #open, 2 do
+    if not known[open[i]] then
+      write_off(me, open[i], open[i + 1], gone)
+    end
+  end
+end
+
+-- Reservations.
+
+local function refused(key, limit, asked) -- nil: there is room; else what was taken, of the key and of all
+  local taken, over = {}, false
+  for i, each in ipairs({ { key, limit }, { '', batch.limit } }) do
+    local all = asked
+    for j, kind in ipairs({ 's', 'm', 'r' }) do
+      local amount = each[2] >= 0 and sum(kind .. batch.place .. ':' .. each[1]) or 0
+      taken[3 * (i - 1) + j] = plain(amount)
+      all = all + amount
+    end
+    over = over or (each[2] >= 0 and all > each[2])
+  end
+  return over and taken
+end
+
+local mine, theirs = key_of('open:' .. me), key_of('lost:' .. me)
+
+local function reserve(number, key, limit, most)
+  local taken = refused(key, limit, most[batch.place])
+  if taken then
+    return taken
+  end
+  call('HSET', mine, number, written(hour, key, most))
+  count(hour, key, 'r', most, 1)
+  return 1
+end
+
+local function extend(number, _, limit, more)
+  local value = call('HGET', mine, number)
+  if not value then
+    return 0
+  end
+  local at, key, most = read(value)
+  if string.sub(at, 1, batch.window) ~= window or refused(key, limit, more[batch.place]) then
+    return 0 -- of a window that is over: its cap may be reached
+  end
+  for place = 1, 3 do
+    most[place] = most[place] + more[place]
+  end
+  call('HSET', mine, number, written(at, key, most))
+  count(at, key, 'r', more, 1)
+  return 1
+end
+
+local function settle(number, key, at, spent, maybe)
+  local value, kind = call('HGET', mine, number), 'r'
+  if value then
+    call('HDEL', mine, number)
+  else
+    value, kind = call('HGET', theirs, number), 'm'
+    if value then
+      call('HDEL', theirs, number)
+    end
+  end
+  if value then
+    local most
+    at, key, most = read(value)
+    count(at, key, kind, most, -1)
+  elseif at == '' then
+    at = hour
+  end -- Redis has lost the reservation: what it took counts all the same
+  count(at, key, 's', spent, 1)
+  count(at, key, 'm', maybe, 1)
+  return 1
+end
+
+local deeds, said = { r = reserve, x = extend, e = settle }, {}
+for i, deed in ipairs(batch.deeds or {}) do
+  said[i] = deeds[deed[1]](deed[2], deed[3], deed[4], deed[5], deed[6])
+end
+
+local LIFE = { [13] = 3 * DAYS, [10] = 40 * DAYS, [7] = 400 * DAYS, [0] = 0 }
+for at, fields in pairs(deltas) do
+  for length, life in pairs(LIFE) do
+    local sums_key = key_of('w:' .. string.sub(at, 1, length))
+    for field, amount in pairs(fields) do
+      if amount ~= 0 then
+        call('HINCRBY', sums_key, field, plain(amount))
+      end
+    end
+    if life > 0 then
+      call('EXPIRE', sums_key, life)
+    end
+  end
+end
+
+for name, text in pairs(batch.notes or {}) do
+  call('HSET', key_of('notes'), name, text)
+end
+
+-- The price: costs go to their lanes, one replica paces, all read what it publishes.
+
+for lane, told in pairs(batch.costs or {}) do
+  local list = key_of('costs:' .. lane)
+  for i = 1, #told.costs, 1000 do
+    call('RPUSH', list, unpack(told.costs, i, math.min(i + 999, #told.costs)))
+  end
+  call('LTRIM', list, -batch.most, -1)
+  call('EXPIRE', list, DAYS)
+  call('SADD', key_of('due'), lane)
+  call('HSETNX', key_of('lane:' .. lane), 'start', told.start)
+  call('EXPIRE', key_of('lane:' .. lane), 30 * DAYS)
+end
+
+for _, paced in ipairs(batch.paced or {}) do -- only where nobody else has paced it since
+  local lane = key_of('lane:' .. paced.lane)
+  if (call('HGET', lane, 'requests') or '0') == paced.since then
+    call('HSET', lane, 'price', paced.price, 'average', paced.average, 'requests', paced.requests, 'state', paced.state)
+    call('LTRIM', key_of('costs:' .. paced.lane), paced.took, -1)
+    if call('EXISTS', key_of('costs:' .. paced.lane)) == 0 then
+      call('SREM', key_of('due'), paced.lane)
+    end
+  end
+end
+
+local maker = call('GET', key_of('pacemaker'))
+if batch.leaves then
+  if maker == me then
+    call('DEL', key_of('pacemaker'))
+  end
+elseif not maker then
+  call('SET', key_of('pacemaker'), me, 'PX', plain(batch.beat))
+  maker = me
+elseif maker == me and call('PTTL', key_of('pacemaker')) < batch.beat * 0.7 then
+  call('PEXPIRE', key_of('pacemaker'), plain(batch.beat))
+end
+
+-- What is answered. What changes nothing is not given twice: it is asked for again soon.
+
+local answer = { id = id, hour = hour, now = plain(now), said = said }
+if batch.seq > 0 then
+  call('SET', key_of('said:' .. me), plain(batch.seq) .. ' ' .. cjson.encode(answer), 'EX', DAYS)
+end
+if batch.leaves then
+  call('DEL', key_of('said:' .. me))
+  if call('EXISTS', key_of('w:'), key_of('replicas')) == 0 then -- nothing was ever spent: no trace is left
+    call('DEL', key_of('id'), key_of('notes'), key_of('guard'))
+  end
+end
+
+local due, lanes = {}, {}
+if maker == me then
+  for _, lane in ipairs(call('SRANDMEMBER', key_of('due'), 32)) do
+    local known = call('HMGET', key_of('lane:' .. lane), 'start', 'requests', 'state')
+    local costs = call('LRANGE', key_of('costs:' .. lane), 0, 1999)
+    if #costs == 0 then
+      call('SREM', key_of('due'), lane) -- they were too old
+    else
+      table.insert(due, { lane, known[1], known[2], known[3], costs })
+    end
+  end
+end
+for i, lane in ipairs(batch.lanes or {}) do
+  lanes[i] = call('HMGET', key_of('lane:' .. lane), 'price', 'average', 'requests')
+end
+answer.reaped, answer.due, answer.lanes = reaped, due, lanes
+answer.replicas, answer.pacemaker = call('ZCARD', key_of('replicas')), maker == me
+if batch.account then
+  answer.account = call('HGETALL', key_of('w:' .. window))
+end
+if batch.recalls then
+  answer.notes = call('HGETALL', key_of('notes'))
+end
+return cjson.encode(answer)

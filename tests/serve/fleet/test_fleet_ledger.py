@@ -1,0 +1,361 @@
+"""The fleet's ledger alone: several in one loop, each as a gateway has it, on a real Redis."""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
+from adacompute.records import Secret
+from adacompute.serve.balance import Balance, Caps
+from adacompute.serve.fleet import Fleet, Pulse, joined
+from adacompute.serve.fleet.ledger import _balance
+from adacompute.serve.ledger import Ledger
+from adacompute.serve.spend import Spend
+from adacompute.serve.window import hour_of
+from clusters import RedisServer, _free_port
+
+ONE = Spend(samples=1, tokens=10, nanos=100)
+BASE = "adacompute:{f}"
+QUICK = Pulse(again=0.02, patience=1.0, account=0.0)
+
+
+def run(work: Awaitable[Any]) -> Any:
+    return asyncio.run(work)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    server: RedisServer, count: int, caps: Caps, *, pulse: Pulse = QUICK, key: Secret | None = None
+) -> AsyncIterator[list[Fleet]]:
+    found = [await joined(server.url, "f", caps, pulse=pulse, key=key) for _ in range(count)]
+    try:
+        yield found
+    finally:
+        for each in found:
+            await each.ledger.close()
+
+
+def held(server: RedisServer, window: str = "") -> Balance:
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        return _balance(client.hgetall(f"{BASE}:w:{window}"))
+
+
+async def eventually(true: Callable[[], Any]) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+def samples(balance: Balance) -> tuple[int, int, int]:
+    return balance.spent.samples, balance.maybe.samples, balance.reserved.samples
+
+
+@pytest.mark.parametrize(
+    ("caps", "each"),
+    [
+        (Caps(total=37), Spend(samples=2)),
+        (Caps(each=5, own={"k1": 3}), Spend(samples=1)),
+        (Caps(unit="money", total=0.0005), Spend(samples=1, tokens=10, nanos=7_001)),
+    ],
+)
+def test_c14_fleet_200_clients_at_the_last_unit_of_a_cap_never_pass_it(
+    redis_server: RedisServer, caps: Caps, each: Spend
+):
+    async def one(one: Fleet, key: str) -> int:
+        try:
+            made = await one.ledger.reserve(key, each)
+        except CapReached:
+            return 0
+        await asyncio.sleep(0.002)
+        one.ledger.settle(made, each)
+        return 1
+
+    async def work() -> int:
+        async with fleet(redis_server, 4, caps) as gateways:
+            jobs = [one(gateways[i % 4], f"k{i % 3}") for i in range(200)]
+            return sum(await asyncio.gather(*jobs))
+
+    granted = run(work())
+    account = held(redis_server)
+    assert account.spent == Spend(**{n: granted * getattr(each, n) for n in ("samples", "tokens", "nanos")})
+    assert samples(account)[1:] == (0, 0)
+    for name, balance in {"": account, **account.keys}.items():
+        cap = caps.of(name)
+        if cap is not None:
+            assert cap - each.of(caps.unit) < balance.taken.of(caps.unit) <= cap  # and nothing is left over
+
+
+def test_c19_fleet_a_cap_is_refused_in_the_words_of_a_single_gateway(redis_server: RedisServer):
+    caps = Caps(total=20, each=15, own={"bob": 4}, window="day")
+
+    async def refusals(books: Any) -> list[tuple[str, int, float | None]]:
+        said = []
+        made = await books.reserve("alice", Spend(samples=3, tokens=5))
+        books.settle(made, Spend(samples=2), Spend(samples=1))
+        await books.reserve("alice", Spend(samples=8))
+        for key, most in (("bob", 5), ("alice", 5), ("alice", 11), ("carol", 10), ("carol", 15)):
+            try:
+                await books.reserve(key, Spend(samples=most, tokens=9))
+            except CapReached as exc:
+                said.append((str(exc), exc.left, exc.retry_after and exc.retry_after > 1))
+        return said
+
+    async def work() -> None:
+        async with fleet(redis_server, 1, caps) as (one,):
+            found = await refusals(one.ledger)
+        alone = await Ledger.open(None, caps)
+        assert found == await refusals(alone)
+        assert len(found) == 5
+
+    run(work())
+
+
+def test_c15_fleet_lost_replies_are_asked_for_again_and_nothing_is_counted_twice(redis_server: RedisServer):
+    taken = {"granted": 0, "closed": 0}
+
+    async def one(gateway: Fleet) -> None:
+        for _ in range(60):
+            try:
+                made = await gateway.ledger.reserve("k", Spend(samples=2, tokens=7))
+            except LedgerUnavailable:
+                taken["closed"] += 1
+                await asyncio.sleep(0.005)
+                continue
+            grown = (
+                await gateway.ledger.extend(made, Spend(samples=1)) if taken["granted"] % 3 == 0 else False
+            )
+            gateway.ledger.settle(made, Spend(samples=2 + bool(grown), tokens=7))
+            taken["granted"] += 2 + bool(grown)
+
+    async def cutting(server: RedisServer) -> None:
+        async with redis.asyncio.Redis(port=server.port) as client:
+            while True:
+                await client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+                await asyncio.sleep(0.004)
+
+    async def work() -> None:
+        async with fleet(redis_server, 3, Caps(total=10_000)) as gateways:
+            cuts = asyncio.create_task(cutting(redis_server))
+            await asyncio.gather(*(one(gateway) for gateway in gateways for _ in range(8)))
+            cuts.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await cuts
+            await eventually(lambda: all(gateway.ledger.available for gateway in gateways))
+
+    run(work())
+    assert taken["closed"] > 10
+    assert samples(held(redis_server)) == (taken["granted"], 0, 0)
+
+
+def test_a_reservation_whose_asker_went_away_is_given_back(redis_server: RedisServer):
+    async def work() -> None:
+        async with fleet(redis_server, 1, Caps(total=10)) as (one,):
+            asking = asyncio.create_task(one.ledger.reserve("k", ONE))
+            await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            made = await one.ledger.reserve("k", Spend(samples=10))  # all of it is there
+            one.ledger.settle(made, ONE)
+            one.ledger.settle(made, ONE)  # a second time does nothing
+            assert one.ledger.extend(made, ONE) is False
+
+    run(work())
+    assert samples(held(redis_server)) == (1, 0, 0)
+
+
+def test_c17_fleet_what_redis_lost_of_its_last_moment_is_counted_all_the_same(
+    redis_server: RedisServer, tmp_path: Path
+):
+    """An append-only file that is written each second may lose one: here it is put back by hand."""
+    files, copy = redis_server.folder / "appendonlydir", tmp_path / "before"
+
+    async def work() -> None:
+        async with fleet(redis_server, 1, Caps(total=100)) as (one,):
+            first = await one.ledger.reserve("k", Spend(samples=3))
+            forgotten = await one.ledger.reserve("k", Spend(samples=7))
+            shutil.copytree(files, copy)
+            one.ledger.settle(forgotten, Spend(samples=5))  # Redis won't know of this
+            second = await one.ledger.reserve("k", Spend(samples=11))  # nor of this
+            redis_server.kill()
+            shutil.rmtree(files)
+            shutil.copytree(copy, files)
+            await eventually(lambda: not one.ledger.available)
+            redis_server.start()
+            await eventually(lambda: one.ledger.available)
+            one.ledger.settle(first, Spend(samples=2))
+            one.ledger.settle(second, Spend(samples=4))
+
+    run(work())
+    # 7 may have been spent, as far as Redis can tell, and count in full; what was settled later is exact
+    assert samples(held(redis_server)) == (6, 7, 0)
+
+
+def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis_server: RedisServer):
+    caps, granted = Caps(total=40, window="hour"), dict[str, int]()
+    with redis.Redis(port=redis_server.port) as client:
+        seconds, micros = client.time()
+    now = seconds + micros / 1e6
+    ahead = 3600 - now % 3600 - 0.4  # by that clock the hour ends in 0.4 s
+
+    async def one(gateway: Fleet) -> None:
+        until = time.monotonic() + 0.8
+        while time.monotonic() < until:
+            try:
+                made = await gateway.ledger.reserve("k", ONE)
+            except CapReached:
+                await asyncio.sleep(0.003)
+                continue
+            granted[made.hour] = granted.get(made.hour, 0) + 1
+            await asyncio.sleep(0.02)
+            gateway.ledger.settle(made, ONE)
+
+    async def work() -> None:
+        pulse = Pulse(ahead=ahead)
+        async with fleet(redis_server, 3, caps, pulse=pulse) as gateways:
+            await asyncio.gather(*(one(gateway) for gateway in gateways for _ in range(20)))
+
+    run(work())
+    first, second = hour_of(now + ahead), hour_of(now + ahead + 3600)
+    assert granted == {first: 40, second: 40}
+    for window, spent in ((first, 40), (second, 40), (first[:10], None), ("", 80)):
+        found = samples(held(redis_server, window))
+        assert found[1:] == (0, 0)
+        assert spent in (None, found[0])
+
+
+def test_the_next_one_that_starts_counts_what_a_dead_one_had_reserved(redis_server: RedisServer, caplog: Any):
+    pulse = Pulse(lease=0.3, account=0.0)
+
+    async def work() -> None:
+        dead = await joined(redis_server.url, "f", Caps(total=10), pulse=pulse)
+        await dead.ledger.reserve("alice", Spend(samples=4, tokens=40))
+        await dead.ledger.reserve("bob", Spend(samples=3))
+        dead.post._task.cancel()  # as a kill would
+        await dead.post._redis.aclose()
+        await asyncio.sleep(0.4)
+        async with fleet(redis_server, 1, Caps(total=10), pulse=pulse) as (one,):
+            assert samples(held(redis_server)) == (0, 7, 0)
+            with pytest.raises(CapReached) as refused:
+                await one.ledger.reserve("alice", Spend(samples=4))
+            assert refused.value.left == 3
+            await eventually(lambda: one.ledger.account().keys)
+            assert samples(one.ledger.account().keys["alice"]) == (0, 4, 0)
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+    assert "2 reservations count as spent in full" in caplog.text
+
+
+def test_notes_are_shared(redis_server: RedisServer):
+    async def work() -> None:
+        async with fleet(redis_server, 1, Caps()) as (one,):
+            one.ledger.remember("scales", {"a": 1.5})
+            await one.post.through()
+            async with fleet(redis_server, 1, Caps()) as (two,):
+                assert two.ledger.recall("scales") == {"a": 1.5}
+                assert two.ledger.recall("other") is None
+
+    run(work())
+
+
+def test_a_redis_that_keeps_little_is_warned_of(tmp_path: Path, redis_server: RedisServer, caplog: Any):
+    with redis.Redis(port=redis_server.port) as client:
+        client.config_set("appendonly", "no")
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+
+    async def work() -> None:
+        async with fleet(redis_server, 1, Caps()):
+            pass
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+    assert "set appendonly yes" in caplog.text
+    assert "maxmemory-policy noeviction" in caplog.text
+    with redis.Redis(port=redis_server.port) as client:
+        assert client.dbsize() == 0  # a fleet that has spent nothing leaves nothing
+
+
+def test_where_redis_cant_be_used_one_line_says_what_to_do(redis_server: RedisServer):
+    with redis.Redis(port=redis_server.port) as client:
+        client.config_set("requirepass", "canary-right-password")
+    for key, words in ((None, "redis_key_env"), (Secret("canary-wrong-one"), "redis_key_file")):
+        with pytest.raises(ConfigError, match=words) as refused:
+            run(joined(redis_server.url, "f", Caps(), key=key))
+        assert "canary" not in str(refused.value)
+    redis_server.kill()
+    with pytest.raises(ConfigError, match="can't be reached"):
+        run(joined(redis_server.url, "f", Caps()))
+
+
+def test_rediss_speaks_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    binary, openssl = shutil.which("redis-server"), shutil.which("openssl")
+    if binary is None or openssl is None:
+        pytest.skip("needs redis: redis-server and openssl from the system's packages")
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    words += f" -addext subjectAltName=DNS:localhost -keyout {tmp_path}/key.pem -out {tmp_path}/cert.pem"
+    subprocess.run([openssl, *words.split()], check=True, capture_output=True)
+    port = _free_port()
+    words = f"--port 0 --tls-port {port} --tls-auth-clients no --save --appendonly no --dir {tmp_path}"
+    words += (
+        f" --tls-cert-file {tmp_path}/cert.pem --tls-key-file {tmp_path}/key.pem --logfile {tmp_path}/log"
+    )
+    server = subprocess.Popen([binary, *words.replace("--save ", "--save '' ").split()])
+
+    async def work() -> tuple[int, int, int]:
+        for _ in range(500):
+            try:
+                one = await joined(f"rediss://localhost:{port}/0", "f", Caps(total=5), pulse=QUICK)
+                break
+            except ConfigError:  # it isn't up yet
+                await asyncio.sleep(0.02)
+        made = await one.ledger.reserve("k", ONE)
+        one.ledger.settle(made, ONE)
+        await eventually(lambda: one.ledger.account().spent.samples)
+        found = samples(one.ledger.account())
+        await one.ledger.close()
+        return found
+
+    try:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        assert ssl.create_default_context().cert_store_stats()["x509_ca"] == 1
+        assert run(work()) == (1, 0, 0)
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(ConfigError, match="certificate"):  # nobody's word is taken for who it is
+            run(joined(f"rediss://localhost:{port}/0", "f", Caps()))
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_c16_fleet_a_redis_that_is_full_closes_it_and_nothing_is_half_done(redis_server: RedisServer):
+    async def work() -> None:
+        async with fleet(redis_server, 2, Caps(total=100)) as (one, two):
+            held_by_one = await one.ledger.reserve("k", Spend(samples=5))
+            with redis.Redis(port=redis_server.port) as client:
+                client.config_set("maxmemory", "1")
+            one.ledger.settle(held_by_one, Spend(samples=3))
+            for each in (one, two):
+                with pytest.raises(LedgerUnavailable):
+                    await each.ledger.reserve("k", ONE)
+            assert samples(held(redis_server)) == (0, 0, 5)
+            with redis.Redis(port=redis_server.port) as client:
+                client.config_set("maxmemory", "0")
+            await eventually(lambda: one.ledger.available and two.ledger.available)
+            two.ledger.settle(await two.ledger.reserve("k", ONE), ONE)
+
+    run(work())
+    assert samples(held(redis_server)) == (4, 0, 0)

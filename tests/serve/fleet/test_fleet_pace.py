@@ -1,0 +1,85 @@
+"""One price for a fleet: the average is met with prices that are old, and nonsense moves nothing."""
+
+import json
+import math
+
+import pytest
+from pacing import HIGH, LOW, recorded
+from stale import Fleet, simulated
+
+from adacompute.serve.fleet.following import Follower, lane_of, named
+from adacompute.serve.fleet.pacemaker import Pacemaker
+
+LANE = ("stopping", 2.0, "price", LOW, HIGH)
+KINDS = ("stationary", "easy then hard", "bursts", "spends")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_c18_fleet_the_average_is_within_2_percent_though_prices_are_a_tenth_of_a_second_old(kind: str):
+    costs = recorded("words")
+    for rate, requests in ((20.0, 2000), (100.0, 4000)):
+        fleet = Fleet(2.0, replicas=4, start=2 * costs.price(2.0))
+        average, prices = simulated(fleet, costs, kind, requests=requests, rate=rate, takeovers=3)
+        assert abs(average / 2.0 - 1) <= 0.02, rate
+        assert all(LOW <= price <= HIGH for price in prices)
+
+
+def test_c18_fleet_at_1000_requests_a_second_it_takes_some_seconds():
+    costs = recorded("words")
+    fleet = Fleet(2.0, replicas=4, start=2 * costs.price(2.0))
+    average, prices = simulated(fleet, costs, requests=15_000, rate=1000.0)
+    assert (
+        abs(average / 2.0 - 1) <= 0.04
+    )  # 15 seconds; a credit of some 700 in flight is given back with care
+    late = prices[10_000:]  # the first seconds swing: nobody has said yet how old prices are
+    assert max(late) / min(late) < 3
+
+
+def test_prices_are_published_as_they_are_to_the_last_bit():
+    maker, told = Pacemaker(), []
+    follower = Follower(LANE, 0.05, lambda *cost: told.append(cost))
+    follower.settle(3, follower.price)
+    ((lane, start, cost),) = told
+    (paced,) = maker.paced([[lane, start, False, False, [cost] * 40]])
+    follower.hear(paced["price"], paced["average"], paced["requests"])
+    assert (follower.average, follower.requests) == (3.0, 40)
+    (again,) = maker.paced([[lane, start, paced["requests"], paced["state"], [f"3.0 {follower.price!r}"]]])
+    state = json.loads(again["state"])
+    other = Pacemaker()
+    (taken,) = other.paced([[lane, start, again["requests"], again["state"], [f"3.0 {follower.price!r}"]]])
+    assert json.loads(taken["state"])["requests"] == state["requests"] + 1  # it goes on from there
+    assert lane_of(lane) == LANE
+
+
+@pytest.mark.parametrize("price", ["nan", "inf", "-1", "2.0", "", "many", None])
+def test_a_price_that_cant_be_is_not_followed(price: object):
+    follower = Follower(LANE, 0.05, lambda *_: None)
+    follower.hear(price, "2.0", "7")
+    assert (follower.price, follower.requests) == (0.05, 0)
+    follower.hear("0.5", "nan", "7")
+    assert follower.price == 0.05
+
+
+def test_costs_that_are_none_are_not_told():
+    told: list[object] = []
+    follower = Follower(LANE, 0.05, lambda *cost: told.append(cost))
+    for cost in (math.nan, math.inf, -1.0):
+        follower.settle(cost, 0.1)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("lane", "costs"),
+    [
+        ("no JSON", ["1.0 0.1"]),
+        ('["p", 2.0, "price", 1.0]', ["1.0 0.1"]),
+        ('["p", NaN, "price", 0.1, 1.0]', ["1.0 0.1"]),
+        (named(LANE), ["many 0.1"]),
+        (named(LANE), ["1.0"]),
+    ],
+)
+def test_what_others_wrote_into_redis_is_left_alone(
+    lane: str, costs: list[str], caplog: pytest.LogCaptureFixture
+):
+    assert Pacemaker().paced([[lane, "0.1", False, False, costs]]) == []
+    assert "can't be paced" in caplog.text
