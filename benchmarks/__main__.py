@@ -11,9 +11,22 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks import answers, collect, decide, gateway, imports, replay, report, score, soak, solve
+from benchmarks import (
+    allocate,
+    answers,
+    collect,
+    decide,
+    gateway,
+    imports,
+    merge,
+    replay,
+    report,
+    score,
+    soak,
+    solve,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
@@ -215,6 +228,61 @@ def collect_memory_table() -> list[dict[str, str]]:
     ]
 
 
+def allocate_table() -> list[dict[str, str]]:
+    """Prompts a second: ours beside the same work without files; two workers of Ray beside one."""
+    names = {
+        "local": ("`allocate`, one process", "no files"),
+        "floor": ("the same features, curves and price in memory, no files", "itself"),
+        "ray-1": ("`allocate --engine ray --workers 1`", "itself"),
+        "ray-2": ("`allocate --engine ray --workers 2`", "one worker"),
+    }
+    return [
+        {
+            "way": names[row["way"]][0],
+            "prompts/s": f"{row['rate']:,.0f}",
+            "ratio": f"{row['ratio']:.2f}× {names[row['way']][1]}",
+            "peak memory, this process": f"{row['peak_mb']:,.0f} MB",
+        }
+        for row in allocate.rates()
+    ]
+
+
+def allocate_memory_table() -> list[dict[str, str]]:
+    """Peak memory by the number of prompts."""
+    return [
+        {
+            "prompts": f"{row['prompts']:,}",
+            "peak memory": f"{row['peak_mb']:,.0f} MB",
+            "prompts/s": f"{row['rate']:,.0f}",
+        }
+        for row in allocate.memory()
+    ]
+
+
+def merge_table() -> list[dict[str, str]]:
+    """Seconds of merging, and of making what is merged, beside sorting everything at once."""
+    return [
+        {
+            "problems": f"{row['problems']:,}",
+            "shards": f"{row['shards']:,}",
+            "merge": f"{row['merging']:.2f} s",
+            "hulls and summaries": f"{row['made']:.1f} s",
+            "a summary, by round": ", ".join(f"{size / 1000:.1f} KB" for size in row["sizes"]),
+            "sorting all edges at once": _beside(row, "sorting"),
+            "`solve` on one table": _beside(row, "solve"),
+        }
+        for row in merge.run()
+    ]
+
+
+def _beside(row: dict[str, Any], way: str) -> str:
+    """An alternative's seconds, and how many times ours that is."""
+    if row["other"] is None:
+        return "–"
+    seconds = row["other"][way]
+    return f"{seconds:.2f} s ({seconds / (row['made'] + row['merging']):.2f}×)"
+
+
 BENCHES = {
     "answers": Bench(
         "Reading and comparing answers",
@@ -284,6 +352,26 @@ BENCHES = {
         "once. The aim: flat.",
         collect_memory_table,
     ),
+    "allocate": Bench(
+        "Allocating a batch of prompts",
+        "200,000 prompts of 500 characters in 8 Parquet files, a curve of 300 trees: reading, features, "
+        "curves, one price, writing; each way in a process of its own. Ray's own start is left out. The "
+        "aim: 8,000 prompts a second a core, and two workers at least 1.4 times one.",
+        allocate_table,
+    ),
+    "allocate-memory": Bench(
+        "Memory of an allocation",
+        "The peak of the whole process, by the number of short prompts (40 characters) in one file. The "
+        "aim: flat (`python -m benchmarks allocate-memory --whole` goes to ten million).",
+        allocate_memory_table,
+    ),
+    "merge": Bench(
+        "One price over many shards",
+        "Simulated shards of 100,000 problems × 5 budgets, one core: each is made, summed up and dropped, "
+        "three times; the making isn't counted. In brackets: how many times our hulls, summaries and merge "
+        "together. The aim: the merge for a hundred million problems in under a minute.",
+        merge_table,
+    ),
     "replay": Bench(
         "Replaying a policy",
         "600 problems × 64 samples × 200 orders at one dial, paths and interval included, best of three, one "
@@ -330,6 +418,14 @@ BENCHES = {
         "its_hub's server, which is met at 8 samples where a model is behind it: at an upstream that takes "
         "no time, 20 times would be more than the bare proxy does.",
         gateway.rates_table,
+    ),
+    "fleet-ledger": Bench(
+        "The ledger of a fleet",
+        "Reservations a second, each settled at once, of two gateways' ledgers with 100 requests under way "
+        "each, through one Redis on this machine, which they share the cores with; median of three rounds. "
+        "Beside them the same script called for each reservation by itself, on a connection of its own, and "
+        "the ledger of a single gateway in its file. The aim is 5,000.",
+        gateway.ledger_table,
     ),
     "soak": Bench(
         "Memory of the gateway",
@@ -380,7 +476,9 @@ def main(words: list[str]) -> int:
         at = words.index("--minutes")
         soak.MINUTES = float(words[at + 1])
         words = words[:at] + words[at + 2 :]
-    names = [word for word in words if word != "--write"] or list(BENCHES)
+    if "--whole" in words:
+        allocate.SIZES.append(10_000_000)
+    names = [word for word in words if word not in ("--write", "--whole")] or list(BENCHES)
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHES)}", file=sys.stderr)

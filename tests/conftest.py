@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from adacompute.endpoint.local import LocalModel
@@ -23,6 +25,7 @@ from warm import COMMAND, Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SHARED = "ADACOMPUTE_TEST_SHARED"  # the variable that names the folder which all processes of a run see
 INSTALLED = ("chromium", "real model", "openai", "redis", "Ray")  # what .ci/run and the lock bring
 
 
@@ -135,9 +138,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def demo() -> Demo:
     """The demo takes a while: it is run once for all workers, and whoever comes second finds it done."""
-    folder = _shared(tmp_path_factory) / "demo"
+    folder = Path(os.environ[SHARED]) / "demo"
     folder.mkdir(exist_ok=True)
     said = folder / "said.txt"
     with (folder / "lock").open("w") as lock:
@@ -159,14 +162,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 @pytest.fixture(scope="session")
-def ray_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def ray_environ() -> dict[str, str]:
     """What finds a real Ray cluster on this machine, one for all workers, ended with the run.
 
     Give it to a command as its environment: `adacompute("allocate", ..., **ray_environ)`.
     """
     if find_spec("ray") is None:
         pytest.skip("needs Ray (adacompute[ray])")
-    folder = _shared(tmp_path_factory) / "ray"
+    folder = Path(os.environ[SHARED]) / "ray"
     folder.mkdir(exist_ok=True)
     found = folder / "environ.json"
     with (folder / "lock").open("w") as lock:
@@ -175,6 +178,12 @@ def ray_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             found.write_text(json.dumps(start_ray(folder)))
     told: dict[str, str] = json.loads(found.read_text())
     return told
+
+
+@pytest.fixture(scope="session")
+def ray_pid(ray_environ: dict[str, str]) -> int:
+    """The process that started the cluster of this run: what may be killed is below it, and below no other."""
+    return int((Path(os.environ[SHARED]) / "ray" / "pid").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +199,21 @@ def on_ray(ray_environ: dict[str, str]) -> Iterator[None]:
         ray.shutdown()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What the processes of a run share lies in a folder of its own: other runs clear out pytest's."""
+    if not hasattr(config, "workerinput"):
+        os.environ[SHARED] = tempfile.mkdtemp(prefix="adacompute-tests-")
+    settings.register_profile("adacompute", deadline=None)  # a busy machine breaks no law
+    settings.load_profile("adacompute")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """The process that started all others ends the cluster, once they are done."""
-    if not hasattr(session.config, "workerinput"):
-        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
-        stop_ray(factory.getbasetemp() / "ray")
+    if not hasattr(config, "workerinput"):
+        folder = Path(os.environ.pop(SHARED))
+        stop_ray(folder / "ray")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -209,12 +227,6 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(binary, folder).start()
     yield server
     server.kill()
-
-
-def _shared(factory: pytest.TempPathFactory) -> Path:
-    """A folder of this run that all of its workers see."""
-    base = factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 def _plain_environment() -> dict[str, str]:
