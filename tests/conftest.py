@@ -182,7 +182,7 @@ def ray_environ() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def ray_pid(ray_environ: dict[str, str]) -> int:
-    """The process that started the cluster of this run: what may be killed is below it, and below no other."""
+    """The process that started this run's cluster: only what is below it may be killed."""
     return int((Path(os.environ[SHARED]) / "ray" / "pid").read_text())
 
 

@@ -1,4 +1,4 @@
-"""What a pacer remembers of the dials it gave: enough for any number of requests in flight, in little memory."""
+"""What a pacer remembers of its dials: enough for any number of requests in flight, in little memory."""
 
 from collections import deque
 
