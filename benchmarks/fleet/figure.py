@@ -17,14 +17,22 @@ def figure(numbers: Numbers) -> str:
     """Four panels, as a file of its own."""
     with Canvas("fleet", rows=2, columns=2, height=5.9) as canvas:
         hunting, drift, upstream, ledger = canvas.axes
-        _hunting(canvas, hunting, numbers["held"])
+        _hunting(canvas, hunting, numbers["held"], numbers["memory"])
         _drift(canvas, drift, numbers["drift"])
         _upstream(canvas, upstream, numbers["saturation"])
         _ledger(canvas, ledger, numbers["ledger"])
         return standalone(canvas.svg())
 
 
-def _hunting(canvas: Canvas, ax: Axes, rows: list[Numbers]) -> None:
+def _hunting(canvas: Canvas, ax: Axes, rows: list[Numbers], memory: list[Numbers]) -> None:
+    short = [row for row in memory if row["remembered"] == memory[0]["remembered"]]
+    x, y = [row["in_flight"] for row in short], [max(0.0, row["lost_points"]) for row in short]
+    name = f"only {short[0]['remembered']:,} dials kept"
+    ax.plot(x, y, color=colour("red"), marker="o", markersize=4, label=name)
+    for row, at in zip(short, y, strict=True):
+        canvas.mark(
+            ax, row["in_flight"], at, f"{name}, {row['in_flight']:,.0f} in flight: {at:.2f} points lost"
+        )
     for told, (tint, name) in _TOLD.items():
         some = [row for row in rows if (row["told"] == "each") == (told == "each")]
         some.sort(key=lambda row: row["in_flight"])
@@ -40,7 +48,7 @@ def _hunting(canvas: Canvas, ax: Axes, rows: list[Numbers]) -> None:
     ax.set_xlabel("requests in flight, log scale")
     ax.set_ylabel("points lost at equal cost")
     ax.set_ylim(-0.3, 9.5)
-    ax.legend(loc="upper right", handlelength=1.4)
+    ax.legend(loc="upper left", handlelength=1.4)
 
 
 def _budget(ax: Axes, last: float) -> None:
@@ -62,7 +70,11 @@ def _drift(canvas: Canvas, ax: Axes, rows: list[Numbers]) -> None:
 
 def _upstream(canvas: Canvas, ax: Axes, ways: Numbers) -> None:
     ax.axvspan(120, 180, color=colour("grid"), zorder=0)
-    for name, tint, said in (("gives up", "red", "one 429 in four gives up"), ("waits", "green", "all wait")):
+    for name, tint, said in (
+        ("told of all", "red", "one 429 in four gives up, told of all"),
+        ("gives up", "blue", "the same, as built"),
+        ("waits", "green", "all wait"),
+    ):
         _line(canvas, ax, ways[name]["series"], tint, said)
     _budget(ax, ways["waits"]["series"]["second"][-1])
     ax.set_title("Upstream a third short for 60 s")

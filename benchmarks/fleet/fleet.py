@@ -62,6 +62,7 @@ class Fleet:
     capacity: Callable[[float], float] = _endless  # samples a second of the upstream, by time
     queue: float = 2.0  # that the upstream lets a call wait; beyond, it answers 429
     give_up: float = 0.25  # share of 429s after which a wave isn't tried again
+    spares: bool = True  # what failures cut short doesn't lower the price, as built; False: it does
     back_off: float = 1.0
     cores: float = math.inf  # of all gateways
     flush: float = 0.05  # between a gateway's messages to Redis
@@ -216,13 +217,16 @@ class _Run:
         self.column[6] += int((drawn <= 0).sum())
         self.flying -= int((drawn <= 0).sum())
         some = drawn > 0
-        self._end(step, ended[some] // _STATES * _STATES + drawn[some])
+        self._end(step, ended[some] // _STATES * _STATES + drawn[some], cut=True)
         stay = requests[~over] + _MOST  # one wave more is left: it is taken off when the pause is over
         pause = round(self.fleet.back_off / self.fleet.tick)
         self._put(step, np.full(len(stay), pause, dtype=np.int16), stay)
 
-    def _end(self, step: int, requests: Ints) -> None:
-        """Requests that are done: their gateways tell of them at their next flush."""
+    def _end(self, step: int, requests: Ints, *, cut: bool = False) -> None:
+        """Requests that are done: their gateways tell of them at their next flush.
+
+        As in the gateway, nobody is told of those that failures cut short, below the budget.
+        """
         if not len(requests):
             return
         fleet = self.fleet
@@ -230,9 +234,12 @@ class _Run:
         self.flying -= len(requests)
         self.column[0] += len(requests)
         self.column[1] += cost.sum()
+        if cut and fleet.spares:
+            steers = cost >= fleet.budget
+            cost, numbers = cost[steers], numbers[steers]
         lag = round((fleet.flush / 2 + self.service.ledger) / fleet.tick)
         found = self.heard.setdefault(step + lag, [])
-        if fleet.group > 1:
+        if fleet.group > 1 and len(cost):
             found.append(Pairs(len(cost), float(cost.sum()), float(numbers.sum())))
             return
         order = self.rng.permutation(len(cost))

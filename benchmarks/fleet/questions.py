@@ -137,8 +137,12 @@ def saturation(service: Service, rate: float = 1e4, seconds: float = 300.0) -> N
         return need * (2 / 3 if _AT <= now < _AT + _LONG else 1.5)
 
     ways = {}
-    for name, give_up in (("gives up", 0.25), ("waits", 0.0)):
-        found = simulate(fleet_of(rate, seconds, capacity=capacity, give_up=give_up, service=service, seed=2))
+    for name, how in (
+        ("told of all", {"give_up": 0.25, "spares": False}),
+        ("gives up", {"give_up": 0.25}),
+        ("waits", {"give_up": 0.0}),
+    ):
+        found = simulate(fleet_of(rate, seconds, capacity=capacity, service=service, seed=2, **how))
         phases = {"before": (60, 120), "during": (120, 180), "after": (180, 240), "then": (240, int(seconds))}
         ways[name] = {
             "phases": {

@@ -97,7 +97,7 @@ def held(numbers: Numbers) -> str:
 
 
 def memory(numbers: Numbers) -> str:
-    """Why the price hunts."""
+    """What memory is for."""
     return _table(
         ["dials remembered", "requests/s", "in flight", "end", "10-s averages", "points lost"],
         [
@@ -118,7 +118,11 @@ def saturation(numbers: Numbers) -> str:
         "then": "240 to 300 s",
     }  # fmt: skip
     rows = []
-    for way, said in (("gives up", "one 429 in four is final"), ("waits", "every 429 is tried again")):
+    for way, said in (
+        ("told of all", "one 429 in four is final, the pacer told of all"),
+        ("gives up", "one 429 in four is final, as built"),
+        ("waits", "every 429 is tried again"),
+    ):
         for phase, name in names.items():
             found = numbers["saturation"][way]["phases"][phase]
             rows.append(

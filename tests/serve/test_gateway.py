@@ -158,6 +158,23 @@ def test_c06_partial_fan_out_votes_on_what_came_says_so_and_refunds_the_rest(tmp
     assert told["samples"] == up.count.choices
 
 
+def test_an_upstream_that_fails_requests_midway_is_not_asked_for_more():
+    seen: set[str] = set()
+
+    def script(_number: int, body: dict[str, Any]) -> Reply | Status:
+        question = body["messages"][-1]["content"]
+        if question in seen:
+            return Status(code=400, message="no")
+        seen.add(question)
+        return Reply(texts=["The answer is 42."])
+
+    with Upstream(script) as up, Running(up.url, budget=4.0, endpoint={"attempts": 1}) as gate:
+        asked = [[{"role": "user", "content": f"What is {i} + {i}?"}] for i in range(12)]
+        told = [gate.ask(messages=each).json["adacompute"] for each in asked]
+    assert {(each["samples"], each["missing"] > 0) for each in told} == {(1, True)}
+    assert len({each["price"] for each in told}) == 1  # cheap as they were, the price doesn't fall for it
+
+
 def test_nothing_came_is_an_error_in_openai_shape():
     with Upstream(Status(code=500)) as up, Running(up.url, endpoint={"attempts": 2}) as gate:
         answer = gate.ask()

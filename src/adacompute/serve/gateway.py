@@ -201,7 +201,7 @@ class Gateway:
         told = self._told(request, error)
         if isinstance(error, EndpointError):
             _complain(request.id, error)
-        if request.pacer is not None and told.paced:
+        if request.pacer is not None and told.steers:
             self.telling(self._settle, request.pacer, told, request.sampling.dial)
         # a moment later, many at once: nobody waits for it, and a reply needn't
         self._untold.append((told, request.sampling))

@@ -78,3 +78,11 @@ class Told:
     def paced(self) -> bool:
         """Does it count towards the average? Not what cost nothing, nor what others than a policy decided."""
         return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1
+
+    @property
+    def steers(self) -> bool:
+        """Does its cost move the price? Not where failures cut it short below its budget.
+
+        Such requests are cheap. Were the price to fall for it, more would be asked of an upstream that fails.
+        """
+        return self.paced and not (self.missing and self.cost_samples < self.budget)
