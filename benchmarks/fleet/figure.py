@@ -47,7 +47,7 @@ def _hunting(canvas: Canvas, ax: Axes, rows: list[Numbers], memory: list[Numbers
     ax.set_title("A hunting price costs accuracy")
     ax.set_xlabel("requests in flight, log scale")
     ax.set_ylabel("points lost at equal cost")
-    ax.set_ylim(-0.3, 9.5)
+    ax.set_ylim(-0.3, 12.5)
     ax.legend(loc="upper left", handlelength=1.4)
 
 
@@ -71,9 +71,9 @@ def _drift(canvas: Canvas, ax: Axes, rows: list[Numbers]) -> None:
 def _upstream(canvas: Canvas, ax: Axes, ways: Numbers) -> None:
     ax.axvspan(120, 180, color=colour("grid"), zorder=0)
     for name, tint, said in (
-        ("told of all", "red", "one 429 in four gives up, told of all"),
+        ("told of all", "red", "1 in 4 429s final, pacer told of all"),
         ("gives up", "blue", "the same, as built"),
-        ("waits", "green", "all wait"),
+        ("waits", "green", "every 429 tried again"),
     ):
         _line(canvas, ax, ways[name]["series"], tint, said)
     _budget(ax, ways["waits"]["series"]["second"][-1])
@@ -99,7 +99,7 @@ def _ledger(canvas: Canvas, ax: Axes, found: Numbers) -> None:
             canvas.mark(ax, rate, late, f"{replicas:,} replicas, {rate:,.0f} requests/s: {late:.1f} ms")
     most = found["most"]["batched"]
     ax.axvline(most, color=colour("red"), linewidth=1.2, linestyle="--")
-    said = f"{round(most, -2):,.0f}/s  "
+    said = f"Redis is full: {round(most, -3):,.0f}/s   "
     ax.text(
         most, 0.035, said, color=colour("red"), ha="right", va="bottom", fontsize=8.5,
         transform=ax.get_xaxis_transform(),

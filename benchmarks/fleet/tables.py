@@ -64,16 +64,17 @@ def measured(numbers: Numbers) -> str:
     synced = ", ".join(f"{value / 1000:.1f}" for value in redis["synced_round_trip_us"][:3])
     rows = [
         ["Redis, a replica's call", f"{redis['call_us']:.0f} µs", "its own processor time, real script"],
-        ["Redis, each in it, settled, with a pair", f"{redis['reservation_us']:.1f} µs", "likewise"],
+        ["Redis, more for each reservation", f"{redis['reservation_us']:.1f} µs", "with its end and its cost"],
         ["Redis, synced to disk, 1, 4, 16 in a call", f"{synced} ms", "round trips, this machine's disk"],
         ["pacer, one settlement", f"{found['settle_us']:.1f} µs", "the real `Pacer`"],
-        ["gateway, a request of one wave", f"{gateway['first_wave_ms']:.2f} ms", bench],
-        ["gateway, each further wave", f"{gateway['further_wave_ms']:.2f} ms", "a proxied call, a decision"],
+        ["gateway, a request of one wave, weighted votes", f"{gateway['first_wave_ms']:.2f} ms", bench],
+        ["gateway, each further wave", f"{gateway['further_wave_ms']:.2f} ms", "derived: a call and a decision"],
         ["features of a prompt of 500 characters", f"{found['features_us']:.0f} µs", "`features`"],
         ["one price, a prompt", f"{solve['problem_us']:.3f} µs", f"{solve['rounds']} rounds of a shard"],
     ]  # fmt: skip
     return (
-        _table(["what", "takes", "how"], rows) + f"\n\nAll by {here}, on two cores that others used as well."
+        _table(["what", "takes", "how"], rows)
+        + f"\n\nThe others by {here}, on two cores that were used by others as well."
     )
 
 
@@ -211,8 +212,8 @@ def ledger(numbers: Numbers) -> str:
     ]
     most = numbers["ledger"]["most"]
     said = (
-        f"A call for each falls behind from {most['each']:,.0f} requests a second on, and batches from "
-        f"{most['batched']:,.0f}; ticks of 10 ms from {most['replicas_at_10ms']:.0f} replicas on that have "
+        f"A call for each falls behind from some {round(most['each'], -2):,.0f} requests a second on, and batches "
+        f"from {round(most['batched'], -3):,.0f}; ticks of 10 ms from {most['replicas_at_10ms']:.0f} replicas on that have "
         "something to say each time."
     )
     return _table(["replicas", "requests/s", *names], rows) + "\n\n" + said

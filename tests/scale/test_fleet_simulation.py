@@ -137,7 +137,7 @@ def test_the_page_says_what_the_numbers_say():
     page = " ".join((ROOT / "docs" / "scale.md").read_text("utf-8").split())
     row = traffic.row_of(traffic.price_for({"words": 1.0}, 3.0))
     assert f"At the old price the hard ones take {traffic.recorded('facts').cost[row]:.1f} samples" in page
-    assert f"is worth {numbers['independent']['points']:.1f} points here" in page
+    assert f"is worth {numbers['independent']['points']:.1f} points here (one seed)" in page
     assert f"That is {1e9 / 86_400:,.0f} a second" in page
     tenth = next(row["maybe"] for row in numbers["loss"]["gateways"] if row["share"] == 0.1)
     assert 0.05 < tenth < 0.15  # a tenth of a second's spending
