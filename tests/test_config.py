@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, KeyConfig, load_config, read_keys
+from adacompute.config import Config, KeyConfig, ServeConfig, load_config, read_keys
 from adacompute.config.load import _stage
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
@@ -154,3 +154,9 @@ def test_c21_a_keys_file_that_cannot_be_used_is_named_and_no_key_shown(
 def test_a_keys_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"keys file .*no\.toml.*No such file"):
         read_keys(tmp_path / "no.toml")
+
+
+def test_a_fleet_without_its_redis_is_refused():
+    with pytest.raises(ConfigError, match=r"fleet 'chat' is shared through Redis, and redis isn't given"):
+        ServeConfig(fleet="chat")
+    assert ServeConfig(fleet="chat", redis="redis://127.0.0.1:6379/0").fleet == "chat"

@@ -5,7 +5,9 @@ from urllib.parse import urlsplit
 
 from adacompute.errors import ConfigError
 
-__all__ = ["check_redis"]
+__all__ = ["ALONE", "check_redis"]
+
+ALONE = "adacompute"  # the name of a fleet that was given none
 
 _FLEET = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FORM = "give redis://HOST:PORT/DB, or rediss:// for TLS"
@@ -15,6 +17,10 @@ def check_redis(url: str, fleet: str) -> None:
     """ConfigError where they can't be used; no message shows a password."""
     if not _FLEET.fullmatch(fleet):
         raise ConfigError(f"fleet {fleet!r} can't be a name; give 1 to 64 of A-Z a-z 0-9 _ . -")
+    if not url and fleet != ALONE:  # it would have caps of its own
+        raise ConfigError(
+            f"fleet {fleet!r} is shared through Redis, and redis isn't given; {_FORM} (--redis)"
+        )
     if not url:
         return
     try:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from adacompute.config.shared import check_redis
+from adacompute.config.shared import ALONE, check_redis
 from adacompute.errors import ConfigError
 
 __all__ = ["AnswersConfig", "CollectConfig", "Config", "EndpointConfig", "ScoreConfig", "ServeConfig"]
@@ -84,7 +84,7 @@ class ServeConfig:
     keys_file: str = ""  # TOML: a section a key, with key, cap and operator
     state: str = "adacompute-gateway.sqlite"  # the ledger and the prices; survives restarts
     redis: str = ""  # redis://HOST:PORT/DB or rediss://…: shares both with all gateways of a fleet; "": alone
-    fleet: str = "adacompute"  # the name of the fleet in that Redis
+    fleet: str = ALONE  # the name of the fleet in that Redis
     redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # the environment variable that holds its password, if any
     redis_key_file: str = ""  # or a file that holds it
     unit: Literal["samples", "tokens", "money"] = "samples"  # of caps, and of the cost in replies

@@ -17,7 +17,7 @@ from clusters import RedisServer
 from upstream import Upstream
 
 KINDS: tuple[dict[str, Any], ...] = ({}, {"stream": True}, {"stream": True, "temperature": 0}, {"n": 2})
-COMING = [Visit(body=kind) for kind in KINDS] * 75  # 300
+COMING = [Visit(body=kind) for kind in KINDS] * 50  # 200
 
 
 def statuses(answers: list[Any]) -> set[int | None]:
@@ -33,7 +33,7 @@ def quiet(held: Held) -> tuple[int, int]:
 def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoever_is_killed(
     redis_server: RedisServer,
 ):
-    cap = 1500
+    cap = 1000
     with (
         Upstream(Honest(latency=0.02, n="ignore")) as up,
         Replica(up.url, redis_server, price=0.02, cap=cap) as one,
@@ -41,7 +41,7 @@ def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoev
         Replica(up.url, redis_server, price=0.02, cap=cap) as three,
         Held(redis_server) as held,
     ):
-        answers = crowds([one, two, three], COMING[:120])
+        answers = crowds([one, two, three], COMING[:60])
         assert statuses(answers) == {200}
         spent, maybe = quiet(held)
         assert (spent, maybe) == (up.count.choices, 0)  # nobody died: to the last sample
@@ -60,7 +60,7 @@ def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoev
         )
         assert maybe == held.lost() == int(written_off) > 0
 
-        answers = crowds([one, two], [Visit()] * 500)  # to the end of the cap, and beyond
+        answers = crowds([one, two], [Visit()] * 150)  # to the end of the cap, and beyond
         assert {429} <= statuses(answers) <= {200, 429}
         spent, maybe = quiet(held)
         assert spent + maybe == cap == held.most
@@ -89,7 +89,9 @@ def test_c15_fleet_a_replica_that_stalls_beyond_its_lease_settles_all_the_same(r
         assert quiet(held) == (24, 0)
 
 
-def test_c16_fleet_redis_gone_closes_it_and_back_nothing_is_lost(redis_server: RedisServer):
+def test_c16_c25_fleet_redis_gone_closes_it_and_back_nothing_is_lost_nor_when_one_leaves(
+    redis_server: RedisServer,
+):
     with (
         Upstream(Honest(latency=0.02)) as up,
         Replica(up.url, redis_server, price=0.02, cap=100_000) as one,
@@ -122,8 +124,21 @@ def test_c16_fleet_redis_gone_closes_it_and_back_nothing_is_lost(redis_server: R
         assert statuses(answers) <= {200, 503}
         assert quiet(held) == (up.count.choices, 0)
 
+        before = up.count.choices
+        storm = threading.Thread(target=crowds, args=([one, two], [Visit()] * 80), daemon=True)
+        storm.start()
+        until(lambda: up.count.choices > before + 20)
+        two.terminate()
+        assert two.wait() == 0
+        assert held.redis.zcard(f"{BASE}:replicas") == 1  # it waits for no lease to run out
+        storm.join(60)
+        until(lambda: up.count.in_flight == 0)
+        assert quiet(held) == (up.count.choices, 0)
 
-def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed(redis_server: RedisServer):
+
+def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_says_why(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
     with Upstream() as up, Running(up.url, redis=redis_server.url, fleet="f", cap=50) as one:
         with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:
             assert (one.ask().status, two.ask().status) == (200, 200)
@@ -136,6 +151,10 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed(redis_server: R
                 until(lambda trouble=trouble: "restart all gateways of the fleet" in trouble())
             asked = up.count.requests
             assert (one.ask().status, two.ask().status) == (503, 503)
+            assert "can't be reached" in caplog.text
+            assert (
+                "restart all gateways of the fleet" in caplog.text
+            )  # the reason has changed, and the remedy
         with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:  # restarted: it begins anew
             assert two.ask().status == 200
             assert one.ask().status == 503
@@ -149,22 +168,20 @@ def test_c17_c18_fleet_all_serve_at_one_price_that_meets_the_budget_whoever_sets
     budget = 2.0
     with Upstream(Honest(latency=0.005)) as up, Held(redis_server) as held, contextlib.ExitStack() as stack:
         gates = [stack.enter_context(Replica(up.url, redis_server, budget=budget)) for _ in range(3)]
-        crowds(gates, [Visit()] * 400, at_once=6)
+        crowds(gates, [Visit()] * 300, at_once=6)
         maker = next(gate for gate in gates if gate.metric("fleet_pacemaker"))
         assert {gate.metric("fleet_replicas") for gate in gates} == {3}
         before = agreed(held)
         maker.kill()
         gates.remove(maker)
         until(lambda: sum(gate.metric("fleet_pacemaker") for gate in gates) == 1)
-        crowds(gates, [Visit()] * 1000, at_once=9)
+        crowds(gates, [Visit()] * 600, at_once=9)
         until(lambda: not held.redis.exists(f"{BASE}:due"))
         after = agreed(held)
-        assert before["requests"] > 350
-        assert (
-            1350 <= after["requests"] <= 1400
-        )  # what the dead one was told last, and told nobody, is missing
-        assert after["average"] == pytest.approx(budget, rel=0.03)
-        assert up.count.choices / 1400 == pytest.approx(budget, rel=0.03)
+        assert before["requests"] > 250
+        assert 850 <= after["requests"] <= 900  # what the dead one was told last, and told nobody, is missing
+        assert after["average"] == pytest.approx(budget, rel=0.05)
+        assert up.count.choices / 900 == pytest.approx(budget, rel=0.05)
         until(lambda: served_alike(gates, held))
         later = stack.enter_context(Running(up.url, redis=redis_server.url, fleet=FLEET, budget=budget))
         assert later.ask().json["adacompute"]["price"] == pytest.approx(agreed(held)["price"], rel=0.1)

@@ -7,7 +7,7 @@ import pytest
 from pacing import HIGH, LOW, recorded
 from stale import Fleet, simulated
 
-from adacompute.serve.fleet.following import Follower, lane_of, named
+from adacompute.serve.fleet.following import Followed, Follower, lane_of, named
 from adacompute.serve.fleet.pacemaker import Pacemaker
 
 LANE = ("stopping", 2.0, "price", LOW, HIGH)
@@ -69,17 +69,35 @@ def test_costs_that_are_none_are_not_told():
 
 
 @pytest.mark.parametrize(
-    ("lane", "costs"),
-    [
-        ("no JSON", ["1.0 0.1"]),
-        ('["p", 2.0, "price", 1.0]', ["1.0 0.1"]),
-        ('["p", NaN, "price", 0.1, 1.0]', ["1.0 0.1"]),
-        (named(LANE), ["many 0.1"]),
-        (named(LANE), ["1.0"]),
-    ],
+    "lane", ["no JSON", '["p", 2.0, "price", 1.0]', '["p", NaN, "price", 0.1, 1.0]', '["p", 2.0, "x", 0, 1]']
 )
-def test_what_others_wrote_into_redis_is_left_alone(
-    lane: str, costs: list[str], caplog: pytest.LogCaptureFixture
+def test_lanes_that_others_wrote_into_redis_are_left_alone_and_that_is_said_once(
+    lane: str, caplog: pytest.LogCaptureFixture
 ):
-    assert Pacemaker().paced([[lane, "0.1", False, False, costs]]) == []
-    assert "can't be paced" in caplog.text
+    maker = Pacemaker()
+    for _ in range(2):
+        assert maker.paced([[lane, "0.1", False, False, ["1.0 0.1"]]]) == []
+    assert caplog.text.count("can't be paced") == 1
+
+
+@pytest.mark.parametrize("cost", ["many 0.1", "1.0", "", "nan 0.1", "1e308 0.1", "-1.0 0.1"])
+def test_costs_that_others_wrote_into_redis_stop_no_lane(cost: str):
+    (paced,) = Pacemaker().paced([[named(LANE), "0.1", False, False, [cost, "3.0 0.1", cost]]])
+    assert (paced["took"], paced["requests"], paced["average"]) == (3, "1", "3.0")
+    assert LOW <= float(paced["price"]) <= HIGH
+
+
+def test_no_client_stops_a_lane_that_is_held_by_naming_many_others():
+    followed = Followed(lambda *_: None, every=0.0)
+
+    def lane(budget: float) -> Follower:
+        return followed.of("stopping", budget, dial="price", start=0.05, low=LOW, high=HIGH)
+
+    own = lane(2.0)
+    for i in range(500):
+        lane(3 + i / 100)
+    asked = followed.ask()["lanes"]
+    assert len(asked) <= 65  # those that nobody holds any more are forgotten, but for the last
+    followed.hear({"lanes": [["0.5", "2.1", "7"] for _ in asked]})
+    assert (own.price, own.requests) == (0.5, 7)
+    assert lane(2.0) is own

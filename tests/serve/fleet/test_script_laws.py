@@ -151,6 +151,14 @@ def laws(client: redis.Redis) -> type[RuleBasedStateMachine]:
             again = json.loads(client.eval(_SCRIPT, 1, BASE, json.dumps(last[0])))
             assert again["said"] == last[1]["said"]
 
+        @precondition(lambda self: any(owner.seq > 1 for owner in self.owners.values()))
+        @rule(data=st.data())
+        def a_call_that_was_given_up_comes_late(self, data: st.DataObject) -> None:
+            """It was sent again and answered since, and others after it: nothing is done."""
+            name = data.draw(st.sampled_from([name for name, owner in self.owners.items() if owner.seq > 1]))
+            batch = {**self.owners[name].last[0], "seq": data.draw(st.integers(1, self.owners[name].seq - 1))}
+            assert "late" in json.loads(client.eval(_SCRIPT, 1, BASE, json.dumps(batch)))
+
         @rule(awake=st.sets(st.sampled_from(REPLICAS), min_size=1))
         def an_hour_passes(self, awake: set[str]) -> None:
             self.hour += 1

@@ -8,7 +8,8 @@
 -- open:R     hash: number -> "HOUR SAMPLES TOKENS NANOS KEY", what replica R has reserved
 -- lost:R     the same of reservations that counted as `maybe` when R's lease had run out; R may still settle them
 -- guard      nothing of use
--- said:R     the last answer to R, and the number of that call: a reply that was lost is given once more
+-- said:R     the last answer to R, and the number of that call: a reply that was lost is given once more, and a call
+--            that comes after a later one (over a connection which R gave up) is none
 -- w:WINDOW   hash: sums of a window, s(pent), m(aybe), r(eserved) of samples 1, tokens 2 and nanos 3, as "s1:KEY"
 --            by key and "s1:" of all. Every hour, day, month and "ever" has one, so that an operator may change the
 --            window of caps
@@ -37,12 +38,14 @@ if not id or (batch.id ~= '' and batch.id ~= id) then
   return cjson.encode({ foreign = id or '' })
 end
 
-local before = batch.seq > 0 and call('GET', key_of('said:' .. me))
-if before then
-  local number, said = string.match(before, '^(%d+) (.*)$')
-  if tonumber(number) == batch.seq then
-    return said
-  end
+local number, again = string.match(call('GET', key_of('said:' .. me)) or '', '^(%d+) (.*)$')
+local heard = tonumber(number) or 0
+if batch.seq > 0 and heard == batch.seq then
+  return again
+elseif batch.seq > 0 and heard > batch.seq then
+  return cjson.encode({ late = heard })
+elseif heard < (batch.last or 0) and not (batch.known or batch.leaves) then -- what R was answered is lost here
+  return cjson.encode({ behind = heard })
 end
 if batch.seq > 0 then
   call('SET', key_of('guard'), me) -- where Redis is full it refuses this, before anything is half done
@@ -146,20 +149,30 @@ if batch.leaves then
   reap(me)
 else
   local ends = tonumber(call('ZSCORE', key_of('replicas'), me) or '0')
-  if ends - now < batch.lease * 0.7 then -- not each time: it is a write
+  if ends - now < batch.lease * 0.7 or ends - now > batch.lease then -- not each time: it is a write
     call('ZADD', key_of('replicas'), plain(now + batch.lease), me)
+    call('EXPIRE', key_of('said:' .. me), DAYS)
   end
 end
 
-if batch.known then -- after trouble: what is open here and not there was settled, and Redis has lost that
-  local known, gone = {}, { 0, 0, 0 }
-  for _, number in ipairs(batch.known) do
-    known[tostring(number)] = true
-  end
-  local open = call('HGETALL', key_of('open:' .. me))
+local mine, theirs = key_of('open:' .. me), key_of('lost:' .. me)
+
+-- What Redis has lost of its last moment: what is open here and not there was settled, what is there and not here is
+-- set aside again. Numbers of what is about to be settled have no value.
+
+if batch.known then
+  local open, there = call('HGETALL', mine), {}
   for i = 1, #open, 2 do
-    if not known[open[i]] then
-      write_off(me, open[i], open[i + 1], gone)
+    there[open[i]] = true
+    if not batch.known[open[i]] then
+      write_off(me, open[i], open[i + 1], { 0, 0, 0 })
+    end
+  end
+  for each, value in pairs(batch.known) do
+    if value ~= '' and not there[each] and call('HEXISTS', theirs, each) == 0 then
+      local at, key, most = read(value)
+      call('HSET', mine, each, value)
+      count(at, key, 'r', most, 1)
     end
   end
 end
@@ -179,8 +192,6 @@ local function refused(key, limit, asked) -- nil: there is room; else what was t
   end
   return over and taken
 end
-
-local mine, theirs = key_of('open:' .. me), key_of('lost:' .. me)
 
 local function reserve(number, key, limit, most)
   local taken = refused(key, limit, most[batch.place])
@@ -299,21 +310,22 @@ if batch.seq > 0 then
   call('SET', key_of('said:' .. me), plain(batch.seq) .. ' ' .. cjson.encode(answer), 'EX', DAYS)
 end
 if batch.leaves then
-  call('DEL', key_of('said:' .. me))
+  call('EXPIRE', key_of('said:' .. me), 60) -- a call of it may still be on its way
   if call('EXISTS', key_of('w:'), key_of('replicas')) == 0 then -- nothing was ever spent: no trace is left
-    call('DEL', key_of('id'), key_of('notes'), key_of('guard'))
+    call('DEL', key_of('id'), key_of('notes'), key_of('guard'), key_of('said:' .. me))
   end
 end
 
-local due, lanes = {}, {}
+local due, lanes, left = {}, {}, 1000 -- so many costs at once, for pacing them takes the replica's time
 if maker == me then
   for _, lane in ipairs(call('SRANDMEMBER', key_of('due'), 32)) do
     local known = call('HMGET', key_of('lane:' .. lane), 'start', 'requests', 'state')
-    local costs = call('LRANGE', key_of('costs:' .. lane), 0, 1999)
-    if #costs == 0 then
-      call('SREM', key_of('due'), lane) -- they were too old
-    else
+    local costs = left > 0 and call('LRANGE', key_of('costs:' .. lane), 0, left - 1) or {}
+    if #costs > 0 then
       table.insert(due, { lane, known[1], known[2], known[3], costs })
+      left = left - #costs
+    elseif left > 0 then
+      call('SREM', key_of('due'), lane) -- they were too old
     end
   end
 end

@@ -6,14 +6,17 @@ serve another version of a policy, with other bounds, have a lane of their own.
 
 import json
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from adacompute.policies.base import Dial
 
 __all__ = ["Followed", "Lane", "lane_of", "named"]
 
-_LANES = 256  # that are followed: those last asked for
+_LANES = 64  # that are followed though nobody holds them: those last made
 
 Lane = tuple[str, float, Dial, float, float]  # policy, budget, what is turned, its lowest and highest
 
@@ -40,13 +43,13 @@ class Follower:
         self.price = min(max(start, low), high)
         self.average = self.target
         self.requests = 0  # of all gateways
-        self._name, self._start, self._told = named(lane), repr(self.price), told
+        self.name, self._start, self._told = named(lane), repr(self.price), told
 
     def settle(self, cost: float, price: float | None = None) -> None:
         """A request of this gateway has ended: whoever sets the price is told, soon."""
         if math.isfinite(cost) and cost >= 0:
             given = self.price if price is None or not math.isfinite(price) else price
-            self._told(self._name, self._start, f"{cost!r} {given!r}")
+            self._told(self.name, self._start, f"{cost!r} {given!r}")
 
     def hear(self, price: object, average: object, requests: object) -> None:
         """What the fleet has come to; nonsense changes nothing."""
@@ -67,14 +70,19 @@ class Follower:
 
 
 class Followed:
-    """The lanes that one gateway follows."""
+    """The lanes that one gateway follows: all that somebody holds, and the last that were made.
 
-    def __init__(self, told: Callable[[str, str, str], None]) -> None:
+    They are read once in `every` seconds, and with the next call where one is new.
+    """
+
+    def __init__(self, told: Callable[[str, str, str], None], *, every: float) -> None:
         self._told = told
+        self._every, self._due = every, 0.0
         self.shown: Callable[[str, float, float, float], None] | None = (
             None  # told of news, as `Seen.paced` is
         )
-        self._lanes: dict[str, Follower] = {}  # the one asked for longest ago first
+        self._lanes: WeakValueDictionary[str, Follower] = WeakValueDictionary()
+        self._made: deque[Follower] = deque(maxlen=_LANES)
         self._asked: list[Follower] = []
 
     def of(
@@ -83,16 +91,19 @@ class Followed:
         """The follower of a lane; `start` is what the first of all gateways begins at."""
         lane = (policy, target, dial, low, high)
         name = named(lane)
-        found = self._lanes.pop(name, None) or Follower(lane, start, self._told)
-        self._lanes[name] = found
-        if len(self._lanes) > _LANES:
-            del self._lanes[next(iter(self._lanes))]
+        found = self._lanes.get(name)
+        if found is None:
+            found = self._lanes[name] = Follower(lane, start, self._told)
+            self._made.append(found)
+            self._due = 0.0
         return found
 
     def ask(self) -> dict[str, Any]:
         """What is asked with the next call."""
-        self._asked = list(self._lanes.values())
-        return {"lanes": list(self._lanes)} if self._lanes else {}
+        now, self._asked = time.monotonic(), []
+        if now >= self._due:
+            self._asked, self._due = list(self._lanes.values()), now + self._every
+        return {"lanes": [follower.name for follower in self._asked]} if self._asked else {}
 
     def hear(self, answer: dict[str, Any]) -> None:
         """Takes in what was answered."""

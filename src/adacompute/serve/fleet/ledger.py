@@ -11,6 +11,7 @@ Where Redis can't be reached nothing is reserved, so nothing is sent. What was s
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +28,11 @@ from adacompute.serve.window import window_length, window_of
 __all__ = ["FleetLedger"]
 
 _LARGEST = 2**53  # that Lua's numbers hold exactly
+_HIGHEST = 2**62  # limit: beyond, sums are none that Redis can hold
 _LEISURELY = 0.001  # seconds more between two looks at all balances, for each sum in them
 _KINDS = {"s": "spent", "m": "maybe", "r": "reserved"}
+_FIELDS = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
+_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
@@ -86,9 +90,12 @@ class FleetLedger:
     async def _extended(self, made: Reservation, more: Spend) -> bool:
         deed: Deed = ("x", str(made.number), made.key, self._limit(made.key), _three(more), [])
         try:
-            return (await self.post.asked(deed)).done
+            done = (await self.post.asked(deed)).done
         except OSError:
             return False  # Redis may yet come to do it; then it ends with the reservation
+        if done and (held := self._open.get(made.number)) is not None:
+            self._open[made.number] = replace(held, most=held.most + more)
+        return done
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NOTHING) -> None:
         """Ends a reservation: what it took, and what it may have. A second time does nothing."""
@@ -130,9 +137,13 @@ class FleetLedger:
         """Can Redis be told?"""
         return not self.post.trouble
 
-    def known(self) -> list[str]:
-        """The numbers of all reservations that aren't settled."""
-        return [str(number) for number in self._open]
+    def known(self) -> dict[str, str]:
+        """All reservations that Redis has made and that aren't settled, by number, as it writes them."""
+        return {
+            str(number): " ".join((made.hour, *map(str, _three(made.most)), made.key))
+            for number, made in self._open.items()
+            if made.hour
+        }
 
     def ask(self) -> dict[str, Any]:
         """What is asked with the next call."""
@@ -173,7 +184,7 @@ class FleetLedger:
 
 def _whole(limit: int | None) -> int:
     """A limit as the script takes it; -1: none."""
-    return -1 if limit is None else min(limit, _LARGEST)
+    return -1 if limit is None else min(limit, _HIGHEST)
 
 
 def _three(spend: Spend) -> list[int]:
@@ -186,10 +197,14 @@ def _paired(flat: object) -> dict[str, str]:
 
 
 def _balance(found: Mapping[str, str]) -> Balance:
-    """Sums as they lie in a window's hash: s1:alice is what alice spent in samples, s1: what all did."""
+    """Sums as they lie in a window's hash: s1:alice is what alice spent in samples, s1: what all did.
+
+    Others can write to Redis as well: what is no sum is left out.
+    """
     keys: dict[str, Sums] = {"": Sums()}
     for name, amount in found.items():
         kind, _, key = name.partition(":")
-        getattr(keys.setdefault(key, Sums()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
+        if kind in _FIELDS and _WHOLE.fullmatch(amount):
+            getattr(keys.setdefault(key, Sums()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
     total = keys.pop("")
     return total.balance({key: sums.balance() for key, sums in keys.items() if sums})

@@ -36,15 +36,18 @@ class Fleet:
     def __init__(self, caps: Caps, *, pulse: Pulse) -> None:
         self.me = os.urandom(6).hex()  # this replica's name
         self.ledger = FleetLedger(caps, pulse=pulse)
-        self.followed = Followed(lambda lane, start, cost: self.post.cost(lane, start, cost))
+        self.followed = Followed(
+            lambda lane, start, cost: self.post.cost(lane, start, cost), every=pulse.poll / 2
+        )
         self.post: Post  # set by `joined`
         self._pacemaker = Pacemaker()
-        self._replicas, self._paces = 1, False
+        self._replicas, self._paces, self._beat = 1, False, pulse.beat
 
     def standing(self) -> Standing:
         """For metrics."""
         age = time.monotonic() - self.post.answered
-        return Standing(replicas=self._replicas, pacemaker=self._paces, age=age)
+        paces = self._paces and age < self._beat  # later another one may
+        return Standing(replicas=self._replicas, pacemaker=paces, age=age)
 
     def ask(self) -> dict[str, Any]:
         """What is asked with the next call."""
@@ -90,6 +93,12 @@ async def joined(
     except failures() as exc:
         await redis.aclose()
         raise ConfigError(said_of(url, exc)) from None
+    except (ValueError, KeyError, TypeError) as exc:  # others can write to Redis as well
+        await redis.aclose()
+        raise ConfigError(
+            f"{url}: what it holds of the fleet {name} can't be read ({type(exc).__name__}: {exc}); see who "
+            "else writes there, or give another fleet"
+        ) from None
     for each in frail(info):
         _log.warning("%s: hard caps are as durable as Redis, and %s", url, each)
     if answer["id"] == new:

@@ -16,6 +16,7 @@ from adacompute.serve.pacer import Pacer
 __all__ = ["Pacemaker"]
 
 _LANES = 1_024  # pacers that are held; the rest go on from what is published
+_MOST = 1e6  # samples: no request costs more
 _log = logging.getLogger(__name__)
 
 
@@ -24,6 +25,7 @@ class Pacemaker:
 
     def __init__(self) -> None:
         self._pacers: dict[str, Pacer] = {}
+        self._odd: set[str] = set()  # lanes that can't be: that is said once
 
     def paced(self, due: list[list[Any]]) -> list[dict[str, Any]]:
         """What to publish of lanes, given each one's start, requests and state so far, and its costs."""
@@ -32,11 +34,13 @@ class Pacemaker:
             try:
                 found.append(self._lane(name, start, requests or "0", state, costs))
             except (ValueError, TypeError, ConfigError) as exc:  # others can write to Redis as well
-                _log.warning("lane %.200s can't be paced: %s", name, exc)
+                if name not in self._odd and len(self._odd) < _LANES:
+                    self._odd.add(name)
+                    _log.warning("lane %.200s can't be paced: %s", name, exc)
         return found
 
     def _lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
-        told = [tuple(map(float, each.split())) for each in costs]
+        told = [found for each in costs if (found := _cost(each)) is not None]
         pacer = self._pacers.pop(name, None)
         if pacer is None or str(pacer.requests) != since:  # another gateway has paced it meanwhile
             pacer = _made(name, start, state)
@@ -54,6 +58,15 @@ class Pacemaker:
             "requests": str(pacer.requests),
             "state": json.dumps(pacer.state()),
         }
+
+
+def _cost(text: str) -> tuple[float, float] | None:
+    """What a request cost, and the price that it was decided at; None: nonsense."""
+    try:
+        cost, price = map(float, text.split())
+    except ValueError:
+        return None
+    return (cost, price) if 0 <= cost <= _MOST else None
 
 
 def _made(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - of JSON

@@ -1,8 +1,8 @@
 """Carries what a replica has to say to Redis, many in one call, one call at a time. Knows nothing of caps.
 
 Each call that changes anything has a number, and is sent until it was answered: where the answer was lost,
-Redis gives it once more and does nothing twice. What can't be told waits here, and is lost only with the
-process.
+Redis gives it once more and does nothing twice. Where Redis has lost calls that it answered, it says so, and
+is told first what is held here. What can't be told waits here, and is lost only with the process.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Post:
         pulse: Pulse,
         ask: Callable[[], dict[str, Any]],
         hear: Callable[[dict[str, Any]], None],
-        known: Callable[[], list[str]],
+        known: Callable[[], dict[str, str]],
     ) -> None:
         self.trouble = ""  # why nothing can be told now; "": it can
         self.answered = time.monotonic()  # when Redis was last heard of
@@ -85,15 +85,14 @@ class Post:
         self._pulse = pulse
         self._ask, self._hear, self._known = ask, hear, known
         self._id = ""
-        self._number = 0
+        self._number = self._last = 0  # of calls: made, and answered
         self._deeds: deque[tuple[Deed, asyncio.Future[Said] | None]] = deque()
         self._costs: dict[str, tuple[str, list[str]]] = {}  # lane -> its start, and costs
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
         self._call: _Call | None = None  # on its way
-        self._shaken = False  # there was trouble since the last answer
         self._foreign = False  # it is another ledger
-        self._ending = False
+        self._closing = self._ending = False
         self._wake = asyncio.Event()
         self._failures = failures()
         self._task: asyncio.Task[None] | None = None
@@ -130,13 +129,10 @@ class Post:
         self._notes[name] = text
 
     def publish(self, paced: list[dict[str, Any]]) -> None:
-        """What lanes are served at from now on."""
-        self._paced = paced
-        self._wake.set()
-
-    def waiting(self) -> set[str]:
-        """Numbers that are still to be told of."""
-        return {deed[1] for deed, _ in self._deeds}
+        """What lanes are served at from now on; whoever leaves lets another one say so."""
+        if not self._closing:
+            self._paced = paced
+            self._wake.set()
 
     async def through(self) -> None:
         """Waits until all that was handed over is told, or there is trouble."""
@@ -146,24 +142,21 @@ class Post:
             await asyncio.sleep(0.001)
 
     async def close(self) -> bool:
-        """Tells what is left, and that it leaves, for some seconds; whether that went well."""
+        """Tells what is left, for some seconds, and that it leaves; whether all that was spent is told."""
+        self._closing = True
         if self._task is not None:
             until = time.monotonic() + self._pulse.farewell
-            while (self._left() or self._call is not None) and time.monotonic() < until and not self._foreign:
+            while self._left() and time.monotonic() < until and not self._foreign:
                 self._wake.set()
                 await asyncio.sleep(0.01)
             self._ending = True
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        well = not (self._left() or self._call is not None)
-        if well:
-            try:
-                await self._sent(_Call(0, {"id": self._id, "leaves": True}))
-            except Foreign:
-                well = False
-            except self._failures:
-                well = False
+        well = not self._deeds and (self._call is None or "deeds" not in self._call.body)
+        if not self.trouble:
+            with contextlib.suppress(Foreign, *self._failures):  # else its lease ends by itself
+                await self._sent(_Call(0, {"leaves": True}))
         self.trouble = self.trouble or f"{self._url}: the gateway is closing down"
         for _, future in self._deeds:
             if future is not None and not future.done():
@@ -172,17 +165,20 @@ class Post:
         return well
 
     def _left(self) -> bool:
-        return bool(self._deeds or self._costs or self._notes or self._paced)
+        call = self._call  # one that changes nothing isn't waited for where it can't be answered
+        under_way = call is not None and (call.number > 0 or not self.trouble)
+        return bool(under_way or self._deeds or self._costs or self._notes or self._paced)
 
     async def _run(self) -> None:
-        while not self._ending:
+        me = asyncio.current_task()
+        while not self._ending and not (me and me.cancelling()):  # the client may swallow that it is
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pulse.poll):  # `wait_for` may swallow that it is cancelled
                     await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(0)  # others of this round come along
-            self._call = self._call or self._gathered()
             try:
+                self._call = self._call or self._gathered()
                 self._answered(self._call, await self._sent(self._call))
             except Foreign as exc:
                 self._foreign = True
@@ -196,11 +192,8 @@ class Post:
                 await asyncio.sleep(self._pulse.again)
 
     def _gathered(self) -> _Call:
-        body: dict[str, Any] = {"id": self._id, **self._ask()}
+        body: dict[str, Any] = self._ask()
         waiting: list[asyncio.Future[Said] | None] = []
-        if self._shaken:
-            body["known"] = [*self._known(), *self.waiting()]
-            self._shaken = False
         if self._deeds:
             deeds = [self._deeds.popleft() for _ in range(min(_DEEDS, len(self._deeds)))]
             body["deeds"] = [deed for deed, _ in deeds]
@@ -208,26 +201,34 @@ class Post:
             if self._deeds:
                 self._wake.set()
         if self._costs:
-            body["costs"] = {lane: self._part(lane) for lane in list(self._costs)}
+            body["costs"] = self._parts()
         if self._notes:
             body["notes"], self._notes = self._notes, {}
         if self._paced:
             body["paced"], self._paced = self._paced, []
-        changes = any(name in body for name in ("known", "deeds", "costs", "notes", "paced"))
+        changes = any(name in body for name in ("deeds", "costs", "notes", "paced"))
         self._number += changes
         return _Call(self._number if changes else 0, body, waiting)
 
-    def _part(self, lane: str) -> dict[str, Any]:
-        start, costs = self._costs.pop(lane)
-        if len(costs) > _COSTS:
-            self._costs[lane] = (start, costs[_COSTS:])
+    def _parts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        left = _COSTS
+        while self._costs and left:
+            lane, (start, costs) = next(iter(self._costs.items()))
+            del self._costs[lane]
+            if len(costs) > left:
+                self._costs[lane] = (start, costs[left:])
+            found[lane] = {"start": start, "costs": costs[:left]}
+            left -= len(found[lane]["costs"])
+        if self._costs:
             self._wake.set()
-        return {"start": start, "costs": costs[:_COSTS]}
+        return found
 
     async def _sent(self, call: _Call) -> dict[str, Any]:
         from redis.exceptions import NoScriptError
 
-        text = orjson.dumps({"id": self._id, **self._fixed, "seq": call.number, **call.body})
+        said = {"id": self._id, "seq": call.number, "last": self._last}
+        text = orjson.dumps({**said, **self._fixed, **call.body})
         try:
             async with asyncio.timeout(self._pulse.patience):
                 try:
@@ -235,7 +236,8 @@ class Post:
                 except NoScriptError:  # a Redis that was just started
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
-            await self._redis.connection_pool.disconnect()  # an answer that comes late is none to the next
+            with contextlib.suppress(*self._failures):
+                await self._redis.connection_pool.disconnect()  # what comes late is no answer to the next
             raise
         answer: dict[str, Any] = orjson.loads(raw)
         if "foreign" in answer:
@@ -243,24 +245,41 @@ class Post:
         return answer
 
     def _answered(self, call: _Call, answer: dict[str, Any]) -> None:
+        if "behind" in answer:
+            self._behind(call)
+            return
         hour, now = answer["hour"], int(answer["now"]) / 1000
         for future, said in zip(call.waiting, answer["said"] or [], strict=True):
             if future is not None and not future.done():
                 taken = [int(each) for each in said] if isinstance(said, list) else []
                 future.set_result(Said(said == 1, taken, hour, now))
         self._call = None
+        self._last = call.number or self._last
         self._well()
         self._heard(answer)
+
+    def _behind(self, call: _Call) -> None:
+        """Redis has lost calls that it had answered: it is told what is held here, before anything else."""
+        _log.error(
+            "%s: it has lost the last that it was told; what is reserved here is set right, and what was "
+            "settled in that moment counts in full",
+            self._url,
+        )
+        told = [deed for deed, _ in self._deeds] + call.body.get("deeds", [])
+        call.body["known"] = dict.fromkeys((deed[1] for deed in told), "") | self._known()
+        if not call.number:
+            self._number += 1
+            call.number = self._number
+        self._wake.set()
 
     def _heard(self, answer: dict[str, Any]) -> None:
         self.answered = time.monotonic()
         self._hear(answer)
 
     def _ill(self, trouble: str) -> None:
-        if not self.trouble:
+        if trouble != self.trouble:  # another reason has another remedy
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        self._shaken = True
         # what is on its way is sent again: whether it came to be done nobody here can tell. What isn't is not
         # sent at all where somebody waits for it
         waiting = [] if self._call is None else self._call.waiting
