@@ -64,11 +64,11 @@ def measured(numbers: Numbers) -> str:
     synced = ", ".join(f"{value / 1000:.1f}" for value in redis["synced_round_trip_us"][:3])
     rows = [
         ["Redis, a replica's call", f"{redis['call_us']:.0f} µs", "its own processor time, real script"],
-        ["Redis, more for each reservation", f"{redis['reservation_us']:.1f} µs", "with its end and its cost"],
+        ["Redis, each reservation in it", f"{redis['reservation_us']:.1f} µs", "with its end and its cost"],
         ["Redis, synced to disk, 1, 4, 16 in a call", f"{synced} ms", "round trips, this machine's disk"],
         ["pacer, one settlement", f"{found['settle_us']:.1f} µs", "the real `Pacer`"],
         ["gateway, a request of one wave, weighted votes", f"{gateway['first_wave_ms']:.2f} ms", bench],
-        ["gateway, each further wave", f"{gateway['further_wave_ms']:.2f} ms", "derived: a call and a decision"],
+        ["gateway, each further wave", f"{gateway['further_wave_ms']:.2f} ms", "derived: a call, a decision"],
         ["features of a prompt of 500 characters", f"{found['features_us']:.0f} µs", "`features`"],
         ["one price, a prompt", f"{solve['problem_us']:.3f} µs", f"{solve['rounds']} rounds of a shard"],
     ]  # fmt: skip
@@ -212,9 +212,9 @@ def ledger(numbers: Numbers) -> str:
     ]
     most = numbers["ledger"]["most"]
     said = (
-        f"A call for each falls behind from some {round(most['each'], -2):,.0f} requests a second on, and batches "
-        f"from {round(most['batched'], -3):,.0f}; ticks of 10 ms from {most['replicas_at_10ms']:.0f} replicas on that have "
-        "something to say each time."
+        f"A call for each falls behind from some {round(most['each'], -2):,.0f} requests a second on, and "
+        f"batches from {round(most['batched'], -3):,.0f}; ticks of 10 ms from "
+        f"{most['replicas_at_10ms']:.0f} replicas on that have something to say each time."
     )
     return _table(["replicas", "requests/s", *names], rows) + "\n\n" + said
 

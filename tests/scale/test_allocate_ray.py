@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("on_ray")
 @pytest.fixture(scope="module")
 def curve() -> CurvePolicy:
     with bundled("words") as pool:
-        return CurvePolicy(features="text").fit(pool)
+        return CurvePolicy(features="text").fit(pool.ballots().only(range(0, 440, 2)))
 
 
 def same(one: Path, other: Path) -> bool:
@@ -59,7 +59,7 @@ def check_equal(
 def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, curve: CurvePolicy):
     prompts = (questions() * 5)[:3000]
     source = folder_of(tmp_path / "in", prompts, [1100, 0, 1, 700])
-    local, ray = check_equal(source, curve, tmp_path, budget=2.3)
+    local, ray = check_equal(source, curve, tmp_path, budget=2.3007)  # not whole: one prompt is mixed
     assert local.mix is not None
     assert ray.shards > 5  # more than one of a file
     assert ray.files == 5
@@ -67,19 +67,20 @@ def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, 
 
 @pytest.mark.recordings
 def test_every_prompt_of_the_recordings_gets_the_same(tmp_path: Path, recordings: Path):
-    prompts: list[str] = []
-    for name in ("gsm8k-qwen2.5-coder-1.5b", "math-qwen2.5-coder-1.5b"):
-        with open_pool(recordings / f"{name}.jsonl.gz") as pool:
-            policy = CurvePolicy(features="text").fit(pool)
-            prompts += pool.ballots().prompts
-    source = folder_of(tmp_path / "in", prompts * 3, [1000, 1000])
+    with open_pool(recordings / "math500-r1-distill-llama-8b.jsonl.gz") as pool:
+        ballots = pool.ballots()
+    policy = CurvePolicy(features="text").fit(ballots.only(range(0, len(ballots), 2)))
+    source = folder_of(tmp_path / "in", ballots.prompts * 3, [300, 700])
     check_equal(source, policy, tmp_path, budget=1.9)
 
 
-def test_a_policy_without_a_price_gives_the_same(tmp_path: Path):
-    source = folder_of(tmp_path / "in", questions()[:600], [200])
+def test_a_policy_without_a_price_gives_the_same_and_workers_find_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder_of(tmp_path / "in", questions()[:600], [200])
+    monkeypatch.chdir(tmp_path)
     told = [
-        allocate(source, RandomPolicy(3.0), budget=3, into=tmp_path / engine, engine=engine)  # type: ignore[arg-type]
+        allocate("in", RandomPolicy(3.0), budget=3, into=tmp_path / engine, engine=engine)  # type: ignore[arg-type]
         for engine in ("local", "ray")
     ]
     assert same(tmp_path / "local", tmp_path / "ray")
@@ -92,7 +93,7 @@ def test_what_is_wrong_with_a_file_comes_back_in_one_line_and_nothing_is_written
     source = folder_of(tmp_path / "in", questions()[:30], [10])
     table = table_of(["a", "b"])
     pq.write_table(table.set_column(1, "prompt", [["a", None]]), source / "part-9.parquet")
-    with pytest.raises(ScaleError, match=r"part-9\.parquet: row 1 has no 'prompt'"):
+    with pytest.raises(ScaleError, match=r"part-9\.parquet: row 2 has no 'prompt'"):
         allocate(source, curve, budget=2, into=tmp_path / "out", engine="ray")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -142,18 +143,13 @@ def test_a_driver_killed_in_mid_run_leaves_nothing_and_the_same_command_starts_a
     words = ["allocate", str(source), "--policy", str(tmp_path / "policy"), "--budget", "2.3"]
     words += ["-o", str(tmp_path / "ray"), "--engine", "ray", "--workers", "2"]
     command = Path(sys.executable).with_name("adacompute")
-    driver = subprocess.Popen(
-        [command, *words],
-        env={**os.environ, **ray_environ},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    until = time.monotonic() + 120
-    while driver.poll() is None and time.monotonic() < until and not list(reading(source)):
-        time.sleep(0.01)
-    assert driver.poll() is None, driver.stderr and driver.stderr.read()
-    driver.kill()
-    driver.communicate()
+    with subprocess.Popen([command, *words], env={**os.environ, **ray_environ}) as driver:
+        until = time.monotonic() + 120
+        while driver.poll() is None and time.monotonic() < until and not list(reading(source)):
+            time.sleep(0.01)
+        ended = driver.poll()
+        driver.kill()
+    assert ended is None
     assert not (tmp_path / "ray").exists()
     assert (tmp_path / ".ray.allocating").exists()
     check_equal(source, curve, tmp_path, budget=2.3)

@@ -286,7 +286,7 @@ def test_what_is_no_folder_and_what_is_no_stream_are_refused_with_the_remedy(tmp
 @pytest.mark.parametrize("name", ["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
 def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Path, on_ray, name):
     with ac.open_pool(recordings / f"{name}.jsonl.gz") as pool:
-        written(islice(pool.lines(), 150), tmp_path, (20, 75))
+        written(islice(pool.lines(), 80), tmp_path, (20, 50))
     wanted, found = (score_shards(tmp_path, SMALL, engine=engine) for engine in ("local", "ray"))
     assert_same_table(found, wanted)
     plan = solve_shards(tmp_path, SMALL, budget=2.0)

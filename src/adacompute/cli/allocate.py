@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from adacompute.cli.engine import Engine, EngineName, Workers, check_workers
 from adacompute.cli.options import Json
 from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
+from adacompute.cli.ways import paid, spent
 from adacompute.policies.registry import load_policy
 from adacompute.scale.allocate import Allotted
 from adacompute.scale.allocate import allocate as allotted
@@ -40,10 +41,14 @@ Output = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="FILE", help="The Parquet file to write; a folder for a folder."),
 ]
-Budget = Annotated[float | None, typer.Option(metavar="B", help="Samples a prompt, on average over all.")]
+Budget = Annotated[
+    float | None, typer.Option(metavar="B", parser=spent, help="Samples a prompt, on average over all.")
+]
 Price = Annotated[
     float | None,
-    typer.Option(metavar="P", help="Instead of a budget: accuracy that one more sample must add."),
+    typer.Option(
+        metavar="P", parser=paid, help="Instead of a budget: accuracy that one more sample must add."
+    ),
 ]
 Column = Annotated[
     str | None,

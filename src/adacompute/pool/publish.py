@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adacompute.errors import PoolNotFound
 
-__all__ = ["published", "sweep"]
+__all__ = ["published", "sweep", "sync"]
 
 _ENDS = ("", "-wal", "-shm", "-journal")
 
@@ -27,9 +27,9 @@ def published(path: Path, *, alone: bool = False) -> Iterator[Path]:
     _remove(beside)
     try:
         yield beside
-        _sync(beside)
+        sync(beside)
         beside.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         _remove(beside)
 
@@ -61,7 +61,8 @@ def _remove(path: Path) -> None:
             path.with_name(path.name + end).unlink()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

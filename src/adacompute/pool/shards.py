@@ -12,6 +12,7 @@ from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid
 from adacompute.pool.faults import mapped
 from adacompute.pool.files import Exported
 from adacompute.pool.parquet import write_parquet
+from adacompute.pool.publish import sync
 from adacompute.pool.store import Pool
 
 __all__ = ["export_shards"]
@@ -38,9 +39,13 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
             for number, lines in groupby(_placed(pool, min(shards, problems)), key=lambda pair: pair[0]):
                 some = [line for _, line in lines]
                 samples += sum(len(line["samples"]) for line in some)
-                write_parquet(some, beside / f"part-{number:05}.parquet", levels=pool.level_types())
+                part = beside / f"part-{number:05}.parquet"
+                write_parquet(some, part, levels=pool.level_types())
+                sync(part)
             beside.chmod(0o755)
+            sync(beside)
             beside.replace(target)
+            sync(target.parent)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise

@@ -53,6 +53,7 @@ def allocate(
     rule.given(["What is 1 + 1?"], 0.0 if rule.priced else None)  # what isn't fitted says so here
     tell = progress or _quiet
     with workplace(Path(into)) as place:
+        check_output(Path(into), Path(source), overwrite=overwrite)  # another run may just have ended
         if engine == "ray":
             from adacompute.scale.allocate.on_ray import on_ray  # here: it takes half of the package along
 

@@ -5,7 +5,7 @@ lost is run again and writes the same: names and bytes depend on nothing but the
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -74,7 +74,11 @@ def on_ray(
     with cluster(workers) as several:
         parts = _parts(prompts.files, several)
         work = _Work(
-            files=prompts.files, column=prompts.column, parts=parts, packed=rule.packed, place=str(place)
+            files=tuple(replace(file, path=str(Path(file.path).absolute())) for file in prompts.files),
+            column=prompts.column,
+            parts=parts,
+            packed=rule.packed,
+            place=str(place),
         )
         numbers = list(range(len(parts)))
         if rule.priced and budget is not None:

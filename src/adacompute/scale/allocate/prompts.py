@@ -30,7 +30,7 @@ class File:
 
     path: str
     groups: tuple[int, ...]  # rows of each row group
-    width: int  # bytes of a row, about
+    width: int  # bytes of a row, about, in the row group that has the longest
     size: int  # bytes of the file
     changed: int  # nanoseconds
 
@@ -68,6 +68,11 @@ def opened(source: Path, *, column: str | None = None) -> Prompts:
         paths = sorted(path for path in source.iterdir() if _is_part(path))
         if not paths:
             raise ScaleError(f"{source}: is a folder without .parquet files; give one with some, or a file")
+        if (deeper := _deeper(source)) is not None:
+            raise ScaleError(
+                f"{source}: {deeper.relative_to(source)} lies in a folder of the folder, which would be left "
+                "out; put all files into one folder, or give these one by one"
+            )
     elif source.suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz"):
         way = "csv.read_csv" if ".csv" in source.name.lower() else "json.read_json"
         raise ScaleError(
@@ -86,7 +91,16 @@ def opened(source: Path, *, column: str | None = None) -> Prompts:
 
 
 def _is_part(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_")) and path.is_file()
+    shown = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
+    return shown and (
+        path.is_file() or path.is_symlink()
+    )  # a link that leads nowhere is refused, not left out
+
+
+def _deeper(source: Path) -> Path | None:
+    """A Parquet file in a folder of the folder, if there is one."""
+    folders = sorted(each for each in source.iterdir() if each.is_dir() and each.name[0] not in "._")
+    return next((file for folder in folders for file in folder.rglob("*.parquet")), None)
 
 
 def _looked_at(path: Path) -> tuple[File, Arrow]:
@@ -97,7 +111,7 @@ def _looked_at(path: Path) -> tuple[File, Arrow]:
         file = File(
             path=str(path),
             groups=tuple(group.num_rows for group in groups),
-            width=sum(group.total_byte_size for group in groups) // max(1, known.num_rows) + 1,
+            width=max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0) + 1,
             size=status.st_size,
             changed=status.st_mtime_ns,
         )
@@ -165,7 +179,9 @@ def texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]:
     values = batch.column(batch.schema.get_field_index(column))
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
-        raise ScaleError(f"{path}: row {row} has no {column!r}; every row needs a prompt, fill or drop it")
+        raise ScaleError(
+            f"{path}: row {row + 1} has no {column!r}; every row needs a prompt, fill or drop it"
+        )
     try:
         found: list[str] = values.to_pylist()
     except UnicodeDecodeError as exc:

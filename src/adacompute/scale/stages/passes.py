@@ -30,7 +30,7 @@ class Failed:
 
     def error(self) -> AdacomputeError:
         """As it was raised."""
-        found: AdacomputeError = getattr(errors, self.kind)(self.message)
+        found: AdacomputeError = getattr(errors, self.kind, AdacomputeError)(self.message)
         return found
 
 

@@ -166,12 +166,12 @@ def _weighted(shards: Opened, rows: Ints, way: _Way, rng: np.random.Generator | 
 
 
 def _check_costs(shards: Opened, cost: Cost, rows: Ints) -> None:
-    if isinstance(cost, Price):
-        check_prompts(cost, len(shards.heads))
     counted = cost.output_per_million > 0 if isinstance(cost, Price) else cost == "tokens"
     unknown = rows[~shards.heads.tokens[rows]]
     if counted and len(unknown):
         raise untold(shards.heads.ids[int(unknown[0])], unknown=len(unknown), problems=len(rows))
+    if isinstance(cost, Price):
+        check_prompts(cost, len(shards.heads))
 
 
 def _check_ranks(shards: Opened, rows: Ints, way: _Way) -> None:

@@ -53,6 +53,7 @@ def joined(shards: Sequence[tuple[int, ...]], marks: Sequence[npt.NDArray[np.uin
 
     def top(shard: int) -> int:
         while above[shard] != shard:
+            above[shard] = above[above[shard]]  # else the way up grows with every pair
             shard = above[shard]
         return shard
 
