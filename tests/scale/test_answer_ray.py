@@ -21,6 +21,7 @@ from adacompute.collect import Asking
 from adacompute.collect.engine import Engine
 from adacompute.collect.left import Run
 from adacompute.endpoint import Endpoint
+from adacompute.errors import EngineUnavailable
 from adacompute.policies.base import Policy
 from adacompute.policies.oneshot import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
@@ -77,12 +78,12 @@ def test_rays_processors_draw_the_same_wave_by_wave_and_a_row_that_fails_is_a_fa
         return Status(code=400, message="not this one") if wrong else steady(number, body)
 
     here, there = tmp_path / "here.sqlite", tmp_path / "there.sqlite"
-    how = {"policy": StoppingPolicy(), "budget": 2.0, "many": 6}
+    how = {"policy": StoppingPolicy(), "budget": 2.0, "many": 4}
     with Upstream(script) as up:
         alone = run(here, endpoint(up.url, concurrency=4), **how)
         by_rows = run(there, HttpEngine(url=up.url, workers=1, width=4), **how)
     assert by_rows.rounds == alone.rounds > 1
-    assert (by_rows.price, by_rows.spent, by_rows.account.got) == (alone.price, 12, 12)
+    assert (by_rows.price, by_rows.spent, by_rows.account.got) == (alone.price, 8, 8)
     assert [replace(one, error=None) for one in by_rows.each] == [
         replace(one, error=None) for one in alone.each
     ]
@@ -118,29 +119,29 @@ def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_mode
 
 
 def test_a_batch_whose_driver_is_killed_goes_on_and_spends_its_budget_once(
-    tmp_path: Path, ray_environ: dict[str, str]
+    tmp_path: Path, ray_environ: dict[str, str], adacompute: Any
 ):
-    (tmp_path / "in.csv").write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(40)))
-    words = [str(COMMAND), "answer", "in.csv", "-o", "out.jsonl", "--engine", "ray", "--workers", "1"]
+    (tmp_path / "in.csv").write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(24)))
+    words = ["answer", "in.csv", "-o", "out.jsonl"]
     words += ["--budget", "2", "--policy", "fixed", "--concurrency", "4", "--model", "scripted", "--json"]
     how: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | ray_environ, "text": True}
     with process("--n", "ignore", "--latency", "0.1") as url:
         words += ["--template", "plain", "--endpoint", url]
-        with subprocess.Popen(words, **how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-            while count(url)["completions"] < 25:
+        on_ray = [str(COMMAND), *words, "--engine", "ray", "--workers", "1"]
+        with subprocess.Popen(on_ray, **how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+            while count(url)["completions"] < 15:
                 assert driver.poll() is None
                 time.sleep(0.05)
             driver.kill()
-        done = subprocess.run(words, **how, capture_output=True, timeout=100, check=False)
-        assert done.returncode == 0, done.stderr
+        done = adacompute(*words)  # on whatever engine
         told, served = json.loads(done.stdout), count(url)
-    assert (told["samples"], told["stopped"]) == (80, None)
-    assert 0 < told["added"] < 80
+    assert (told["samples"], told["stopped"]) == (48, None)
+    assert 0 < told["added"] < 48
     assert 0 <= served["requests"] - told["calls"] <= 3 * 4
     with open_pool(tmp_path / "out.pool.sqlite") as pool:
         found = stored(pool)
-    assert len(set(found.values())) == len(found) == 80
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 40
+    assert len(set(found.values())) == len(found) == 48
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 24
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.jsonl", "out.pool.sqlite"]
 
 
@@ -266,5 +267,7 @@ def test_vllms_settings_are_those_that_waves_need():
     assert config.engine_kwargs["tensor_parallel_size"] == 2
     assert config.engine_kwargs["enable_prefix_caching"]
     if find_spec("transformers") is None:
-        with pytest.raises(ModuleNotFoundError, match="transformers"):  # what Ray's builder wants next
+        with pytest.raises(
+            EngineUnavailable, match="transformers is not installed"
+        ):  # Ray's builder wants it
             processor_of(config)

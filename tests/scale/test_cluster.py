@@ -1,6 +1,7 @@
 """Ray as commands find it: a cluster that is named, one of our own, and none."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -17,7 +18,9 @@ def test_the_cluster_that_the_environment_names_is_used(
 
     for name, value in ray_environ.items():
         monkeypatch.setenv(name, value)
+    polite = signal.getsignal(signal.SIGTERM)
     with cluster() as workers:
+        assert signal.getsignal(signal.SIGTERM) == polite  # Ray sets its own
         assert workers == 4
         assert ray.get_runtime_context().gcs_address == ray_environ["RAY_ADDRESS"]
     assert not ray.is_initialized()

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers
+from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
 from adacompute.cli.options import Json
 from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
 from adacompute.cli.ways import paid, spent
@@ -75,6 +75,7 @@ def allocate(
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
     check_workers(engine, workers)
+    say_engine(engine)
     made = load_policy(policy)
     with _watched(path_text(output)) as told:
         found = allotted(

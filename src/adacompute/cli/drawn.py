@@ -6,14 +6,15 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.asking import named_values
-from adacompute.cli.engine import EngineName, check_workers
-from adacompute.cli.show import counted, message
+from adacompute.cli.engine import EngineName, check_workers, say_engine
+from adacompute.cli.show import message
 from adacompute.cli.upstream import endpoint_of, model_beforehand, model_of
 from adacompute.collect.engine import Engine
 from adacompute.config import EndpointConfig
 from adacompute.endpoint import Endpoint
 from adacompute.scale.batch import VllmEngine, check_vllm
 from adacompute.scale.collect import RayEngine
+from adacompute.scale.collect.shares import most_of
 
 __all__ = ["Vllm", "VllmOptions", "check_engine", "drawn_by"]
 
@@ -64,6 +65,8 @@ def drawn_by(
     dry_run: bool,
 ) -> tuple[Endpoint | Engine, str]:
     """What samples are drawn by, and the model's name; nothing is asked beforehand for a dry run."""
+    if not dry_run:
+        say_engine(engine)
     if vllm is not None:
         own = named_values(options, "--vllm-option", example="tensor_parallel_size=2")
         return VllmEngine(model=vllm, workers=workers, options=own), vllm
@@ -71,10 +74,11 @@ def drawn_by(
     model = model_beforehand(upstream, into) if dry_run else model_of(upstream, endpoint)
     if engine is EngineName.local:
         return endpoint, model
-    most = endpoint.limits.concurrency
+    most = most_of(endpoint.limits)
     if workers is not None and workers > most:
         message(
-            f"--workers {workers}: {counted(most, 'call')} at the same time are allowed, so {most} of them "
-            "draw; raise --concurrency for more"
+            f"--workers {workers}: the endpoint's limits leave work for {most}, so {most} of them "
+            f"{'draws' if most == 1 else 'draw'}; each needs a call at the same time, 60 requests and 60,000 "
+            "tokens a minute"
         )
     return RayEngine(endpoint=endpoint, workers=workers), model

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers
+from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
 from adacompute.cli.sharded import shards_from
 from adacompute.cli.show import as_json, counted, fact, interval, line, message, paragraph, path_text, percent
@@ -57,6 +57,7 @@ def replay(
     in-sample, and says so: `evaluate` keeps them apart.
     """
     check_workers(engine, workers)
+    say_engine(engine)
     made = load_policy(policy)
     _check_dial(made, budget, price)
     read: dict[str, Any] = {"answers": settings(context).answers, "model": model, "parameters": parameters}

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from adacompute.cli.amounts import scale_of
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers
+from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
 from adacompute.cli.options import Budgets, Extract, Json, Percent, PoolPath, settings, wanted_budgets
 from adacompute.cli.sharded import shards_from
 from adacompute.cli.show import as_json, counted, interval, line, paragraph, path_text, percent, table
@@ -80,6 +80,7 @@ def score(
     accuracy, standard error and cost of every problem at every budget.
     """
     check_workers(engine, workers)
+    say_engine(engine)
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"{path_text(output)!r} has an unknown suffix; give .csv or .parquet")
     config = settings(context)

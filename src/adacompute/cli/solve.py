@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers
+from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
 from adacompute.cli.options import Budgets, Extract, Json, Percent, PoolPath, settings, wanted_budgets
 from adacompute.cli.outcome import Outcome, outcome_object
 from adacompute.cli.plan import show_outcome
@@ -86,6 +86,7 @@ def solve(
     same budget (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
     check_workers(engine, workers)
+    say_engine(engine)
     config, name = settings(context), path_text(source)
     sizes = wanted_budgets(config.score, budgets)
     default = budgets is None and config.score == ScoreConfig()

@@ -6,7 +6,9 @@ are one transaction, and only then is it removed: so a crash between any two ste
 
 import contextlib
 import os
+import re
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,16 @@ from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import Drawn, Pool, open_pool
 from adacompute.pool.lock import WriterLock
 
-__all__ = ["Indexes", "gather", "shards_of", "take_in", "tidy"]
+__all__ = ["PAD", "Indexes", "fresh", "gather", "shards_of", "take_in", "tidy"]
+
+PAD = "pad"  # a file beside the shards that goes with them
 
 _PATIENCE = 30.0  # seconds for a worker that was killed, or whose driver was, to be gone
 _ENDS = ("", "-wal", "-shm")
+_SHARD = re.compile(r"[0-9a-f]{32}\.sqlite")
+_OURS = re.compile(
+    rf"{PAD}(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
+)  # whatever else is there is the user's
 
 Indexes = dict[str, set[int]]  # of samples, by problem
 
@@ -29,19 +37,30 @@ def shards_of(pool: Pool) -> Path:
     return real.with_name(real.name + ".shards")
 
 
+def fresh(folder: Path) -> Path:
+    """A shard that isn't there yet."""
+    return folder / f"{uuid.uuid4().hex}.sqlite"
+
+
 def gather(pool: Pool) -> None:
     """Takes in all that workers of a run that was killed have left beside a pool."""
     folder = shards_of(pool)
     if folder.is_dir():
-        for path in sorted(folder.glob("*.sqlite")):
-            take_in(pool, path)
+        seen: set[Path] = set()
+        while new := _begun(folder) - seen:  # their workers may live a moment longer than who sent them
+            for path in sorted(new):
+                take_in(pool, path)
+            seen |= new
         tidy(pool)
 
 
 def take_in(pool: Pool, path: Path, *, patience: float = _PATIENCE) -> Indexes:
     """Moves a shard into the pool; the samples that it had. PoolLocked where its writer lives on for long."""
     found: Indexes = {}
-    with contextlib.suppress(FileNotFoundError), _own(path, patience) as shard:
+    _wait(path, patience)
+    if not path.exists():  # its worker never came to it
+        return found
+    with open_pool(path, write=True) as shard:
         for number, (model, parameters) in enumerate(shard.models):
             drawn = list(_drawn(shard, pool, model, parameters))
             once = f"{path.name} {number}"
@@ -61,13 +80,16 @@ def take_in(pool: Pool, path: Path, *, patience: float = _PATIENCE) -> Indexes:
 
 
 def tidy(pool: Pool) -> None:
-    """Removes the folder and the notes of what was taken in; what is still being written stays."""
+    """Removes the folder and the notes of what was taken in; what is still being written stays.
+
+    So does what isn't ours: the folder's name may be that of somebody's own.
+    """
     folder = shards_of(pool)
-    if not folder.is_dir() or any(folder.glob("*.sqlite")):
+    if not folder.is_dir() or _shards(folder):
         return
     _sync(folder)  # the notes go only when the shards can't come back
     pool.forget()
-    for path in list(folder.iterdir()):
+    for path in [path for path in folder.iterdir() if _OURS.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
         with contextlib.suppress(PoolLocked, OSError):
             lock = WriterLock(folder / name)
@@ -77,16 +99,21 @@ def tidy(pool: Pool) -> None:
         folder.rmdir()
 
 
-@contextlib.contextmanager
-def _own(path: Path, patience: float) -> Iterator[Pool]:
-    """A shard, when nobody writes to it any more."""
-    if not path.exists():
-        raise FileNotFoundError(path)
+def _wait(path: Path, patience: float) -> None:
+    """Until nobody writes to a shard any more; it may not be there yet, and be on its way."""
     until = time.monotonic() + patience
     while _locked(path) and time.monotonic() < until:
         time.sleep(0.05)
-    with open_pool(path, write=True) as shard:
-        yield shard
+
+
+def _shards(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if _SHARD.fullmatch(path.name)]
+
+
+def _begun(folder: Path) -> set[Path]:
+    """Shards that are there, and those that somebody has begun to make."""
+    names = (path.name.removesuffix(".lock") for path in folder.iterdir())
+    return {folder / name for name in names if _SHARD.fullmatch(name)}
 
 
 def _locked(path: Path) -> bool:

@@ -1,7 +1,9 @@
 """Ray, for as long as a block lasts: found by RAY_ADDRESS, else started here. Knows nothing of any stage."""
 
 import logging
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -32,8 +34,10 @@ def cluster(workers: int | None = None) -> Iterator[int]:
     import ray
 
     connected = ray.is_initialized()
+    loud = None
     try:
         if not connected:
+            loud = _silenced()
             _connect(address, workers)
         _quieten()
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -42,12 +46,14 @@ def cluster(workers: int | None = None) -> Iterator[int]:
     finally:
         if not connected:
             ray.shutdown()
+            _silenced(loud)
 
 
 def _connect(address: str | None, workers: int | None) -> None:
     import ray
 
     own: dict[str, Any] = {}
+    ended = signal.getsignal(signal.SIGTERM)
     if address is not None:
         _probe(address)
     if address is None:
@@ -59,6 +65,8 @@ def _connect(address: str | None, workers: int | None) -> None:
             log_to_driver=False,
             **own,
         )
+        if ended is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ended)  # Ray's own would leave with a trace and another code
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
         where = "on this machine" if address is None else f"at RAY_ADDRESS {address!r}"
         raise EngineUnavailable(
@@ -85,6 +93,15 @@ def _why(exc: BaseException) -> str:
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
+
+
+def _silenced(instead: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
+    """Leaves stdout to us: Ray prints there that a worker died, and has no setting for it."""
+    from ray._private import worker
+
+    before = getattr(worker, "print_to_stdstream", None)
+    worker.print_to_stdstream = instead or (lambda *_, **__: None)
+    return before
 
 
 def _quieten() -> None:

@@ -154,7 +154,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
             assert "can't be reached" in caplog.text
             assert (
                 "restart all gateways of the fleet" in caplog.text
-            )  # the reason has changed, and the remedy
+            )  # another reason
         with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:  # restarted: it begins anew
             assert two.ask().status == 200
             assert one.ask().status == 503

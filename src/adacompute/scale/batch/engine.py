@@ -11,12 +11,15 @@ from adacompute.collect import Asking
 from adacompute.collect.engine import Drawer
 from adacompute.collect.purse import Purse
 from adacompute.collect.session import heeding
+from adacompute.errors import ScaleError
 from adacompute.pool import Pool
 from adacompute.scale.batch.processor import CONCURRENT, check_vllm, http_config, vllm_config
 from adacompute.scale.batch.waves import Waves
 from adacompute.scale.cluster import cluster
 
 __all__ = ["HttpEngine", "VllmEngine"]
+
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")  # options of vLLM: GPUs an engine, multiplied
 
 
 class _Processed:
@@ -75,6 +78,11 @@ class VllmEngine(_Processed):
 
     def __post_init__(self) -> None:
         check_vllm()
+        for name in _PARALLEL:
+            if type(value := self.options.get(name, 1)) is not int or value < 1:
+                raise ScaleError(
+                    f"vLLM's option {name} {value!r} can't be used; give a whole number from 1 up"
+                )
 
     @property
     def width(self) -> int:
@@ -89,8 +97,8 @@ class VllmEngine(_Processed):
         import ray
 
         each = 1
-        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-            each *= int(self.options.get(name, 1))
+        for name in _PARALLEL:
+            each *= self.options.get(name, 1)
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return max(1, int(resources.get("GPU", 0)) // each)
 

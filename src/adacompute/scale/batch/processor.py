@@ -21,17 +21,21 @@ def check_vllm() -> None:
     """EngineUnavailable where there is no vLLM."""
     for name in ("ray", "vllm"):
         if find_spec(name) is None:
-            raise EngineUnavailable(
-                f"--vllm: {name} is not installed; pip install 'ray[llm]' here and on the workers, or give "
-                "the --endpoint of a server"
-            )
+            raise _lacking(ImportError(name=name))
+
+
+def _lacking(exc: ImportError) -> EngineUnavailable:
+    return EngineUnavailable(
+        f"--vllm: {exc.name or exc} is not installed; pip install 'ray[llm]' here and on the workers, or "
+        "give the --endpoint of a server"
+    )
 
 
 def vllm_config(model: str, *, engines: int, options: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - Ray's
     """The configuration of so many engines; `options` are vLLM's own, e.g. tensor_parallel_size."""
-    from ray.data.llm import vLLMEngineProcessorConfig
-
     try:
+        from ray.data.llm import vLLMEngineProcessorConfig
+
         return vLLMEngineProcessorConfig(
             model_source=model,
             # samples of one problem share its prompt, which is worked through once
@@ -43,6 +47,8 @@ def vllm_config(model: str, *, engines: int, options: Mapping[str, Any] | None =
             detokenize_stage=False,  # the engine does
             log_engine_metrics=False,
         )
+    except ImportError as exc:
+        raise _lacking(exc) from exc
     except ValueError as exc:  # pydantic's
         said = " ".join(str(exc).split())[:300]
         raise ScaleError(f"--vllm {model!r}: Ray can't take these settings ({said}); change them") from exc
@@ -60,7 +66,10 @@ def processor_of(config: Any) -> Any:  # noqa: ANN401 - Ray's
     from ray.data.llm import build_processor
 
     before, after = _SHAPES[type(config).__name__]
-    return build_processor(config, preprocess=before, postprocess=after)
+    try:
+        return build_processor(config, preprocess=before, postprocess=after)
+    except ImportError as exc:
+        raise _lacking(exc) from exc
 
 
 _SHAPES: dict[str, tuple[Shape, Shape]] = {

@@ -5,6 +5,7 @@ learned of the endpoint.
 """
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from adacompute.collect.left import Run
 from adacompute.collect.outcome import Stop
 from adacompute.collect.purse import Purse
 from adacompute.collect.session import lanes_into
-from adacompute.endpoint import Client, Endpoint
+from adacompute.endpoint import Client, Endpoint, Limits
 from adacompute.errors import EngineUnavailable
 from adacompute.pool import open_pool
 from adacompute.records import Call
@@ -64,7 +65,6 @@ class Collector:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._key = None if setup.key is None else setup.key.open()
         self._client: Client | None = None
         self._lanes: Lanes | None = None
         self._drawing: asyncio.Task[None] | None = None
@@ -123,7 +123,9 @@ class Collector:
         if self._client is None or self._client.gate.ended:
             if self._client is not None:
                 await self._client.__aexit__(None, None, None)
-            endpoint = replace(self._setup.endpoint, key=self._key)
+                await asyncio.sleep(_full(self._setup.endpoint.limits))
+            key = self._setup.key  # not before: what is raised while an actor is made isn't told
+            endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
             self._client = await Client(endpoint, heard=self._heard).__aenter__()
         return self._client
 
@@ -143,3 +145,10 @@ class Collector:
             per_call=lanes.per_call,
             logprobs=lanes.logprobs,
         )
+
+
+def _full(limits: Limits) -> float:
+    """Seconds until a rate may be used from its start again, as a new client does."""
+    if limits.requests_per_minute is None and limits.tokens_per_minute is None:
+        return 0.0
+    return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))

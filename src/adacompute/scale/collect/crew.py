@@ -4,7 +4,6 @@ Knows nothing of plans: it is given runs, and when they are drawn all that came 
 """
 
 import asyncio
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -16,21 +15,22 @@ from adacompute.collect.engine import Drawer
 from adacompute.collect.left import Run
 from adacompute.collect.outcome import Stop
 from adacompute.collect.purse import Purse, spent_so_far
-from adacompute.collect.shards import Indexes, shards_of, take_in, tidy
+from adacompute.collect.shards import PAD, Indexes, fresh, shards_of, take_in, tidy
 from adacompute.endpoint import Endpoint
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool
 from adacompute.scale.cluster import cluster
 from adacompute.scale.collect.collector import Collector, Drew, Setup, Shard
 from adacompute.scale.collect.counts import Counts
-from adacompute.scale.collect.failed import is_lost, raise_here
+from adacompute.scale.collect.failed import check_alive, is_lost, raise_here, said
 from adacompute.scale.collect.sealed import Sealed, seal
-from adacompute.scale.collect.shares import cut, rest_of, share
+from adacompute.scale.collect.shares import cut, most_of, rest_of, share
 
 __all__ = ["Crew"]
 
 _LOOK = 0.5  # seconds between two looks at how far collectors are
 _ARRIVAL = 1200.0  # seconds for a first collector: a cluster may have to get a node for it
+_CHECK = 10.0  # seconds between two looks at whether there is a cluster at all, while nobody draws
 _GRACE = 10.0  # seconds to store and account for what is given up
 _LOSSES = 4  # collectors lost in a row with nothing stored: then it is no accident
 _IN_A_ROW = 8  # problems that fail with no sample between them, at least: then it is the endpoint
@@ -106,13 +106,18 @@ class Crew(Counts):
 
     async def _any(self, busy: "list[asyncio.Future[Any]]") -> None:
         """Waits for one of them; but not for ever for a first collector, on a cluster that has no room."""
-        patience = None if self._at_work else _ARRIVAL
-        done, _ = await asyncio.wait(busy, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            raise EngineUnavailable(
-                f"engine ray: no collector could be started in {_ARRIVAL / 60:.0f} minutes; the cluster has "
-                "no processor free for it: wait for other jobs, or give it another node"
-            )
+        until = asyncio.get_running_loop().time() + _ARRIVAL
+        while True:
+            patience = None if self._at_work else _CHECK
+            done, _ = await asyncio.wait(busy, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+            await asyncio.to_thread(check_alive)
+            if asyncio.get_running_loop().time() > until:
+                raise EngineUnavailable(
+                    f"engine ray: no collector could be started in {_ARRIVAL / 60:.0f} minutes; the cluster "
+                    "has no processor free for it: wait for other jobs, or give it another node"
+                )
 
     async def close(self) -> None:
         """Ends all collectors; what they still draw is given up, accounted for and stored."""
@@ -129,14 +134,18 @@ class Crew(Counts):
             with suppress(PoolError):  # it stays where it is, and the next run takes it in
                 await self._take_in(worker.shard)
         if self._most:
-            (self._folder / "pad").unlink(missing_ok=True)
+            (self._folder / PAD).unlink(missing_ok=True)
             tidy(self._pool)
         self._held.close()
 
     def abandon(self) -> None:
-        """Ends all collectors as they are: what they stored stays in their shards, for the next run."""
+        """Ends all collectors as they are: what they stored stays in their shards, for the next run.
+
+        Where all was closed in good order it does nothing.
+        """
         self._dismiss()
-        (self._folder / "pad").unlink(missing_ok=True)
+        with suppress(OSError):
+            (self._folder / PAD).unlink()
         self._held.close()
 
     @property
@@ -146,9 +155,15 @@ class Crew(Counts):
     def _begin(self) -> None:
         """Connects to Ray, and makes ready what collectors share."""
         there = self._held.enter_context(cluster(self._asked))
-        self._most = self._split = min(there, self._endpoint.limits.concurrency)
-        self._folder.mkdir(exist_ok=True)
-        self._key = seal(self._endpoint.key, self._folder / "pad")
+        try:
+            self._folder.mkdir(exist_ok=True)
+            self._key = seal(self._endpoint.key, self._folder / PAD)
+        except OSError as exc:
+            raise PoolError(
+                f"{self._folder}: collectors can't write their shards there ({exc.strerror or exc}); make "
+                "room for a folder of that name"
+            ) from exc
+        self._most = self._split = min(there, most_of(self._endpoint.limits))
 
     def _hired(self, number: int) -> _Worker:
         import ray
@@ -167,10 +182,11 @@ class Crew(Counts):
         return _Worker(number, actor, _future(actor.ready.remote()))
 
     def _dismiss(self) -> None:
-        import ray
+        if self._workers:
+            import ray  # not before: where it isn't installed there is nobody to dismiss
 
-        for worker in self._workers:
-            ray.kill(worker.actor)
+            for worker in self._workers:
+                ray.kill(worker.actor)
         self._workers, self.now = [], []
 
     def _dispatch(self, queue: Queue) -> None:
@@ -186,8 +202,7 @@ class Crew(Counts):
             money = self._money()
             if money is None and self._purse.limit is not None:
                 return
-            path = self._folder / f"{uuid.uuid4().hex}.sqlite"
-            worker.shard = Shard(path=path, runs=queue.popleft(), money=money)
+            worker.shard = Shard(path=fresh(self._folder), runs=queue.popleft(), money=money)
             worker.busy = _future(worker.actor.draw.remote(worker.shard))
 
     def _money(self) -> float | None:
@@ -246,7 +261,7 @@ class Crew(Counts):
         if self._losses >= _LOSSES:
             raise EngineUnavailable(
                 f"engine ray: {_LOSSES} workers died one after the other before anything was stored "
-                f"({type(error).__name__}); see Ray's logs, e.g. for memory; the same command goes on"
+                f"({said(error)}); see Ray's logs, e.g. for memory; the same command goes on"
             )
         self._purse.spent = spent_so_far(self._pool, self._purse.prices)
         if shard is not None and (rest := rest_of(shard.runs, taken)):

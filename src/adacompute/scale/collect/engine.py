@@ -49,7 +49,7 @@ class RayEngine:
         try:
             async with heeding(signals, crew, told=lambda: told(crew)):
                 yield crew
-        except BaseException:
+            async with heeding(signals, crew, told=lambda: None):  # ending it takes seconds, too
+                await crew.close()
+        finally:
             crew.abandon()
-            raise
-        await crew.close()

@@ -6,11 +6,15 @@ from dataclasses import replace
 from adacompute.collect.left import Run
 from adacompute.endpoint import Limits
 
-__all__ = ["cut", "rest_of", "share"]
+__all__ = ["cut", "most_of", "rest_of", "share"]
 
 _EACH = 4  # shards a worker: whoever is done early takes another
 _SMALL = 32  # samples: smaller shards are not worth a file of their own, unless workers would be idle
 _LARGE = 4096  # samples: larger ones would make long transactions
+_REQUESTS, _TOKENS = (
+    60.0,
+    60_000.0,
+)  # a minute: a collector's share is no less, or their first calls would add up
 
 
 def cut(runs: Sequence[Run], workers: int) -> list[tuple[Run, ...]]:
@@ -23,6 +27,13 @@ def cut(runs: Sequence[Run], workers: int) -> list[tuple[Run, ...]]:
         shards[before * count // samples].append(run)
         before += run.count
     return [tuple(shard) for shard in shards if shard]
+
+
+def most_of(limits: Limits) -> int:
+    """How many collectors there is something to do for, within the limits."""
+    rates = ((limits.requests_per_minute, _REQUESTS), (limits.tokens_per_minute, _TOKENS))
+    fit = [int(rate // least) for rate, least in rates if rate is not None]
+    return max(1, min([limits.concurrency, *fit]))
 
 
 def share(limits: Limits, worker: int, workers: int) -> Limits:
