@@ -23,6 +23,10 @@ def start_ray(folder: Path) -> dict[str, str]:
     (folder / "home").write_text(home)
     said = folder / "said.txt"
     known = {"RAY_AUTH_MODE": "disabled"}  # a token has to be there before Ray is first imported
+    spare = {  # processes that nobody has asked for yet cost two seconds of a core each
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
+    }
     words = "--head --block --port=0 --include-dashboard=false --disable-usage-stats"
     with said.open("wb") as out:
         process = subprocess.Popen(
@@ -38,7 +42,7 @@ def start_ray(folder: Path) -> dict[str, str]:
             stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **known},
+            env={**os.environ, **known, **spare},
             start_new_session=True,
         )
     _STARTED.append(process)

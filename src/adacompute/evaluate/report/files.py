@@ -44,6 +44,11 @@ def contents(report: Report) -> dict[str, bytes]:
 def may_write(folder: Path) -> None:
     """ReportError where a file that is no report's stands in the way, or nothing can be written."""
     may_hold(folder)
+    _check(folder)
+
+
+def _check(folder: Path) -> None:
+    """ReportError where a file that is no report's stands in the way."""
     if _results_at(folder) is not None:
         return
     in_the_way = [name for name in (PAGE, RESULTS) if _is_there(folder / name)]
@@ -66,8 +71,8 @@ def write(files: Mapping[str, bytes], folder: Path) -> Path:
     Stopped on the way, each file is the old or the new one, and writing again mends it: results.json comes
     first, and names the files of both until those of the old report are gone.
     """
-    may_write(folder)
     with alone(folder):
+        _check(folder)  # under the lock: else the halves of another writer's first report are in the way
         old = (_results_at(folder) or {}).get("files")
         names = [name for name in old if _OURS.fullmatch(str(name))] if isinstance(old, list) else []
         stale = sorted(set(names) - set(files))

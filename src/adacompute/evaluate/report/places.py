@@ -16,11 +16,12 @@ from adacompute.errors import ReportError
 __all__ = ["alone", "beside", "may_hold", "put", "tidied"]
 
 _LONG = 240  # bytes of a name, to which a few are added; file systems take 255
+_TRIES = 100  # to make a folder that others remove
 
 
 def may_hold(folder: Path) -> None:
     """ReportError where no file can be made in that folder; it is made for the trial, and leaves nothing."""
-    with _named(folder), _made(folder):
+    with alone(folder):
         trial = folder / f".{secrets.token_hex(16)}.trial"
         try:
             trial.touch(exist_ok=False)
@@ -33,13 +34,38 @@ def may_hold(folder: Path) -> None:
 def alone(folder: Path) -> Iterator[None]:
     """One writer to a folder at a time: the second waits. The folder is made; an empty one doesn't stay."""
     with _named(folder), _made(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = _locked(folder)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: then without
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of the folder, locked; made anew where another writer has just removed it, empty."""
+    while True:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            _make(folder)
+            continue
+        with contextlib.suppress(OSError):  # a file system without locks: then without
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(folder.stat(), os.fstat(descriptor)):
+                return descriptor
+        os.close(descriptor)
+
+
+def _make(folder: Path) -> None:
+    """The folder, and those above it, whoever removes them at the same time."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        if os.path.lexists(folder) and not folder.is_dir():
+            break
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def put(files: Mapping[Path, bytes]) -> None:
@@ -97,13 +123,23 @@ def _made(folder: Path) -> Iterator[None]:
     while not os.path.lexists(above) and above != above.parent:
         missing.append(above)
         above = above.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     try:
         yield
     finally:
         for each in missing:  # the innermost first
             with contextlib.suppress(OSError):
-                each.rmdir()
+                _removed(each)
+
+
+def _removed(folder: Path) -> None:
+    """Removes an empty folder that nobody writes to; OSError where it isn't, or somebody does."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.rmdir()
+    finally:
+        os.close(descriptor)
 
 
 def _digest(name: str) -> str:
