@@ -4,7 +4,6 @@ Knows how to ask and to tell, not how a policy learns.
 """
 
 import functools
-import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from adacompute.cli.lengths import MOST, enough
 from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
 from adacompute.cli.show import as_json, counted, message, path_text
 from adacompute.cli.source import Model, Parameters, ballots_from
+from adacompute.cli.ways import number
 from adacompute.errors import PolicyError
 from adacompute.evaluate.charted import BUDGETS, charted
 from adacompute.evaluate.prepare import weighable
@@ -50,10 +50,7 @@ class Learner(StrEnum):
 
 
 def _average(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
+    found = number(text)
     if not 1 <= found <= MOST:
         raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {MOST}, e.g. 2")
     return found

@@ -1,7 +1,8 @@
 """`adacompute replay`: what a saved policy costs and gives on recorded samples. Knows no policy's work."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,10 +15,9 @@ from adacompute.cli.source import Model, Parameters, ballots_from
 from adacompute.cli.ways import Few, TooFew, paid, spent
 from adacompute.policies.base import Policy
 from adacompute.policies.registry import load_policy
-from adacompute.pool import Ballots
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
-from adacompute.scale.stages import Opened, calibrate_shards, replayed
+from adacompute.scale.stages import calibrate_shards, replayed
 
 __all__ = ["replay"]
 
@@ -62,12 +62,21 @@ def replay(
     _check_dial(made, budget, price)
     read: dict[str, Any] = {"answers": settings(context).answers, "model": model, "parameters": parameters}
     read |= {"extract": extract, "percent": percent}
-    asked: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
+    way: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
+
+    def found_by(
+        calibrated: Callable[..., float | None], played: Callable[..., Replayed], on: object
+    ) -> Replayed:
+        dial = price
+        if budget is not None:
+            dial = calibrated(made, on, budget, rng=np.random.default_rng(seed), **way)
+        return played(made, on, price=dial, rng=np.random.default_rng(seed), **way)
+
     if engine is EngineName.ray:
         with shards_from(source, workers=workers, **read) as shards:
-            found = _on_shards(made, shards, budget, price, seed=seed, **asked)
+            found = found_by(calibrate_shards, replayed, shards)
     else:
-        found = _here(made, ballots_from(source, **read), budget, price, seed=seed, **asked)
+        found = found_by(calibrate, replay_here, ballots_from(source, **read))
     if found.in_sample:
         message(
             f"in-sample: the policy was fitted on {found.in_sample} of these "
@@ -87,38 +96,6 @@ def _check_dial(policy: Policy, budget: float | None, price: float | None) -> No
         return
     if (budget is None) == (price is None):
         raise typer.BadParameter(f"the {policy.kind} policy needs --budget B or --price X, one of them")
-
-
-def _here(
-    policy: Policy,
-    ballots: Ballots,
-    budget: float | None,
-    price: float | None,
-    *,
-    orders: int,
-    seed: int,
-    too_few: Literal["error", "drop"],
-) -> Replayed:
-    way: dict[str, Any] = {"orders": orders, "too_few": too_few}
-    if budget is not None:
-        price = calibrate(policy, ballots, budget, rng=np.random.default_rng(seed), **way)
-    return replay_here(policy, ballots, price=price, rng=np.random.default_rng(seed), **way)
-
-
-def _on_shards(
-    policy: Policy,
-    shards: Opened,
-    budget: float | None,
-    price: float | None,
-    *,
-    orders: int,
-    seed: int,
-    too_few: Literal["error", "drop"],
-) -> Replayed:
-    way: dict[str, Any] = {"orders": orders, "too_few": too_few}
-    if budget is not None:
-        price = calibrate_shards(policy, shards, budget, rng=np.random.default_rng(seed), **way)
-    return replayed(policy, shards, price=price, rng=np.random.default_rng(seed), **way)
 
 
 def _show(found: Replayed, name: str) -> None:

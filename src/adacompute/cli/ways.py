@@ -26,6 +26,7 @@ __all__ = [
     "TooFew",
     "Unit",
     "cost_of",
+    "number",
     "paid",
     "scoring",
     "spent",
@@ -60,12 +61,17 @@ class TooFew(StrEnum):
     drop = "drop"
 
 
+def number(text: str) -> float:
+    """What a text says, NaN where that is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def _number(text: str) -> float:
     """Our own words for what is no number: they name it."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
+    found = number(text)
     if not math.isfinite(found):
         raise typer.BadParameter(f"{text!r} is no number; give e.g. 2")
     return found

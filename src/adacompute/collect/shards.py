@@ -5,7 +5,6 @@ are one transaction, and only then is it removed: so a crash between any two ste
 """
 
 import contextlib
-import os
 import re
 import time
 import uuid
@@ -16,6 +15,7 @@ from typing import Any
 from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import Drawn, Pool, open_pool
 from adacompute.pool.lock import WriterLock
+from adacompute.pool.publish import sync
 
 __all__ = ["PAD", "Indexes", "fresh", "gather", "shards_of", "take_in", "tidy"]
 
@@ -87,7 +87,7 @@ def tidy(pool: Pool) -> None:
     folder = shards_of(pool)
     if not folder.is_dir() or _shards(folder):
         return
-    _sync(folder)  # the notes go only when the shards can't come back
+    sync(folder)  # the notes go only when the shards can't come back
     pool.forget()
     for path in [path for path in folder.iterdir() if _OURS.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
@@ -148,11 +148,3 @@ def _drawn(shard: Pool, pool: Pool, model: str | None, parameters: Mapping[str, 
 def _without(drawn: Drawn, there: set[tuple[str, int]]) -> Drawn:
     new = [(index, one) for index, one in drawn.samples if (drawn.problem_id, index) not in there]
     return drawn._replace(samples=new)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

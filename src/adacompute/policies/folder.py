@@ -11,6 +11,7 @@ from pathlib import Path
 
 from adacompute.errors import PolicyError
 from adacompute.policies.settings import shown
+from adacompute.pool.publish import sync
 
 __all__ = ["CHART", "folder_of", "place", "publish"]
 
@@ -75,7 +76,7 @@ def _appear(folder: Path, files: Mapping[str, bytes]) -> bool:
     try:
         for name, content in files.items():
             _write(beside / name, content)
-        _sync(beside)
+        sync(beside)
         beside.rename(folder)  # onto nothing, or onto an empty folder
     except OSError as exc:
         if exc.errno not in _THERE:
@@ -83,7 +84,7 @@ def _appear(folder: Path, files: Mapping[str, bytes]) -> bool:
         return False
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    _sync(folder.parent)
+    sync(folder.parent)
     return True
 
 
@@ -136,11 +137,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

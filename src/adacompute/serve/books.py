@@ -1,6 +1,7 @@
 """What a gateway asks of its ledger, wherever that is kept. Knows nothing of files, servers or requests."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -8,7 +9,7 @@ from adacompute.errors import LedgerUnavailable
 from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation
 from adacompute.serve.spend import Spend
 
-__all__ = ["Books", "closed"]
+__all__ = ["Books", "closed", "recalled"]
 
 
 class Books(Protocol):
@@ -54,3 +55,12 @@ def closed() -> LedgerUnavailable:
         "the operator: the gateway's log says why",
         retry_after=1.0,
     )
+
+
+def recalled(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
+    """The plain data of a note; None where there is none, or it can't be read."""
+    try:
+        found = json.loads(notes.get(name, "null"))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -19,7 +19,7 @@ from typing import Any
 
 from adacompute.errors import CapReached
 from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums, add
-from adacompute.serve.books import closed
+from adacompute.serve.books import closed, recalled
 from adacompute.serve.capped import Limits
 from adacompute.serve.journal import Changes, Journal, Row, Slot
 from adacompute.serve.scribe import Scribe
@@ -151,11 +151,7 @@ class Ledger:
 
     def recall(self, name: str) -> dict[str, Any] | None:
         """What was last remembered under a name; None where nothing was, or it can't be read."""
-        try:
-            found = json.loads(self._notes.get(name, "null"))
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return recalled(self._notes, name)
 
     async def close(self) -> None:
         """Writes all that is left, and lets others have the file. What is still reserved stays so in it."""

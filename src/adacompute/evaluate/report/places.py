@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from adacompute.errors import ReportError
+from adacompute.pool.publish import sync
 
 __all__ = ["alone", "beside", "may_hold", "put", "tidied"]
 
@@ -83,7 +84,8 @@ def put(files: Mapping[Path, bytes]) -> None:
             for path in files:
                 beside(path).replace(path)
             for folder in dict.fromkeys(path.parent for path in files):
-                _sync(folder)
+                with contextlib.suppress(OSError):  # some file systems can't, for a folder
+                    sync(folder)
         finally:
             for path in files:
                 tidied(path)
@@ -144,12 +146,3 @@ def _removed(folder: Path) -> None:
 
 def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some file systems can't, for a folder
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums
-from adacompute.serve.books import closed
+from adacompute.serve.books import closed, recalled
 from adacompute.serve.capped import Limits, place_of
 from adacompute.serve.fleet.post import Deed, Post, Said
 from adacompute.serve.fleet.settings import Pulse
@@ -119,11 +119,7 @@ class FleetLedger:
 
     def recall(self, name: str) -> dict[str, Any] | None:
         """What was remembered under a name, by any of them, when this one was opened, or by itself since."""
-        try:
-            found = json.loads(self._notes.get(name, "null"))
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return recalled(self._notes, name)
 
     async def close(self) -> None:
         """Tells Redis all that is left, and leaves. What is still reserved counts in full."""
