@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test check bench docs evaluation reproduction lint types format lock clean
+.PHONY: help setup demo test testall check bench docs evaluation reproduction lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -30,14 +30,20 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## the main job on the bundled recordings
 	@$(BIN)/adacompute demo
 
-# one thread in each: as many processes as there are cores run beside each other; the same examples each
-# time, so that nobody's change fails by chance (plain pytest looks for new ones)
-test: export OMP_NUM_THREADS := 1
-test: export OPENBLAS_NUM_THREADS := 1
-test: $(STAMP) ## the tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-seed=0
+# One thread in each, since as many processes as there are cores run beside each other. The same examples each
+# time, so that nobody's change fails by chance (plain pytest looks for new ones). tests/tiers.py says which
+# tests `test` leaves to `check`.
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-seed=0
+test testall: export OMP_NUM_THREADS := 1
+test testall: export OPENBLAS_NUM_THREADS := 1
 
-check: lint types test ## lint, strict types, layers, docs and the tests
+test: $(STAMP) ## the tests that every change needs, within four minutes
+	$(PYTEST) --quick
+
+testall: $(STAMP) ## every test: Ray, browser, real model, demo, the paper's study, more examples
+	$(PYTEST)
+
+check: lint types testall ## what a change must pass to land: lint, strict types and every test
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

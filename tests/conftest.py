@@ -14,18 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 if TYPE_CHECKING:
     from adacompute.endpoint.local import LocalModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clusters import RedisServer, start_ray, stop_ray
+from guard import Guard
 from warm import COMMAND, Warm
+
+pytest_plugins = ["tiers"]
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SHARED = "ADACOMPUTE_TEST_SHARED"  # the variable that names the folder which all processes of a run see
+_STARTED: list["subprocess.Popen[bytes]"] = []  # held: one that is let go of while it runs is a warning
+_GUARDS: list[Guard] = []
 INSTALLED = ("chromium", "real model", "openai", "redis", "Ray")  # what .ci/run and the lock bring
 
 
@@ -139,26 +143,42 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def demo() -> Demo:
-    """The demo takes a while: it is run once for all workers, and whoever comes second finds it done."""
+    """One run of the demo for all tests of all workers; it was started when these were collected."""
+    start_demo()
     folder = Path(os.environ[SHARED]) / "demo"
-    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the demo's process holds it to its end
     said = folder / "said.txt"
+    assert said.exists(), (folder / "err.txt").read_text("utf-8")[-3000:]
+    return Demo(said=said.read_text("utf-8"), folder=folder / "adacompute-demo")
+
+
+def start_demo() -> None:
+    """Starts the demo beside the tests, unless some worker of this run has."""
+    folder = Path(os.environ[SHARED]) / "demo"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not said.exists():
-            done = subprocess.run(
-                [COMMAND, "demo"],
+        _STARTED.append(
+            subprocess.Popen(
+                ["sh", "-c", '"$0" demo >out.txt 2>err.txt && mv out.txt said.txt', COMMAND],
                 cwd=folder,
                 env=_plain_environment() | {"COLUMNS": "100"},
-                capture_output=True,
-                text=True,
-                timeout=900,
                 stdin=subprocess.DEVNULL,
-                check=False,
+                pass_fds=[lock.fileno()],
             )
-            assert done.returncode == 0, done.stderr[-3000:]
-            said.write_text(done.stdout, "utf-8")
-    return Demo(said=said.read_text("utf-8"), folder=folder / "adacompute-demo")
+        )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The demo takes longer than any test: it runs while other tests do (tiers.py has those of it last)."""
+    if not session.config.option.collectonly and any(
+        item.get_closest_marker("demo") for item in session.items
+    ):
+        start_demo()
 
 
 @pytest.fixture(scope="session")
@@ -203,17 +223,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """What the processes of a run share lies in a folder of its own: other runs clear out pytest's."""
     if not hasattr(config, "workerinput"):
         os.environ[SHARED] = tempfile.mkdtemp(prefix="adacompute-tests-")
-    settings.register_profile("adacompute", deadline=None)  # a busy machine breaks no law
-    settings.load_profile("adacompute")
+        _GUARDS.append(Guard(Path(os.environ[SHARED])))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The process that started all others ends the cluster, once they are done."""
+    """The process that started all others ends the cluster, once they are done, and whatever is left."""
     if not hasattr(config, "workerinput"):
-        folder = Path(os.environ.pop(SHARED))
-        stop_ray(folder / "ray")
-        shutil.rmtree(folder, ignore_errors=True)
+        stop_ray(Path(os.environ.pop(SHARED)) / "ray")
+        while _GUARDS:
+            _GUARDS.pop().close()
 
 
 @pytest.fixture

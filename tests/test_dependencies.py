@@ -68,6 +68,7 @@ def test_c24_all_that_is_declared_is_locked():
     assert {name_of(each) for each in [*PROJECT["dependencies"], *extras]} - elsewhere <= locked
 
 
+@pytest.mark.slow
 def test_c24_all_that_is_imported_is_declared():
     extras = {
         name_of(each)

@@ -8,6 +8,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import adacompute
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +53,7 @@ def test_c24_what_the_project_asks_for_is_in_the_lock_and_little():
     assert set(PROJECT["optional-dependencies"]) >= {"local", "ray", "redis", "dev"}
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_path: Path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],

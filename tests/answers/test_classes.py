@@ -75,6 +75,7 @@ def test_formulas_of_one_shape_are_told_apart_without_the_judge():
     assert judge.asked == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answers",
     [

@@ -134,6 +134,7 @@ def spent_by(pid):
     return sum(int(ticks) for ticks in fields[11:15]) / TICK  # its own, and its ended children's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extract", TASKS)
 def test_extraction_is_bounded(extract):
     task = Task(extract)

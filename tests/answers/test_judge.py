@@ -154,12 +154,14 @@ def test_what_is_too_long_is_not_asked(judge):
     assert judge.asked == before
 
 
+@pytest.mark.slow
 def test_a_dead_helper_is_started_again(judge):
     os.kill(judge.pid, signal.SIGKILL)
     assert judge.same(OPEN, "3") in (None, False)
     assert judge.same(OPEN, "1") is True
 
 
+@pytest.mark.slow
 def test_a_hung_helper_is_given_up_and_started_again(judge, monkeypatch):
     monkeypatch.setattr("adacompute.answers.process._OUTER", 0.1)
     pid, failures, timeouts, unanswered = judge.pid, judge.failures, judge.timeouts, judge.unanswered
@@ -212,6 +214,7 @@ def test_neither_processes_nor_pipes_are_left_behind():
     assert len(list(Path("/proc/self/fd").iterdir())) == pipes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_a_forked_process_gets_a_judge_of_its_own(judge):
     assert judge.same(OPEN, "1") is True

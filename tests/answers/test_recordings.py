@@ -29,6 +29,7 @@ def recording(request, recordings):
         return TASKS[request.param], [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_our_grades_agree_with_the_recorded_ones(recording):
     task, problems = recording
     agreed = drawn = 0

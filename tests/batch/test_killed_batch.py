@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from batches import ASKING
 from collecting import count, process, stored
 from killed_batch import BUDGET, CONCURRENCY, REQUESTS
@@ -17,6 +18,7 @@ KILLED = Path(__file__).with_name("killed_batch.py")
 COMMAND = Path(sys.executable).parent / "adacompute"
 
 
+@pytest.mark.slow
 def test_c29_a_batch_killed_at_many_points_and_resumed_spends_its_budget_once(tmp_path: Path):
     path, kills = tmp_path / "pool.sqlite", 20
     with process("--n", "ignore", "--latency", "0.01") as url:
@@ -36,6 +38,7 @@ def test_c29_a_batch_killed_at_many_points_and_resumed_spends_its_budget_once(tm
     assert 0 <= lost <= killed * 3 * CONCURRENCY, "the crash window is three times the concurrency"
 
 
+@pytest.mark.slow
 def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path: Path):
     (tmp_path / "in.csv").write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(40)))
     with process("--n", "ignore", "--latency", "0.1") as url:

@@ -57,6 +57,7 @@ def test_a_person_is_told_the_verdict_the_tables_and_what_they_mean(adacompute, 
     assert "evaluating a.jsonl: 4 of 4" in done.stderr
 
 
+@pytest.mark.slow
 def test_twice_the_same_command_gives_the_same_and_another_seed_does_not(adacompute, installed, pool):
     one, again, other = (  # the second in a Python of its own, which has its own seed of hashes
         start("evaluate", "a.jsonl", *QUICK, "--seed", seed, "--json").stdout

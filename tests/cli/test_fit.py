@@ -76,6 +76,7 @@ def test_the_classifier_says_how_well_it_imitates_and_that_this_is_in_sample(ada
     assert "of these problems, in-sample (always the commonest:" in shown
 
 
+@pytest.mark.slow
 def test_without_labels_stopping_learns_from_agreement_and_says_so(adacompute, pool):
     bare = " ".join(adacompute("fit", "bare.jsonl", "-o", "kept").stdout.split())
     refused = adacompute("fit", "a.jsonl", "-o", "kept", code=1).stderr
@@ -97,6 +98,7 @@ def test_waves_are_bounded_where_asked_for(adacompute, pool):
     assert all(one["waves"] <= 2 for one in body["settings"])
 
 
+@pytest.mark.slow
 def test_votes_are_plain_on_request(adacompute, pool):
     words = ("fit", "a.jsonl", "-o", "kept", "--votes", "plain", "--json")
     assert json.loads(adacompute(*words).stdout)["votes"] == "plain"
@@ -125,6 +127,7 @@ def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: 
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, pool):
     body = json.loads(adacompute("fit", "a.jsonl", "-o", "kept", "--json").stdout)
     chart = read_chart(pool / "kept", policy=read_artefact(pool / "kept").sha256)

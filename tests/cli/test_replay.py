@@ -28,6 +28,7 @@ def test_replay_gives_what_calibrate_and_replay_give(adacompute, policies):
     assert body == {"pool": "words", "budget": 2.5, **json.loads(json.dumps(found.to_dict()))}
 
 
+@pytest.mark.slow
 def test_a_pool_that_was_exported_as_shards_gives_the_same(adacompute, policies):
     adacompute("export", "facts", "shards", "--shards", "3")
     assert len(list((policies / "shards").iterdir())) == 3

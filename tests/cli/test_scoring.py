@@ -44,6 +44,7 @@ def test_both_methods_find_the_same_bound(adacompute):
     assert exact["bound"] == pytest.approx(paper["bound"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_shrinking_changes_what_the_oracle_claims_and_not_uniform(adacompute):
     words = ("solve", "facts", "--budget", "2")
     plain, pulled = (json.loads(adacompute(*words, *more, "--json").stdout) for more in ((), ("--shrink",)))
@@ -63,6 +64,7 @@ def last_column(shown: str) -> list[str]:
     return [line.split()[-1] for line in shown.splitlines()[3:8]]
 
 
+@pytest.mark.slow
 def test_with_shrink_halves_are_chosen_on_shrunk(adacompute):
     body = json.loads(adacompute("solve", "facts", "--budget", "2", "--shrink", "--json").stdout)
     with ac.bundled("facts") as facts:

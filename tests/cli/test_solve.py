@@ -103,6 +103,7 @@ def test_a_person_is_told_price_bound_uniform_both_ends_and_that_it_is_an_oracle
         assert part in " ".join(shown.split()), part
 
 
+@pytest.mark.slow
 def test_a_budget_that_does_not_bind_has_no_price_and_costs_that_differ_are_told(adacompute):
     done = adacompute("solve", "words", "--budget", "20")
     assert "0: more would buy nothing, 13.2 samples on average is all that pays" in done.stdout
@@ -137,12 +138,14 @@ def test_samples_without_any_answer_are_said_to_be_so(adacompute, pool):
     assert strict(done.stdout)["accuracy"] == 0
 
 
+@pytest.mark.slow
 def test_an_output_without_unicode_gets_plain_ascii(adacompute):
     done = adacompute("solve", "facts", "--budget", "2", PYTHONIOENCODING="ascii")
     assert "***" in done.stdout
     assert "?" not in done.stdout  # what a character that can't be written turns into
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "unit", "words"),
     [
@@ -208,6 +211,7 @@ def test_of_several_models_or_parameters_one_is_named(adacompute, pool):
     assert "'x'" in adacompute(*SMALL, "--model", "x", code=1).stderr
 
 
+@pytest.mark.slow
 def test_a_file_wins_over_the_recording_of_its_name(adacompute, pool):
     assert "facts: 353 problems" in adacompute("pool", "facts").stdout
     assert "353 problems" in adacompute("export", "facts", "out.jsonl.gz").stdout
@@ -218,6 +222,7 @@ def test_a_file_wins_over_the_recording_of_its_name(adacompute, pool):
     assert "no pool" in adacompute("solve", "words", "--budget", "2", code=1).stderr
 
 
+@pytest.mark.slow
 def test_a_recording_is_not_read_in_another_way(adacompute):
     assert "'facts'" in adacompute("pool", "facts", "--extract", "boxed", code=1).stderr
     adacompute("pool", "facts", "--extract", "auto")

@@ -43,6 +43,7 @@ def terminal(words: list[str], folder: Path, *, columns: int = 100) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_is_a_table_with_rules_and_in_a_pipe_none(adacompute, tmp_path: Path):
     screen = terminal(["solve", "words", "--budget", "2"], tmp_path)
     assert "┏" in screen
@@ -50,6 +51,7 @@ def test_on_a_terminal_there_is_a_table_with_rules_and_in_a_pipe_none(adacompute
     assert "┏" not in adacompute("solve", "words", "--budget", "2").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize(
     ("words", "parts"),
@@ -67,6 +69,7 @@ def test_a_narrow_terminal_is_told_as_much_and_nothing_is_cut(tmp_path: Path, wo
     assert [line for line in shown if len(line) > columns] == []
 
 
+@pytest.mark.slow
 def test_a_long_fact_goes_on_below_itself(tmp_path: Path):
     lines = terminal(["solve", "words", "--budget", "2"], tmp_path, columns=60).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("  bound "))
@@ -74,6 +77,7 @@ def test_a_long_fact_goes_on_below_itself(tmp_path: Path):
     assert lines[at + 1][14] != " "
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_counts_and_takes_names_as_they_are(tmp_path: Path):
     samples = [{"text": t} for t in ("Answer: 0.5", "Answer: 2", "Answer: 1/2", "Answer: 1")]
     lines = [{"id": f"q{i}", "question": "?", "gold": "1/2", "samples": samples} for i in range(600)]
@@ -92,6 +96,7 @@ def test_names_in_a_pool_cannot_write_to_the_terminal(adacompute, tmp_path: Path
     assert r"\x1b]0;mine\x07\nforged" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environ",
     [

@@ -181,6 +181,7 @@ def echo(number: int, body):
     return Reply(texts=[f"Your key is {CANARY}. The answer is 2."], choices=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["environment", "file", "refused"])
 def test_c21_no_output_pool_or_error_ever_holds_the_key(
     adacompute: Callable, questions: str, tmp_path, way: str

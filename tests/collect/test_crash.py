@@ -22,6 +22,7 @@ COMMAND = Path(sys.executable).parent / "adacompute"
 KILLS = 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manners", ["ignore", "honour"])
 def test_c29_killed_at_many_random_points_and_resumed_it_has_exactly_the_planned_samples(
     tmp_path: Path, manners: str
@@ -44,6 +45,7 @@ def test_c29_killed_at_many_random_points_and_resumed_it_has_exactly_the_planned
     assert 0 <= lost <= killed * 3 * CONCURRENCY, "the crash window is three times the concurrency"
 
 
+@pytest.mark.slow
 def test_c29_the_command_killed_and_given_again_goes_on(tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     source = tmp_path / "problems.csv"
@@ -65,6 +67,7 @@ def test_c29_the_command_killed_and_given_again_goes_on(tmp_path: Path):
     assert served["choices"] <= 240 + 2 * 3 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_c32_a_signal_finishes_what_is_in_flight_so_the_account_is_the_servers_count(
     tmp_path: Path, number: signal.Signals
@@ -90,6 +93,7 @@ def test_c32_a_signal_finishes_what_is_in_flight_so_the_account_is_the_servers_c
         assert pool.verify().ok
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once_and_loses_only_what_was_in_flight(tmp_path: Path):
     path, source = tmp_path / "pool.sqlite", tmp_path / "problems.csv"
     source.write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(50)))
@@ -109,6 +113,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_only_what_was_in_flight(tmp_p
         assert pool.verify().ok
 
 
+@pytest.mark.slow
 def test_c30_a_second_collector_on_the_same_pool_is_told_who_writes(tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     with Upstream() as up, open_pool(path, create=True) as pool:
@@ -129,6 +134,7 @@ def small(small_disk: Callable[[str], Path]) -> Path:
     return small_disk("300k")
 
 
+@pytest.mark.slow
 def test_c30_a_full_disk_stops_it_cleanly_and_what_was_stored_is_whole(small: Path, tmp_path: Path):
     with Upstream(Honest(n="ignore", tokens=400)) as up:
         with open_pool(small / "pool.sqlite", create=True) as pool:

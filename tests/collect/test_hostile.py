@@ -140,6 +140,7 @@ def test_more_than_was_asked_for_is_reckoned_with_from_then_on(pool: Pool):
     assert prices.of(0, up.count.completion_tokens) <= 0.05
 
 
+@pytest.mark.slow
 def test_what_a_second_signal_gives_up_is_in_the_account(tmp_path: Path):
     path, source = tmp_path / "pool.sqlite", tmp_path / "problems.csv"
     source.write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(50)))
@@ -165,6 +166,7 @@ def test_what_a_second_signal_gives_up_is_in_the_account(tmp_path: Path):
     assert account.maybe_prompt_tokens > 0
 
 
+@pytest.mark.slow
 def test_two_signals_after_another_stop_still_end_it_in_order(tmp_path: Path):
     path, source = tmp_path / "pool.sqlite", tmp_path / "problems.csv"
     source.write_text("id,question\n" + "".join(f"p{i},What is {i}?\n" for i in range(50)))

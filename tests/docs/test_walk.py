@@ -99,6 +99,7 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_every_step_of_the_quickstart_prints_what_the_page_shows(tmp_path: Path, endpoint: str, warm):
     port = free_port()
     swaps = {

@@ -33,6 +33,7 @@ def unlabelled(ballots: Ballots) -> Ballots:
     )
 
 
+@pytest.mark.slow
 def test_prices_fall_and_costs_rise_to_what_was_asked_for():
     policy = StoppingPolicy().adapted(words())
     chart = charted(policy, words(), orders=8)
@@ -91,6 +92,7 @@ def test_who_judges_has_not_seen_the_problem_and_each_problem_is_judged_once():
     assert set.union(*judged) == set(words().prompts)
 
 
+@pytest.mark.slow
 def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_is_said():
     def refuses(some: Ballots) -> Policy:
         raise PolicyError("too little to learn from")
@@ -102,6 +104,7 @@ def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_i
         assert f"{len(ballots)} problems, 2 orders, plain votes" in chart.protocol
 
 
+@pytest.mark.slow
 def test_agreement_is_that_of_live_tallies():
     ballots, orders = words(12), np.arange(6).reshape(1, 1, 6)
     some = paths_of_orders(ballots, np.repeat(orders, 12, axis=0))
@@ -134,6 +137,7 @@ def test_without_labels_everything_but_accuracy_is_told():
     assert all(0 < row.agreement <= 1 for row in chart.rows)
 
 
+@pytest.mark.slow
 def test_accuracy_is_that_of_problems_with_labels():
     half, none = words(20), unlabelled(words(40).only(range(20, 40)))
     joined = replace(

@@ -20,12 +20,14 @@ with crew(600, workers=2) as ask:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_early_is_told_of_with_what_to_do(tmp_path: Path):
     with pytest.raises(AdacomputeError, match="--workers 1") as told, crew(9, workers=2) as ask:
         list(ask(os._exit, [(), ()]))
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_no_process_outlives_a_killed_parent():
     process = subprocess.Popen([sys.executable, "-c", ASLEEP], start_new_session=True)

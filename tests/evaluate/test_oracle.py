@@ -52,6 +52,7 @@ def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
     assert found.crossfitted.accuracy.mean == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1.5, 2, 3, 4, 6])
 def test_on_a_recording_crossfitted_lies_between_alike_and_in_sample(words, table, budget: float):
     found = compared(table, solve(table, budget=budget), halved(words, table, how=VOTE))

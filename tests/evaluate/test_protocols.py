@@ -36,6 +36,7 @@ def without(ballots: Ballots, **arrays: np.ndarray) -> Ballots:
     return replace(ballots, **arrays)
 
 
+@pytest.mark.slow
 def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballots):
     Spy.shown.clear()
     evaluate(words, budgets=(2,), policies=(("spy", spy),), **FEW)
@@ -44,6 +45,7 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
     assert sorted(judged) == sorted(set(words.prompts))
 
 
+@pytest.mark.slow
 def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words: Ballots):
     (one,) = entrants(("stopping",), words)
     other = replace(words, prompts=tuple(f"Something else, {i}?" for i in range(len(words))))
@@ -53,6 +55,7 @@ def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words
     assert known(made.prior_, words) == 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
     def rows(seed: int) -> tuple:
         made = evaluate(words, budgets=(3,), policies=PAIR, rng=np.random.default_rng(seed), **FEW)
@@ -62,6 +65,7 @@ def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
     assert rows(5) != rows(6)
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(words: Ballots):
     given = {"budgets": (2,), "policies": ("fixed", "asc"), **FEW}
     alone, together = evaluate(words, **given), evaluate(words, workers=2, **given)
@@ -223,6 +227,7 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(words: Ballots, given, 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_progress_counts_every_part_of_the_work(words: Ballots):
     told: list[tuple[int, int, str]] = []
     evaluate(words, budgets=(2,), policies=PAIR, progress=lambda *at: told.append(at), **FEW)

@@ -20,6 +20,7 @@ def words() -> Ballots:
         return pool.ballots().only(range(0, 441, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [{}, {"weigh": None}, {"max_waves": 3}, {"max_waves": 1}, {"ladder": (1, 2, 4, 8, 16)}, {"longest": 6}],

@@ -119,6 +119,7 @@ def test_the_same_policy_has_the_same_bytes(folder, tmp_path):
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_c23_every_flipped_byte_of_the_settings_is_refused_or_changes_nothing(folder):
     path, kept = folder / "policy.json", (folder / "policy.json").read_bytes()
     accepted = 0

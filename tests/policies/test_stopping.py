@@ -22,6 +22,7 @@ from adacompute.policies.stopping.prior import BUNDLED, bundled_prior
 from adacompute.policies.stopping.waves import Waves
 from adacompute.pool import Ballots, bundled
 from adacompute.replay import calibrate, replay, run
+from kept import assert_same_array
 
 PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
 
@@ -107,6 +108,7 @@ def test_the_table_of_plain_tallies_is_as_good_as_exact_dynamic_programming():
         assert value > max(float(some.grade[t].mean()) - price * (t + 1) for t in range(longest)) - 0.004
 
 
+@pytest.mark.slow
 def test_without_labels_a_fit_never_looks_at_them():
     ballots = recording("words").only(range(0, 441, 3))
     blind = replace(
@@ -159,9 +161,8 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
 def test_the_priors_in_the_package_are_made_of_the_recordings_in_it():
     facts = recording("facts")
     some = paths(facts, rng=np.random.default_rng(0), orders=64)
-    assert np.array_equal(bundled_prior("facts").table, counts_table([some], [some.agrees])), (
-        "run scripts/prior.py"
-    )
+    fresh = counts_table([some], [some.agrees])
+    assert_same_array(fresh, bundled_prior("facts").table, "run scripts/prior.py")
     assert set(bundled_prior("facts").prints.tolist()) == set(prints(facts.prompts).tolist())
 
 
@@ -285,6 +286,7 @@ def test_what_a_stopping_policy_can_not_be_is_refused_by_name(given_, named):
     assert named in str(told.value)
 
 
+@pytest.mark.slow
 def test_what_is_calibrated_is_what_runs_live():
     """The documented way: calibrate, then ask the same object about live tallies."""
     with bundled("words") as pool:
@@ -325,6 +327,7 @@ def test_a_few_prompts_in_common_with_every_prior_do_no_harm():
     assert calibrate(StoppingPolicy(), mixed, budget=2.0, orders=4) is not None
 
 
+@pytest.mark.slow
 def test_a_fit_begins_anew_whatever_was_fitted_before(tmp_path):
     words, facts = recording("words").only(range(0, 441, 7)), recording("facts").only(range(0, 353, 7))
     policy = StoppingPolicy().fit(words)

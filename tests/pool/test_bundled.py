@@ -21,6 +21,7 @@ def test_a_recording_opens_and_verifies(name: str):
         assert pool.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bundled_names())
 def test_its_stored_classes_are_those_of_a_fresh_comparison(name: str):
     with bundled(name) as ours, open_pool(FOLDER / f"{name}.parquet") as fresh:

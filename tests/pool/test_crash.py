@@ -35,6 +35,7 @@ with open_pool(sys.argv[1], create=True) as pool:
 """
 
 
+@pytest.mark.slow
 def test_kill_at_any_point_loses_nothing_that_returned(tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     rng = random.Random(29)
@@ -73,6 +74,7 @@ import_file(sys.argv[1], sys.argv[2], progress=progress)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("existing", [True, False])
 def test_an_import_killed_midway_leaves_what_was_there(tmp_path: Path, existing: bool):
     path = tmp_path / "pool.sqlite"

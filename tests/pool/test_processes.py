@@ -241,6 +241,7 @@ with open_pool(sys.argv[1], create=True) as pool:
 """
 
 
+@pytest.mark.slow
 def test_looking_into_a_pool_that_is_being_written_takes_nothing_from_it(tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     look = [

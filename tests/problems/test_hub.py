@@ -184,6 +184,7 @@ def refused(names: list[str], port: int, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_is_said_in_one_line_each(tmp_path: Path, hub: ThreadingHTTPServer):
     messages = refused(list(REFUSED), hub.server_port, tmp_path)
     for message, (name, (_, _, said)) in zip(messages, REFUSED.items(), strict=True):
@@ -193,6 +194,7 @@ def test_what_the_hub_refuses_is_said_in_one_line_each(tmp_path: Path, hub: Thre
     assert [name for name in asked if name in REFUSED] == list(REFUSED)  # once each
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_not_there_is_said_in_one_line(tmp_path: Path):
     with socket.socket() as held:  # bound, not listening: nobody else gets the port
         held.bind(("127.0.0.1", 0))

@@ -105,6 +105,7 @@ def test_choices_are_asked_only_with_a_template_that_shows_them(jsonl: Write, tm
             assert f"template '{template}' doesn't show them; use --template choice" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_problems_without_choices_are_asked_with_any_template(jsonl: Write):
     for source in (jsonl([{"question": "Why?"}]), "facts", "words"):
         found = read_problems(source, limit=5)

@@ -59,6 +59,7 @@ def test_a_pool_is_known_by_its_content_not_its_name(pool: Path):
     assert read_problems(other).problems == PROBLEMS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bundled_names())
 def test_a_bundled_recording_gives_its_problems_with_its_prompt(name: str):
     with bundled(name) as pool:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
+from guard import RUN
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
@@ -42,7 +45,8 @@ def chromium() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC", "LANG": "C.UTF-8"},
+            env={"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC", "LANG": "C.UTF-8"}
+            | {name: os.environ[name] for name in (RUN,) if name in os.environ},
         )
         assert process.stderr is not None
         drain = threading.Thread(target=process.stderr.read, daemon=True)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from behaviours import Honest
 from crowd import until
 from running import Answer, Process
@@ -34,6 +35,7 @@ def lines(gate: Process, words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gate.log.splitlines() if words in line]
 
 
+@pytest.mark.slow
 def test_c23_broken_artefacts_are_refused_while_it_serves_and_a_good_one_takes_over(tmp_path: Path):
     mine, good = tmp_path / "mine", tmp_path / "good"
     StoppingPolicy().save(mine)

@@ -4,6 +4,7 @@ import math
 import random
 from typing import Any
 
+import pytest
 from behaviours import Reply
 from crowd import Visit, crowd
 from running import Running
@@ -28,6 +29,7 @@ def asked(share: float, rng: random.Random) -> Visit:
     return Visit(body={"messages": [{"role": "user", "content": content}]})
 
 
+@pytest.mark.slow
 def test_c18_the_average_meets_the_budget_while_traffic_shifts():
     budget, rng = 3.0, random.Random(18)
     with Upstream(script) as up, Running(up.url, budget=budget) as gate:

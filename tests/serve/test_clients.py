@@ -184,6 +184,7 @@ def test_c09_a_connection_goes_on_after_a_body_that_was_refused_and_dropped(gate
             assert reply_of(line)[0] == 200
 
 
+@pytest.mark.slow
 def test_c09_an_endless_body_is_cut_off_at_the_limit_and_takes_no_memory(
     process: Process, upstream: Upstream
 ):
@@ -266,6 +267,7 @@ def unread(process: Process, upstream: Upstream) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_c13_idle_clients_and_such_that_do_not_read_cost_little_memory_and_nobody_elses_time(
     process: Process, upstream: Upstream
 ):

@@ -54,6 +54,7 @@ def _fitted(policy: Policy) -> Policy:
         return policy.fit(pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "dial"),
     [

@@ -115,6 +115,7 @@ def test_c12_a_long_prompt_does_not_hold_the_event_loop(gate: Running, upstream:
     assert seconds < HELD + SLACK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_c12_a_long_response_does_not_hold_the_event_loop(gate: Running, upstream: Upstream, name: str):
     size = 64 * KILO // len(BOMBS[name].encode()) * len(BOMBS[name])

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from behaviours import Behaviour, Break, Honest, Reply, Stall
 from crowd import Visit, crowd, until
 from running import Answer, Process, Running
@@ -30,6 +31,7 @@ def in_thread(gate: Any, **fields: Any) -> "tuple[threading.Thread, list[Answer]
 # c25
 
 
+@pytest.mark.slow
 def test_c25_sigterm_lets_streams_finish_cuts_off_what_takes_longer_and_settles_all(tmp_path: Path):
     def script(_number: int, body: dict[str, Any]) -> Behaviour:
         if body["messages"][0]["content"] == "hang":
@@ -84,6 +86,7 @@ def left(state: Path) -> tuple[int, int, int]:
 # c26
 
 
+@pytest.mark.slow
 def test_c26_memory_does_not_grow_in_a_storm_of_mixed_errors(tmp_path: Path):
     rng, sizes = random.Random(26), []
     with (

@@ -261,6 +261,7 @@ def test_a_full_disk_drops_and_recording_goes_on_when_there_is_room(small_disk):
     assert with_samples == ["before", "after"]
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_a_sound_pool_that_can_be_recorded_into(tmp_path):
     path = tmp_path / "traffic.sqlite"
     program = """

@@ -101,6 +101,7 @@ def prices(state: Path) -> dict[str, Any]:
     return {} if found is None else json.loads(found[0])
 
 
+@pytest.mark.slow
 def test_c17_spend_and_price_are_there_again_after_kill_9_and_one_state_has_one_gateway(
     tmp_path: Path, adacompute: Any
 ):

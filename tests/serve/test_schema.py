@@ -93,6 +93,7 @@ def test_the_description_names_every_route_and_the_limits_as_they_are(gate: Runn
     assert fields["messages"]["maxItems"] == default.max_messages
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=25, **QUIET)
 def test_c10_every_route_keeps_to_its_description(case: Any, gate: Running):

@@ -306,6 +306,7 @@ def echoing(number: int, body: dict[str, Any]) -> Any:
     return ways[number % len(ways)]
 
 
+@pytest.mark.slow
 def test_c21_no_key_is_in_any_log_metric_error_pool_state_or_setting_shown(tmp_path: Path):
     (tmp_path / "secret").mkdir()
     keys = tmp_path / "secret" / "keys.toml"

@@ -228,6 +228,7 @@ def test_c25_an_open_stream_is_finished_before_it_exits():
         assert got[0].raw.rstrip().endswith(b"data: [DONE]")
 
 
+@pytest.mark.slow
 def test_c13_c25_a_thousand_idle_connections_take_little_and_a_second_signal_ends_all_at_once(tmp_path: Path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))

@@ -147,6 +147,7 @@ def storm(number: int, rng: random.Random) -> list[Visit]:
     ]
 
 
+@pytest.mark.slow
 def test_c15_after_a_storm_the_ledger_holds_what_the_upstream_gave():
     rng = random.Random(15)
     with Upstream(stormy) as up, Running(up.url, price=0.02, cap=100_000, endpoint=QUICK) as gate:
@@ -203,6 +204,7 @@ def taken_of(gate: Process) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_c15_after_kill_9_in_a_storm_nothing_that_was_paid_is_forgotten_and_the_cap_holds(tmp_path):
     cap, rng = 300, random.Random(9)
     with Upstream(Honest(latency=0.02, n="ignore")) as up:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import Any
 
 import aiohttp
+import pytest
 from behaviours import Reply
 from running import Running
 
@@ -67,6 +68,7 @@ async def reply_to(session: aiohttp.ClientSession, url: str, number: int) -> lis
     return list(texts.values())
 
 
+@pytest.mark.slow
 def test_c28_concurrent_requests_reach_the_upstream_unmixed_and_get_their_own_replies():
     async def run(url: str) -> list[list[str]]:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

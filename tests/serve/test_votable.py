@@ -53,6 +53,7 @@ def test_what_states_an_answer_is_voted_on():
     assert not wrong, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_first_samples_with_an_answer_are_voted_on_in_the_bundled_recordings(name):
     cases = []

@@ -131,6 +131,7 @@ def best_whole(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> 
     return float(table.accuracy[rows, ways].mean(axis=1)[within].max()) if within.any() else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [1, 256])  # problems left open at first: few, so that widening is tried
 @pytest.mark.parametrize("seed", range(20))
 def test_allocations_agree_with_the_full_linear_programme(seed, opened, monkeypatch):
@@ -152,6 +153,7 @@ def test_allocations_agree_with_the_full_linear_programme(seed, opened, monkeypa
         check(table, budget, limits, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_the_best_deterministic_choice_lies_between_accuracy_and_bound(seed):
     rng = np.random.default_rng(1000 + seed)
@@ -182,6 +184,7 @@ def test_a_limit_that_does_not_bind_changes_nothing(given_budget, own):
     assert net.max(axis=1).mean() + plan.price * budget == pytest.approx(alone.bound, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "parts of 48", "copies"])
 @pytest.mark.parametrize("second", ["tokens", "seconds", "against"])
 def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, second, monkeypatch):
@@ -267,6 +270,7 @@ def test_limits_that_just_touch_are_met():
     assert plan.counts == (2, 2, 0)
 
 
+@pytest.mark.slow
 def test_other_problems_give_way_where_rounding_the_mixed_ones_breaks_a_limit():
     rng = np.random.default_rng(3)
     found = 0

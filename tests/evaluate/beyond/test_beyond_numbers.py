@@ -275,6 +275,7 @@ def test_what_is_said_is_binned_with_equal_values_together(evaluation: Evaluatio
     }
 
 
+@pytest.mark.slow
 def test_what_policies_say_comes_from_other_problems_of_every_fold():
     ballots = synthetic(24, 8)
     run = played(ballots, budgets=(2, 3), policies=("fixed", "asc", "curve", "stopping"), parts=2, orders=3)

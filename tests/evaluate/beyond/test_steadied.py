@@ -65,6 +65,7 @@ def walked(ballots: Ballots, setup: Setup, seed: int, dials: Sequence[float]) ->
     return Played(setup=setup, everyone=everyone, parts=2, dropped=0, left_out=())
 
 
+@pytest.mark.slow
 def test_what_is_expected_stays_and_its_noise_shrinks():
     ballots = synthetic(160, 24)
     setup = Setup(

@@ -20,6 +20,7 @@ from adacompute.evaluate.figures.palette import COLOURS
 from adacompute.evaluate.protocols import Played
 from adacompute.evaluate.report.sections import calibration, frontier, recovered, tokens, verdict, worth
 
+pytestmark = pytest.mark.slow  # each draws every figure of a report
 LIGHT = {light for light, _ in COLOURS.values()}
 
 

@@ -67,6 +67,7 @@ def many() -> Case:
     return case_of(synthetic(2500, 16), "many")
 
 
+@pytest.mark.slow
 def test_a_large_pool_is_drawn_as_a_sample_and_its_caption_says_so(many: Case):
     for picture in (draw_scatter(scatters(many)), draw_mechanism(mechanism(many))):
         assert "Of the 2,500 problems a random 1,500 are drawn" in picture.caption

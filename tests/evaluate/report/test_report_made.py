@@ -64,6 +64,7 @@ def ungraded(ballots: Ballots) -> Ballots:
     )
 
 
+@pytest.mark.slow
 def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_formula():
     """6 problems, 2 samples each, no tokens or log-probabilities."""
     poor = report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
@@ -95,6 +96,7 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
         assert text in files["report.html"]
 
 
+@pytest.mark.slow
 def test_sections_are_the_same_by_any_number_of_workers():
     """Two sections with what they share: a whole report would begin its processes twice."""
     ballots = drawn(6, 2)
@@ -115,6 +117,7 @@ def test_sections_are_the_same_by_any_number_of_workers():
     assert alone == together
 
 
+@pytest.mark.slow
 def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left_out():
     found = report(ungraded(drawn(6, 4)), name="bare", quick=True)
     assert "No problem has a grade" in found.notices[0]
@@ -123,6 +126,7 @@ def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left
     contents(found)
 
 
+@pytest.mark.slow
 def test_a_pool_without_anything_to_gain_says_so():
     plain = drawn(6, 2)
     flat = replace(plain, correct=np.ones_like(plain.correct), classes=np.zeros_like(plain.classes))

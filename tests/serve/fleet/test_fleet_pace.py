@@ -14,6 +14,7 @@ LANE = ("stopping", 2.0, "price", LOW, HIGH)
 KINDS = ("stationary", "easy then hard", "bursts", "spends")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_c18_fleet_the_average_is_within_2_percent_though_prices_are_a_tenth_of_a_second_old(kind: str):
     costs = recorded("words")
