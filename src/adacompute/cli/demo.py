@@ -64,7 +64,7 @@ def demo(context: typer.Context, recordings: Recordings = None, json: Json = Fal
     line()
     show_live(live())  # after what is certain: a model and a gateway may take long, or fail
     line()
-    paragraph("One page of each, with every policy and every table and figure of the paper:")
+    paragraph("One page of each, with every policy at every budget:")
     for _, page in found.values():
         line(f"  {path_text(page)}")
     line()

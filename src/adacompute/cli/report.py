@@ -22,7 +22,7 @@ Folder = Annotated[
     Path,
     typer.Option("-o", "--output", metavar="DIR", help="The folder to write; a report in it is replaced."),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer folds, orders and seeds: a minute, and rougher.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer folds and orders: a minute, and rougher.")]
 Name = Annotated[
     str | None,
     typer.Option(
@@ -69,8 +69,8 @@ def report(
 ) -> None:
     """Write one page that says what a budget buys on a pool, with its tables and figures beside it.
 
-    The verdict first, then every policy held-out, then the paper's tables and figures on this pool. DIR gets
-    report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg.
+    The verdict first, then what is in the pool, then every policy held-out. DIR gets report.html, which needs
+    nothing else, results.json, tables/*.csv and figures/*.svg.
     """
     # here, for it draws: the other commands start without matplotlib
     from adacompute.evaluate.report.files import RESULTS, contents, may_write, write

@@ -1,13 +1,12 @@
 """What sections are made of, and a section as a job to be done. Knows no section."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adacompute.evaluate.beyond.money import Money
 from adacompute.evaluate.bracket import Oracle
 from adacompute.evaluate.exhibits import Section
 from adacompute.evaluate.paper.case import Case
-from adacompute.evaluate.paper.fits import Fits
 from adacompute.evaluate.protocols import Played
 from adacompute.evaluate.rows import Evaluation
 
@@ -42,7 +41,7 @@ class Job:
     key: str
     title: str
     part: str
-    make: Callable[[Given, Mapping[float, Fits]], Section]
+    make: Callable[[Given], Section]
     graded: bool = True  # False: it can be made without grades
     slow: bool = False  # left out of a quick look
     effort: float = 1.0  # seconds, about, for 600 problems: the longest begin first

@@ -87,7 +87,7 @@ def how(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
         rows=(("adacompute", facts["adacompute"]), *rows),
     )
     return Section(
-        key="made", title="What went in", tables=(table,), words=(_HELD_OUT, _PAPER), missing=missing
+        key="made", title="What went in", tables=(table,), words=(_HELD_OUT,), missing=missing
     )
 
 
@@ -97,11 +97,6 @@ _HELD_OUT = (
     "sampling is told over all orders, and the error that it would have on these steadies the others. "
     "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
     "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
-)
-_PAPER = (
-    "Scored as the paper does: fitted on a random 80% of the problems and judged on all of them, by disjoint "
-    "windows of the recorded samples. Where the two differ, the held-out number is the one to expect of new "
-    "problems."
 )
 
 

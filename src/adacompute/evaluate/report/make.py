@@ -43,8 +43,8 @@ POLICIES = (
 _FOLDS, _FEW_FOLDS = 5, 3
 _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK = (
-    "A quick look: fewer folds, orders, seeds and grid points than the full report, so numbers are rougher. "
-    "Leave --quick out for the full one."
+    "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
+    "must be recorded. Leave --quick out for the full one."
 )
 _MANY = 50  # problems: with fewer, percentile intervals are too short
 _FEW = (
@@ -53,8 +53,8 @@ _FEW = (
 )
 _UNGRADED = (
     "No problem has a grade or a gold answer, so accuracy can't be told. Everywhere on this page, how often "
-    "an answer is that of the vote of all of a problem's samples stands in for it. The paper's tables and "
-    "figures need grades and are left out; record grades or gold answers to have them."
+    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the "
+    "oracle and what must be recorded need grades and are left out; record grades or gold answers to have them."
 )
 
 
@@ -151,7 +151,7 @@ def _how(facts: Mapping[str, Any]) -> Part:
 def _notices(setup: Setup, evaluation: Evaluation, why: str, *, quick: bool) -> tuple[str, ...]:
     found = [_UNGRADED] if evaluation.basis == "agreement" else []
     if why and not found:
-        found.append(f"The paper's tables and figures are left out: {why}")
+        found.append(f"Difficulty, the oracle's gain and what must be recorded are left out: {why}")
     if evaluation.problems < _MANY:
         found.append(_FEW.format(problems=evaluation.problems, many=_MANY))
     found += _uneven(setup)
