@@ -66,7 +66,7 @@ evaluation: $(STAMP) ## measure every policy on the recordings beside the checko
 	$(BIN)/python scripts/evaluation.py
 
 reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: docs/reproduction.md
-	$(BIN)/adacompute reproduce -o docs/reproduction.md
+	$(BIN)/python -m studies.paper reproduce -o docs/reproduction.md
 
 lock: ## resolve pyproject.toml anew into requirements.lock, and the image's part of it (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \

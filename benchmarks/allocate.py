@@ -77,7 +77,7 @@ def floor(source: Path, policy: CurvePolicy, _: Path) -> float:
 
     prompts = pq.read_table(source)["prompt"].to_pylist()
     start = time.perf_counter()
-    curves = policy.curve(prompts)
+    curves = policy.predict_curve(prompts)
     costs = np.array(policy.modes, dtype=float)
     solve(AccuracyTable(accuracy=curves, costs=costs, modes=policy.modes), budget=BUDGET)
     return time.perf_counter() - start
@@ -146,7 +146,7 @@ def _measure(way: str, folder: Path, source: Path) -> dict[str, Any]:
 
 
 def _one(way: str, policy: str, source: str, into: str) -> None:
-    from adacompute.policies.registry import load_policy
+    from adacompute.policies import load_policy
 
     seconds = WAYS[way](Path(source), load_policy(policy), Path(into))
     print(json.dumps({"seconds": seconds, "peak_kb": _peak_kb()}))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
-from adacompute.answers.normal import forget_forms, normalise
+from adacompute.answers.normalise import clear_form_cache, normalise
 
 Row = tuple[str, float, str, float, float, str]
 
@@ -65,7 +65,7 @@ def _rate(work: Callable[[], object], count: int) -> float:
     """Items a second, the best of three."""
     best = float("inf")
     for _ in range(3):
-        forget_forms()  # every answer is worked on anew
+        clear_form_cache()  # every answer is worked on anew
         begun = time.perf_counter()
         work()
         best = min(best, time.perf_counter() - begun)

@@ -49,11 +49,11 @@ def upstream(most: int, *, latency: float = LATENCY) -> Iterator[str]:
 
 def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: int = SAMPLES) -> int:
     """`collect`: graded, classed, hashed, durable when it counts."""
-    from adacompute.collect import Asking, collect
-    from adacompute.endpoint import Endpoint, Limits
+    from adacompute.client import Endpoint, RateLimits
     from adacompute.pool import open_pool
     from adacompute.problems import Template
     from adacompute.records import Problem
+    from adacompute.sampling import Asking, collect
 
     asked = [Problem(id=f"p{i}", question=f"What is {i} and so on?", gold="42") for i in range(problems)]
     asking = Asking(
@@ -62,7 +62,7 @@ def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: 
         sampling={"temperature": 0.7, "max_tokens": 64},
         logprobs=logprobs,
     )
-    endpoint = Endpoint(url=url, limits=Limits(concurrency=concurrency))
+    endpoint = Endpoint(url=url, limits=RateLimits(concurrency=concurrency))
     with tempfile.TemporaryDirectory() as folder, open_pool(Path(folder) / "p.sqlite", create=True) as pool:
         done = collect(asked, pool, endpoint=endpoint, asking=asking, samples=samples)
     assert done.complete

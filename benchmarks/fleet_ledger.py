@@ -23,19 +23,17 @@ from typing import Any
 
 import orjson
 
-from adacompute.serve.balance import Caps
-from adacompute.serve.books import Books
-from adacompute.serve.fleet import Pulse, joined
-from adacompute.serve.fleet.post import _SCRIPT
-from adacompute.serve.ledger import Ledger
-from adacompute.serve.spend import Spend
+from adacompute.serve.fleet import FleetTiming, join_fleet
+from adacompute.serve.fleet.redis_client import _SCRIPT
+from adacompute.serve.ledger import Caps, Ledger, LedgerProtocol
+from adacompute.serve.request import Spend
 
 __all__ = ["run"]
 
 SECONDS = 1.5  # of one measurement
 ROUNDS = 3
 CLIENTS, AT_ONCE = 2, 100  # processes, and requests under way in each
-CAPS = Caps(total=1e9, each=1e9, window="hour")
+CAPS = Caps(total=1e9, per_key=1e9, window="hour")
 MOST, SPENT = Spend(samples=4, tokens=2000, nanos=5_000_000), Spend(samples=2, tokens=700, nanos=1_800_000)
 
 WAYS = {  # name: (fsync of Redis; None: no Redis, processes, requests at once, one call each)
@@ -122,9 +120,9 @@ async def _client(where: str, at_once: int, *, single: bool) -> float:
     """Reservations a second of one client."""
     if single:
         return await _singly(where, at_once)
-    books: Books
+    books: LedgerProtocol
     if where.startswith("redis"):
-        books = (await joined(where, "bench", CAPS, pulse=Pulse(patience=30.0))).ledger
+        books = (await join_fleet(where, "bench", CAPS, timing=FleetTiming(timeout=30.0))).ledger
     else:
         books = await Ledger.open(Path(where), CAPS)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 from adacompute.solve import solve
-from adacompute.solve.shards import Search, Shard, Summary
+from adacompute.solve.shard_search import PriceSearch, SlopeHistogram, TableShard
 
 SAMPLES = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 BUDGET = 2.3
@@ -39,12 +39,12 @@ def _shards(shards: int, bases: list[Floats]) -> Iterator[Floats]:
 def searched(shards: int, rows: int) -> dict[str, Any]:
     """Seconds of making all summaries, hulls included, and of merging them; bytes of each round's."""
     bases = _bases(rows)
-    search, made, merging, sizes = Search(budget=BUDGET), 0.0, 0.0, []
+    search, made, merging, sizes = PriceSearch(budget=BUDGET), 0.0, 0.0, []
     while (bracket := search.bracket) is not None:
-        summaries: list[Summary] = []
+        summaries: list[SlopeHistogram] = []
         for accuracy in _shards(shards, bases):
             start = time.perf_counter()
-            summaries.append(Shard.of(accuracy, costs=SAMPLES).summary(bracket))
+            summaries.append(TableShard.of(accuracy, costs=SAMPLES).histogram(bracket))
             made += time.perf_counter() - start
         start = time.perf_counter()
         search.narrow(summaries)
@@ -58,7 +58,7 @@ def at_once(problems: int, rows: int = ROWS) -> dict[str, Any]:
     accuracy = np.concatenate(list(_shards(problems // rows, _bases(rows))))
     costs = np.broadcast_to(np.diff(SAMPLES)[:, None], (4, problems))
     start = time.perf_counter()
-    slopes = Shard.of(accuracy, costs=SAMPLES).slopes
+    slopes = TableShard.of(accuracy, costs=SAMPLES).slopes
     order = np.argsort(slopes, axis=None)[::-1]
     reach = np.cumsum(costs.reshape(-1)[order]) + problems
     price = slopes.reshape(-1)[order[np.searchsorted(reach, BUDGET * problems, side="right")]]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy
 from adacompute.policies.base import Policy
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import Ballots
 from adacompute.records import Sample
 from adacompute.replay.calibrate import calibrate
@@ -18,7 +18,7 @@ from adacompute.replay.replay import replay
 
 PROBLEMS, SAMPLES, ORDERS = 600, 64, 200
 PART = 600  # requests asked one by one; their time is scaled up to all
-WEIGH = Weigh(signal="logprob", scale=-0.2)
+WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 
 POLICIES: dict[str, tuple[Policy, float | None]] = {
     "Adaptive-Consistency": (AdaptiveConsistency(), 0.05),

@@ -14,12 +14,10 @@ import numpy.typing as npt
 
 import adacompute as ac
 from adacompute.records import AccuracyTable
-from adacompute.score.exact import exact_vote
-from adacompute.score.grades import grades
-from adacompute.score.shrink import shrink
-from adacompute.score.split import halves
-from adacompute.score.weighted import weighted_vote
-from adacompute.score.windows import window_vote
+from adacompute.score.aggregates import score_weighted_vote
+from adacompute.score.grades import grade_samples, halves
+from adacompute.score.plain_vote import score_exact_vote, score_window_vote
+from adacompute.score.shrinkage import shrink
 from adacompute.solve import solve
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +49,7 @@ def first(ballots: ac.Ballots, samples: int, problems: int | None = None) -> ac.
 
 def simulate(ballots: ac.Ballots, budgets: Sequence[int], rng: np.random.Generator) -> Floats:
     """What one would write: random subsets, numpy's counts of each; no standard errors."""
-    values, classes = grades(ballots), ballots.classes
+    values, classes = grade_samples(ballots), ballots.classes
     found = np.zeros((len(ballots), len(budgets)))
     for i, row in enumerate(classes):
         kinds = int(row.max(initial=0)) + 1
@@ -83,15 +81,15 @@ def speed() -> list[dict[str, Any]]:
         with ac.bundled(name) as pool:
             ballots = first(pool.ballots(), SAMPLES)
         few = first(ballots, SAMPLES, SOME)
-        values, problems = grades(ballots), len(ballots)
+        values, problems = grade_samples(ballots), len(ballots)
 
         def weighted(given: ac.Ballots = ballots, known: Floats = values) -> object:
             rng = np.random.default_rng(0)
-            return weighted_vote(given, known, BUDGETS, weigh=None, rng=rng, draws=2 * SUBSETS)
+            return score_weighted_vote(given, known, BUDGETS, weigh=None, rng=rng, draws=2 * SUBSETS)
 
         rates = {
-            "exact": _rate(lambda b=ballots, v=values: exact_vote(b, v, BUDGETS), problems),
-            "windows": _rate(lambda b=ballots, v=values: window_vote(b, v, BUDGETS), problems),
+            "exact": _rate(lambda b=ballots, v=values: score_exact_vote(b, v, BUDGETS), problems),
+            "windows": _rate(lambda b=ballots, v=values: score_window_vote(b, v, BUDGETS), problems),
             "simulation": _rate(lambda b=few: simulate(b, BUDGETS, np.random.default_rng(0)), SOME),
             "weighted": _rate(weighted, problems),
         }
@@ -126,8 +124,10 @@ def variances(ballots: ac.Ballots, samples: int, orders: Sequence[npt.NDArray[np
     drawn = [cut(ballots, order[:, :samples]) for order in orders]
     return np.array(
         [
-            np.var([way(one, grades(one), BUDGETS).accuracy for one in drawn], axis=0, ddof=1).mean(axis=0)
-            for way in (exact_vote, window_vote)
+            np.var([way(one, grade_samples(one), BUDGETS).accuracy for one in drawn], axis=0, ddof=1).mean(
+                axis=0
+            )
+            for way in (score_exact_vote, score_window_vote)
         ]
     )
 
@@ -189,7 +189,7 @@ def claims(splits: int = 10) -> list[dict[str, Any]]:
         found: dict[tuple[str, float], list[tuple[float, float]]] = {}
         for seed in range(splits):
             parts = halves(ballots, np.random.default_rng(seed))
-            scored = [exact_vote(part, grades(part), BUDGETS) for part in parts]
+            scored = [score_exact_vote(part, grade_samples(part), BUDGETS) for part in parts]
             for mine, other in (scored, scored[::-1]):
                 raw = AccuracyTable.of(mine.accuracy, costs=BUDGETS, standard_error=mine.standard_error)
                 ways = {"raw": raw, "shrunk": shrink(raw), "normal prior": normal_prior(raw)}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from adacompute.answers import Weigh
+from adacompute.answers import VoteWeights
 from adacompute.policies import FixedPolicy, StoppingPolicy
 from benchmarks import peers
 from benchmarks.processes import OTHERS, ROOT, free_port, here, pinned, processor, running, upstream
@@ -36,7 +36,7 @@ BODY = {
     "temperature": 0.7,
     "max_tokens": 512,
 }
-WEIGH = Weigh(signal="logprob", scale=-0.25)
+WEIGH = VoteWeights(signal="logprob", scale=-0.25)
 POLICIES = {
     "plain": StoppingPolicy(weigh=None),
     "weighed": StoppingPolicy(),  # asks for log-probabilities, as does the default

@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from evaluation_page import page
 
-from adacompute.evaluate import Bootstrap, Interval, Matched, Points, joined, matched
-from adacompute.evaluate.across import across
-from adacompute.evaluate.bracket import brackets
-from adacompute.evaluate.measure import Setup
-from adacompute.evaluate.protocols import BUDGETS, Played, Who, played
-from adacompute.evaluate.told import boot_of
+from adacompute.evaluate import Bootstrap, Interval, MatchedCost, PolicyPoints, join_points, match_cost
+from adacompute.evaluate.conclusions import make_bootstrap
+from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.oracle_bounds import bracket_oracle
+from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, PolicyChoices, run_policies
+from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies.base import Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, open_pool
@@ -52,7 +52,7 @@ class As:
     policy: StoppingPolicy
 
     def __call__(self, train: Ballots, **_: object) -> Policy:
-        return self.policy.adapted(train)
+        return self.policy.copy_for(train)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def weighable(ballots: Ballots) -> bool:
 class Run:
     """Everyone's settings on one recording, out of fold, with one way of counting votes."""
 
-    setup: Setup
-    points: dict[str, Points]
+    setup: EvaluationSetup
+    points: dict[str, PolicyPoints]
 
 
 def ran(name: str, ballots: Ballots, others: Sequence[Ballots], given: argparse.Namespace) -> Run:
@@ -112,9 +112,9 @@ def ran(name: str, ballots: Ballots, others: Sequence[Ballots], given: argparse.
     return Run(ours.setup, peers | points_of(ours))
 
 
-def went(name: str, ballots: Ballots, policies: Who, workers: int) -> Played:
+def went(name: str, ballots: Ballots, policies: PolicyChoices, workers: int) -> EvaluationRuns:
     """Policies on one recording: the same folds and orders whoever they are."""
-    return played(
+    return run_policies(
         ballots,
         policies=policies,
         parts=FOLDS,
@@ -126,25 +126,25 @@ def went(name: str, ballots: Ballots, policies: Who, workers: int) -> Played:
     )
 
 
-def points_of(run: Played) -> dict[str, Points]:
+def points_of(run: EvaluationRuns) -> dict[str, PolicyPoints]:
     return {one.name: one.points for one in run.everyone}
 
 
-def read(file: Path) -> dict[str, Points]:
+def read(file: Path) -> dict[str, PolicyPoints]:
     with np.load(file) as kept:
-        return {one: Points(**{part: kept[f"{one}|{part}"] for part in PARTS}) for one in PEERS}
+        return {one: PolicyPoints(**{part: kept[f"{one}|{part}"] for part in PARTS}) for one in PEERS}
 
 
 def numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
     """One recording: accuracies at matched cost, differences with intervals, the oracle."""
     main = runs.get("weighted", runs["plain"])
-    peers = joined([run.points[one] for run in runs.values() for one in PEERS])
-    oracles = {votes: {one.budget: one for one in brackets(run.setup)} for votes, run in runs.items()}
+    peers = join_points([run.points[one] for run in runs.values() for one in PEERS])
+    oracles = {votes: {one.budget: one for one in bracket_oracle(run.setup)} for votes, run in runs.items()}
     found: dict[str, Any] = {"name": name, "problems": len(main.setup.ballots), "votes": list(runs), "at": {}}
-    for budget in BUDGETS:
-        at = {one: matched(points, budget) for one, points in main.points.items()}
-        plain = {one: matched(points, budget) for one, points in runs["plain"].points.items()}
-        at["peers"] = matched(peers, budget)
+    for budget in AVERAGE_BUDGETS:
+        at = {one: match_cost(points, budget) for one, points in main.points.items()}
+        plain = {one: match_cost(points, budget) for one, points in runs["plain"].points.items()}
+        at["peers"] = match_cost(peers, budget)
         found["at"][str(budget)] = {
             "accuracy": {one: own and own.accuracy for one, own in at.items()},
             "plain": {one: own and own.accuracy for one, own in plain.items()},
@@ -152,7 +152,7 @@ def numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
                 votes: [own[budget].low and own[budget].low.mean, own[budget].high]
                 for votes, own in oracles.items()
             },
-            **differences(at, boot_of(main.setup)),
+            **differences(at, make_bootstrap(main.setup)),
         }
     return found
 
@@ -167,7 +167,7 @@ PAIRS = {
 }
 
 
-def differences(at: dict[str, Matched | None], boot: Bootstrap) -> dict[str, Any]:
+def differences(at: dict[str, MatchedCost | None], boot: Bootstrap) -> dict[str, Any]:
     """Paired, with intervals; and problem by problem, for the mean over recordings."""
     each = {}
     for key, (one, other) in PAIRS.items():
@@ -184,11 +184,11 @@ def plain_interval(found: Interval) -> dict[str, float | None]:
 def means(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Over recordings: mean accuracies, and paired differences with their intervals."""
     found = {}
-    for budget in map(str, BUDGETS):
+    for budget in map(str, AVERAGE_BUDGETS):
         here = [one["at"][budget] for one in each]
         keys = here[0]["each"]
         found[budget] = {
-            key: plain_interval(across([one["each"][key] for one in here], seed=SEED))
+            key: plain_interval(mean_over_recordings([one["each"][key] for one in here], seed=SEED))
             for key in keys
             if all(one["each"][key] is not None for one in here)
         }
@@ -212,7 +212,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "means": means(each),
         "orders": ORDERS,
         "folds": FOLDS,
-        "budgets": list(BUDGETS),
+        "budgets": list(AVERAGE_BUDGETS),
     }
     for one in each:
         for at in one["at"].values():

@@ -15,19 +15,20 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.evaluate.beyond.frontier import Frontier, OracleLine, frontier_of
-from adacompute.evaluate.beyond.headline import chosen, headline_of
-from adacompute.evaluate.beyond.lines import Line
-from adacompute.evaluate.beyond.money import EXAMPLE, money_data, savings
-from adacompute.evaluate.beyond.steadied import steadied
-from adacompute.evaluate.beyond.tokens import tokens_of
-from adacompute.evaluate.bootstrap import Interval
-from adacompute.evaluate.bracket import Oracle, brackets
-from adacompute.evaluate.entrants import OURS, PLAIN
-from adacompute.evaluate.figures.frontier import draw_frontier
-from adacompute.evaluate.protocols import BUDGETS, Played, played
-from adacompute.evaluate.rows import Evaluation, Match
-from adacompute.evaluate.told import Shown, told
+from adacompute.evaluate.comparison import CostCurve, Evaluation, Match
+from adacompute.evaluate.conclusions import (
+    EvaluationInputs,
+    assemble_evaluation,
+    build_headline,
+    find_headline_match,
+)
+from adacompute.evaluate.measure import OURS, UNIFORM
+from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
+from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, reduce_order_noise, run_policies
+from adacompute.evaluate.resampling import Interval
+from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
+from adacompute.report.exhibits.money import EXAMPLE_MONEY, build_money_data, compute_savings
+from adacompute.report.exhibits.token_cost import measure_tokens
 
 RECORDING, OTHER = "words", "facts"
 FILE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "frontier.json"
@@ -38,29 +39,31 @@ FOLDS, ORDERS, SEED = 5, 20, 0  # as the report has them
 def measured() -> dict[str, Any]:
     """Everything that is shown, as plain data."""
     run, oracle, evaluation = evaluated(RECORDING)
-    same, head = chosen(evaluation), headline_of(evaluation)
+    same, head = find_headline_match(evaluation), build_headline(evaluation)
     return {
         "headline": head.words,
         "below": head.below,
-        "frontier": plain(frontier_of(run, oracle=oracle)),
+        "frontier": plain(trace_frontier(run, oracle=oracle)),
         "same": None if same is None else plain(same),
-        "budgets": [row(evaluation, budget) for budget in BUDGETS],
-        "other": {OTHER: [row(evaluated(OTHER)[2], budget) for budget in BUDGETS]},
+        "budgets": [row(evaluation, budget) for budget in AVERAGE_BUDGETS],
+        "other": {OTHER: [row(evaluated(OTHER)[2], budget) for budget in AVERAGE_BUDGETS]},
         "money": [
             {"budget": one.budget, "cost": one.cost, "same_cost": one.same_cost}
-            for one in savings(money_data(evaluation, tokens_of(run), EXAMPLE), EXAMPLE)
+            for one in compute_savings(
+                build_money_data(evaluation, measure_tokens(run), EXAMPLE_MONEY), EXAMPLE_MONEY
+            )
         ],
-        "prices": {"input": EXAMPLE.input_price, "output": EXAMPLE.output_price},
+        "prices": {"input": EXAMPLE_MONEY.input_price, "output": EXAMPLE_MONEY.output_price},
     }
 
 
 @cache
-def evaluated(name: str) -> tuple[Played, Oracle, Evaluation]:
+def evaluated(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
     """A recording, evaluated as a report does it, but for the policies that aren't shown."""
-    run = steadied(
-        played(
+    run = reduce_order_noise(
+        run_policies(
             ac.bundled(name).ballots(),
-            budgets=BUDGETS,
+            budgets=AVERAGE_BUDGETS,
             policies=POLICIES,
             parts=FOLDS,
             orders=ORDERS,
@@ -69,15 +72,15 @@ def evaluated(name: str) -> tuple[Played, Oracle, Evaluation]:
         )
     )
     oracle = Oracle.of(run.setup)
-    ends = brackets(run.setup, oracle=oracle)
+    ends = bracket_oracle(run.setup, oracle=oracle)
     everyone = list(run.everyone)
-    shown = Shown(run.setup, everyone, ends, "held-out", run.parts, run.dropped, run.left_out)
-    return run, oracle, told(shown)
+    shown = EvaluationInputs(run.setup, everyone, ends, "held-out", run.parts, run.dropped, run.left_out)
+    return run, oracle, assemble_evaluation(shown)
 
 
 def row(evaluation: Evaluation, budget: float) -> dict[str, Any]:
     """Uniform and ours at one average budget."""
-    uniform, ours = evaluation.match(PLAIN, budget), evaluation.match(OURS, budget)
+    uniform, ours = evaluation.match(UNIFORM, budget), evaluation.match(OURS, budget)
     assert uniform is not None
     assert ours is not None
     return {"budget": budget, "uniform": uniform.accuracy} | {
@@ -98,22 +101,22 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def frontier_from(kept: dict[str, Any]) -> Frontier:
+def frontier_from(kept: dict[str, Any]) -> PolicyFrontier:
     """The frontier, as it was measured."""
     oracle = kept["oracle"]
-    return Frontier(
+    return PolicyFrontier(
         **kept
         | {
             "lines": tuple(line_from(one) for one in kept["lines"]),
             "published": line_from(kept["published"]),
-            "oracle": OracleLine(**oracle | {key: numbers(oracle[key]) for key in ("cost", "low", "high")}),
+            "oracle": OracleCurve(**oracle | {key: numbers(oracle[key]) for key in ("cost", "low", "high")}),
             "budgets": tuple(kept["budgets"]),
         }
     )
 
 
-def line_from(kept: dict[str, Any]) -> Line:
-    return Line(policy=kept["policy"], **{key: numbers(kept[key]) for key in kept if key != "policy"})
+def line_from(kept: dict[str, Any]) -> CostCurve:
+    return CostCurve(policy=kept["policy"], **{key: numbers(kept[key]) for key in kept if key != "policy"})
 
 
 def match_from(kept: dict[str, Any]) -> Match:
@@ -128,7 +131,7 @@ def numbers(values: list[float | None]) -> np.ndarray[tuple[int], np.dtype[np.fl
 def drawn(kept: dict[str, Any]) -> str:
     """The calm picture, with the arrow that the headline speaks of."""
     same = None if kept["same"] is None else match_from(kept["same"])
-    return draw_frontier(frontier_from(kept["frontier"]), few=True, same=same, key="frontier").svg
+    return draw_frontier(frontier_from(kept["frontier"]), few=True, match=same, key="frontier").svg
 
 
 if __name__ == "__main__":

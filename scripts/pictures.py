@@ -14,8 +14,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from adacompute.evaluate.figures.canvas import Canvas, standalone
-from adacompute.evaluate.figures.palette import colour
+from adacompute.report.canvas import Canvas, to_standalone_svg
+from adacompute.report.theme import colour
 
 sys.path.insert(0, str(Path(__file__).parent))
 from picture_frontier import drawn
@@ -159,7 +159,7 @@ def files() -> dict[str, str]:
     numbers = json.loads(NUMBERS.read_text("utf-8"))
     found = {f"{name}.svg": draw(numbers) for name, draw in DRAWN.items()}
     found["frontier.svg"] = drawn(frontier())
-    return {name: standalone(svg) for name, svg in found.items()}
+    return {name: to_standalone_svg(svg) for name, svg in found.items()}
 
 
 def frontier() -> dict[str, Any]:

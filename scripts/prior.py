@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from adacompute.evaluate.charted import BUDGETS, ORDERS, Replays, drawn_chart, told
-from adacompute.paths import paths
+from adacompute.evaluate.chart_builder import BUDGETS, ORDERS, PolicyReplays, assemble_chart, round_price_up
 from adacompute.policies.artefact import write_artefact
-from adacompute.policies.chart import Chart, Row, write_chart
+from adacompute.policies.chart import Chart, ChartRow, write_chart
+from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.prior import BUNDLED, bundled_prior, prior_of
+from adacompute.policies.stopping.prior import BUNDLED_PRIORS, fit_prior, load_bundled_prior
 from adacompute.pool import Ballots, bundled
 
 FOLDER = Path(__file__).resolve().parent.parent / "src/adacompute/policies/stopping/priors"
@@ -25,14 +25,14 @@ FOLDER = Path(__file__).resolve().parent.parent / "src/adacompute/policies/stopp
 
 def main() -> None:
     """Writes every prior anew, and then the chart of the first."""
-    for name in BUNDLED:
+    for name in BUNDLED_PRIORS:
         recordings = [_recording(part) for part in name.split("-")]
-        prior = prior_of(recordings, longest=16)
+        prior = fit_prior(recordings, longest=16)
         settings = {"problems": prior.problems, "scale": prior.scale}
         write_artefact(FOLDER / name, kind="prior", settings=settings, arrays=prior.arrays())
         sys.stderr.write(f"{name}: {prior.problems} problems\n")
-    bundled_prior.cache_clear()
-    write_chart(FOLDER / BUNDLED[0], charted())
+    load_bundled_prior.cache_clear()
+    write_chart(FOLDER / BUNDLED_PRIORS[0], charted())
 
 
 def charted(budgets: Sequence[float] = BUDGETS) -> Chart:
@@ -41,12 +41,12 @@ def charted(budgets: Sequence[float] = BUDGETS) -> Chart:
     Each recording has its own price for a budget, as traffic has once the gateway has found it.
     """
     charts = []
-    for name in BUNDLED[0].split("-"):
+    for name in BUNDLED_PRIORS[0].split("-"):
         ballots = _recording(name)
-        policy = StoppingPolicy().adapted(ballots)
-        drawn = paths(ballots, rng=np.random.default_rng(0), orders=ORDERS, weigh=policy.weigh)
-        replays = Replays([(policy, drawn)])
-        chart = drawn_chart(replays, replays, budgets=budgets, protocol="")
+        policy = StoppingPolicy().copy_for(ballots)
+        drawn = draw_paths(ballots, rng=np.random.default_rng(0), orders=ORDERS, weigh=policy.weigh)
+        replays = PolicyReplays([(policy, drawn)])
+        chart = assemble_chart(replays, replays, budgets=budgets, protocol="")
         assert chart is not None
         charts.append(chart)
     problems = sum(chart.problems for chart in charts)
@@ -59,10 +59,14 @@ def charted(budgets: Sequence[float] = BUDGETS) -> Chart:
     return replace(charts[0], problems=problems, protocol=protocol, rows=rows)
 
 
-def _mean(rows: Sequence[Row]) -> Row:
+def _mean(rows: Sequence[ChartRow]) -> ChartRow:
     """The mean of rows of one budget, that of prices by their logarithms."""
-    means = {field.name: float(np.mean([getattr(row, field.name) for row in rows])) for field in fields(Row)}
-    return Row(**means | {"price": told(float(np.exp(np.mean([np.log(row.price) for row in rows]))))})
+    means = {
+        field.name: float(np.mean([getattr(row, field.name) for row in rows])) for field in fields(ChartRow)
+    }
+    return ChartRow(
+        **means | {"price": round_price_up(float(np.exp(np.mean([np.log(row.price) for row in rows]))))}
+    )
 
 
 def _recording(name: str) -> Ballots:

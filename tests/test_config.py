@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, KeyConfig, ServeConfig, load_config, read_keys
-from adacompute.config.load import _stage
+from adacompute.config import Config, KeyConfig, ServeConfig, _build_section, load_config, read_keys
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
 
@@ -96,7 +95,7 @@ def test_settings_that_do_not_go_together_are_blamed_on_every_place_they_come_fr
 
     places = {("range", "low"): "a.toml, [range]", ("range", "high"): "environment variable HIGH"}
     with pytest.raises(ConfigError, match=r"a\.toml, \[range\] and environment variable HIGH: low 3"):
-        _stage("range", Range, {"low": 3, "high": 2}, places)
+        _build_section("range", Range, {"low": 3, "high": 2}, places)
 
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adacompute.policies.stopping import counts
-from adacompute.policies.stopping.prior import BUNDLED, bundled_prior
+from adacompute.policies.stopping import critical_price
+from adacompute.policies.stopping.prior import BUNDLED_PRIORS, load_bundled_prior
 from kept import Examples, assert_same_array, assert_same_drawing, text_difference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,10 +21,10 @@ def scaled(text: str, factor: float) -> str:
     return re.sub(r"(?<= )-?\d+\.(\d+)(?= )", lambda m: f"{float(m[0]) * factor:.{len(m[1])}f}", text)
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", BUNDLED_PRIORS)
 @pytest.mark.parametrize("factor", [1 - 1e-12, 1 + 1e-12])
 def test_a_prior_may_differ_in_its_last_bits_and_not_by_a_thousandth(name: str, factor: float):
-    kept = bundled_prior(name).table
+    kept = load_bundled_prior(name).table
     assert_same_array(kept * factor, kept)
     with pytest.raises(AssertionError, match="they differ"):
         assert_same_array(kept * (1 + 1e-3), kept)
@@ -32,9 +32,11 @@ def test_a_prior_may_differ_in_its_last_bits_and_not_by_a_thousandth(name: str, 
 
 def test_last_bits_decide_no_price_of_the_table_that_is_kept(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
-    before = counts._between()
-    monkeypatch.setattr(counts, "_PRICES", counts._PRICES * (1 + 1e-12 * rng.standard_normal(28)))
-    assert_same_array(counts._between(), before)
+    before = critical_price._price_levels()
+    monkeypatch.setattr(
+        critical_price, "_PRICES", critical_price._TABLE_PRICES * (1 + 1e-12 * rng.standard_normal(28))
+    )
+    assert_same_array(critical_price._price_levels(), before)
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)

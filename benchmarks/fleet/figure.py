@@ -4,8 +4,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from adacompute.evaluate.figures.canvas import Canvas, standalone
-from adacompute.evaluate.figures.palette import colour
+from adacompute.report.canvas import Canvas, to_standalone_svg
+from adacompute.report.theme import colour
 
 __all__ = ["figure"]
 
@@ -21,7 +21,7 @@ def figure(numbers: Numbers) -> str:
         _drift(canvas, drift, numbers["drift"])
         _upstream(canvas, upstream, numbers["saturation"])
         _ledger(canvas, ledger, numbers["ledger"])
-        return standalone(canvas.svg())
+        return to_standalone_svg(canvas.svg())
 
 
 def _hunting(canvas: Canvas, ax: Axes, rows: list[Numbers], memory: list[Numbers]) -> None:

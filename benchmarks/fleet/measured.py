@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.features import features
+from adacompute.policies.features import compute_features
 from adacompute.serve.pacer import Pacer
-from adacompute.solve.shard import Shard
-from adacompute.solve.shards import Search
+from adacompute.solve.shard_search import PriceSearch, TableShard
 from benchmarks.fleet.redis_times import redis_times
 
 __all__ = ["measured"]
@@ -98,7 +97,7 @@ def _features() -> float:
     best = float("inf")
     for _ in range(3):
         began = time.process_time()
-        features(texts)
+        compute_features(texts)
         best = min(best, time.process_time() - began)
     return round(1e6 * best / len(texts), 1)
 
@@ -107,12 +106,12 @@ def _solve() -> dict[str, float]:
     """Of one shard of curves: microseconds a problem over all rounds, and bytes of its summaries."""
     rng = np.random.default_rng(0)
     gains = rng.random((_PROBLEMS, 1)) * np.array([0.0, 0.4, 0.7, 0.9, 1.0]) * rng.random((_PROBLEMS, 1))
-    shard = Shard.of(0.4 + 0.5 * gains, costs=np.array(_MODES))
+    shard = TableShard.of(0.4 + 0.5 * gains, costs=np.array(_MODES))
     sizes = []
-    search = Search(budget=3.0)
+    search = PriceSearch(budget=3.0)
     began = time.process_time()
     while (bracket := search.bracket) is not None:
-        summary = shard.summary(bracket)
+        summary = shard.histogram(bracket)
         sizes.append(summary.nbytes)
         search.narrow([summary])
     took = time.process_time() - began

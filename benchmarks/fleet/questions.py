@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.serve import lately
-from adacompute.serve.fleet.settings import USUAL
+from adacompute.serve import pacer
+from adacompute.serve.fleet.redis_client import DEFAULT_TIMING
 from benchmarks.fleet.fleet import EASY, HARD, Fleet, Outcome, Service, simulate
 from benchmarks.fleet.pacemaker import group_for
 from benchmarks.fleet.single import simulate_singly
@@ -50,7 +50,7 @@ def fleet_of(rate: float, seconds: float, *, each: bool = False, **other: Any) -
     group = 1 if each else group_for(rate, MEAN, FLYING)
     start = price_for({EASY: 0.5, HARD: 0.5}, BUDGET)
     gateways = other.pop("gateways", max(1, round(rate / 100)))
-    poll = other.pop("poll", USUAL.poll)
+    poll = other.pop("poll", DEFAULT_TIMING.poll)
     return Fleet(rate=rate, seconds=seconds, gateways=gateways, start=start, group=group, poll=poll, **other)
 
 
@@ -84,16 +84,16 @@ def held(service: Service, cells: list[tuple[int, float, float, bool]]) -> list[
 def memory(service: Service, seconds: float = 120.0) -> list[Numbers]:
     """What memory is for: the pacer, told of each, with the last 4,096 dials alone, and as it is."""
     rows = []
-    usual = lately._COARSEST
+    usual = pacer._MAX_STRIDE
     try:
         for coarsest in (1, usual):
             for rate in (300.0, 1e3, 3e3):
-                lately._COARSEST = coarsest
+                pacer._MAX_STRIDE = coarsest
                 found = simulate(fleet_of(rate, seconds, each=True, gateways=10, service=service, seed=1))
                 window = found.moving()[-60:]
                 rows.append(
                     {
-                        "remembered": coarsest * lately._HELD,
+                        "remembered": coarsest * pacer._MAX_KEPT,
                         "rate": rate,
                         "in_flight": float(found.flying[60:].mean()),
                         "off_end": _off(found.average(seconds)),
@@ -103,7 +103,7 @@ def memory(service: Service, seconds: float = 120.0) -> list[Numbers]:
                     }
                 )
     finally:
-        lately._COARSEST = usual
+        pacer._MAX_STRIDE = usual
     return rows
 
 
@@ -230,7 +230,7 @@ def loss(service: Service, rate: float = 1e4, seconds: float = 210.0) -> Numbers
             }
         )
     silent = []
-    for gap in (USUAL.beat, 60.0):
+    for gap in (DEFAULT_TIMING.beat, 60.0):
         for moves in (False, True):
             hard = (lambda now: float(now >= _AT)) if moves else (lambda _: 0.0)
             base = fleet_of(1e3, 270.0, hard=hard, service=service, seed=5)
@@ -244,7 +244,7 @@ def loss(service: Service, rate: float = 1e4, seconds: float = 210.0) -> Numbers
                     "off_end": _off(found.average(270)),
                 }
             )
-    return {"gateways": rows, "pacemaker": silent, "lease": USUAL.lease}
+    return {"gateways": rows, "pacemaker": silent, "lease": DEFAULT_TIMING.lease}
 
 
 def stale(service: Service, seconds: float = 210.0, rate: float = 1e3) -> list[Numbers]:

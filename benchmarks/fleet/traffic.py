@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 import adacompute as ac
-from adacompute.paths.paths import paths
-from adacompute.replay.asked import settled
+from adacompute.policies.paths import draw_paths
+from adacompute.replay.replay import settle_policy
 
 __all__ = ["HIGH", "LOW", "Recorded", "mixed_cost", "price_for", "recorded"]
 
@@ -56,15 +56,15 @@ def price_of(row: int) -> float:
 def recorded(name: str) -> Recorded:
     """Priced stopping, as it comes, on one of the bundled recordings."""
     ballots = ac.bundled(name).ballots()
-    policy = settled(ac.StoppingPolicy(), ballots)
-    along = paths(
+    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    along = draw_paths(
         ballots, rng=np.random.default_rng(7), orders=_ORDERS, longest=policy.longest, weigh=policy.weigh
     )
     reading = policy.read(ballots.prompts)[along.problems]
     every = np.arange(len(along))
     critical = np.array(
         [
-            policy.critical(reading, along.standing(every, np.full(len(along), at)))
+            policy.estimate_critical_prices(reading, along.state_after(every, np.full(len(along), at)))
             for at in range(1, policy.longest)
         ]
     )  # (longest - 1, paths) logarithms
@@ -74,7 +74,7 @@ def recorded(name: str) -> Recorded:
     grade = np.empty(len(rows))
     for row in rows:
         log = math.log(price_of(row))
-        stays = np.flatnonzero(~(policy.prior_.openings[0] > log))  # as policies/stopping/waves.py opens
+        stays = np.flatnonzero(~(policy.prior_.price_quantiles[0] > log))  # as WavePlan's first wave
         first[row] = min(1 + int(stays[0] if len(stays) else policy.longest - 1), policy.longest)
         stops = critical <= log
         stops[: first[row] - 1] = False

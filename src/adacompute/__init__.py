@@ -1,17 +1,16 @@
 """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
 
-from adacompute.answers import Tally, Task, Vote, Weigh, extract_answer, same_answer, vote
-from adacompute.batch import Answers, answer, write_answers
-from adacompute.collect import Asking, Collected, Prices, collect
-from adacompute.endpoint import Endpoint, Limits
-from adacompute.endpoint.local import local_model
+from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
+from adacompute.client import Endpoint, RateLimits
+from adacompute.client.local import local_model
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate import Evaluation, evaluate
 from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
-from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
+from adacompute.pool import Ballots, Pool, bundled_names, export_file, import_file, open_pool, bundled
 from adacompute.problems import Template, read_problems
-from adacompute.records import AccuracyTable, Allocation, Failure, Frontier, Limit, Problem, Recorded, Sample
+from adacompute.records import AccuracyTable, Allocation, Cap, Failure, Frontier, Problem, Recorded, Sample
 from adacompute.replay import Replayed, calibrate, replay
+from adacompute.sampling import Answers, Asking, Collected, Prices, answer, collect, write_answers
 from adacompute.score import Price, Summary, halves, score, summarise
 from adacompute.solve import frontier, solve
 
@@ -24,6 +23,7 @@ __all__ = [
     "Answers",
     "Asking",
     "Ballots",
+    "Cap",
     "ClassifierPolicy",
     "Collected",
     "CurvePolicy",
@@ -31,13 +31,12 @@ __all__ = [
     "Evaluation",
     "Failure",
     "Frontier",
-    "Limit",
-    "Limits",
     "Policy",
     "Pool",
     "Price",
     "Prices",
     "Problem",
+    "RateLimits",
     "Recorded",
     "Replayed",
     "Sample",
@@ -47,7 +46,7 @@ __all__ = [
     "Task",
     "Template",
     "Vote",
-    "Weigh",
+    "VoteWeights",
     "__version__",
     "answer",
     "bundled",

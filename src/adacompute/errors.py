@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose, as one tree. Knows nothing of the rooms that raise it.
+"""Everything this package raises on purpose, as one tree.
 
     AdacomputeError
     ├── ConfigError          a setting, in a file, the environment or an option, can't be used
@@ -110,7 +110,7 @@ class AdacomputeError(Exception):
 
     def __str__(self) -> str:
         # a path or a value may hold a line break; the message stays one line whoever writes it
-        return _BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
+        return _BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
 
 
 class ConfigError(AdacomputeError):

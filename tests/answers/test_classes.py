@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from adacompute.answers import Classes, classify, same_answer
-from adacompute.answers.normal import LONGEST, normalise
+from adacompute.answers.normalise import ANSWER_LIMIT, normalise
 
 
 class Counting:
@@ -123,10 +123,10 @@ def test_an_answer_of_a_thousand_characters_is_read_and_a_longer_one_is_text():
     long = " + ".join(["1"] * 100)  # a sum of 397 characters
     assert same_answer(long, "100")
     many = ", ".join(str(n) for n in range(200))
-    assert 800 < len(many) <= LONGEST
+    assert 800 < len(many) <= ANSWER_LIMIT
     assert same_answer(many, ",".join(str(n) for n in reversed(range(200))))
     longer = ", ".join(str(n) for n in range(300))
-    assert len(longer) > LONGEST
+    assert len(longer) > ANSWER_LIMIT
     assert normalise(longer).kind == "text"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Classes, Task, classify, same_answer
-from adacompute.answers.normal import forget_forms, normalise
+from adacompute.answers.normalise import clear_form_cache, normalise
 from adacompute.errors import TaskError
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=60)
@@ -49,7 +49,7 @@ def test_every_answer_equals_itself_and_none_equals_nothing(answer):
 @given(ANSWERS)
 def test_every_answer_has_one_hashable_form(answer):
     form = normalise(answer)
-    forget_forms()
+    clear_form_cache()
     assert form == normalise(answer)
     assert isinstance(hash(form), int)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.answers import Classes, Task, classify, default_judge, extract_answer, same_answer
-from adacompute.answers import search as searching
-from adacompute.answers.normal import forget_forms
+from adacompute.answers import Classes, Task, classify, extract_answer, get_judge, same_answer
+from adacompute.answers import sandbox as searching
+from adacompute.answers.normalise import clear_form_cache
 
 LIMIT = 0.1  # seconds
 RUNS = 20  # the best of several: other work on the machine slows ours down
@@ -107,7 +107,7 @@ def processor_seconds():
     if sys.platform != "linux":
         return time.perf_counter()
     spent = time.process_time()
-    for helper in (default_judge().pid, searching._helper.pid):
+    for helper in (get_judge().pid, searching._search_helper.pid):
         spent += spent_by_family(helper) if helper is not None else 0.0
     return spent
 
@@ -156,8 +156,8 @@ def test_comparison_is_bounded(name):
     ):
 
         def compare(other=other):
-            forget_forms()
-            default_judge().forget()
+            clear_form_cache()
+            get_judge().forget()
             assert same_answer(HOSTILE[name], other) in (True, False)
 
         assert best_of_several(compare) <= LIMIT, other[:40]
@@ -213,10 +213,10 @@ def test_an_object_at_the_end_is_read_after_many_that_are_broken():
 
 
 def test_hostile_answers_are_classified_within_bounds():
-    before = default_judge().timeouts
+    before = get_judge().timeouts
     answers = [f"\\sum_{{k=1}}^{{10^{{{n}}}}} k^k" for n in range(10, 40)]
     assert classify(answers) == list(range(30))
-    assert default_judge().timeouts - before <= 4
+    assert get_judge().timeouts - before <= 4
     assert classify(list(HOSTILE.values()) * 2) == list(range(len(HOSTILE))) * 2
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.answers import Classes, Judge, close_judge, default_judge, same_answer
-from adacompute.answers.process import Helper
+from adacompute.answers import Classes, FormulaJudge, close_judge, get_judge, same_answer
+from adacompute.answers.sandbox import HelperProcess
 
 OPEN = r"\sum_{k=1}^{1} k"  # one: a formula that the fast path leaves open, and that is judged quickly
 SLOW = r"\sum_{k=1}^{10^{10}} k^k"
@@ -23,7 +23,7 @@ SLOW_SEARCH = {"pattern": "(a+)+$", "text": "a" * 40 + "b"}
 
 @pytest.fixture(scope="module")
 def shared():
-    judge = Judge(limit=0.3)  # what is tested here is not the limit: a busy machine must not reach it
+    judge = FormulaJudge(limit=0.3)  # what is tested here is not the limit: a busy machine must not reach it
     yield judge
     judge.close()
 
@@ -106,7 +106,7 @@ def test_what_is_read_whole_is_compared_in_both_directions(patient, a, b):
 
 
 def test_the_cache_is_bounded_and_drops_what_was_used_least(judge, monkeypatch):
-    monkeypatch.setattr("adacompute.answers.judge._CACHED", 2)
+    monkeypatch.setattr("adacompute.answers.equal._CACHED_VERDICTS", 2)
     for gold in ("2", "3", "2", "4"):
         judge.same(OPEN, gold)
     before = judge.asked
@@ -163,7 +163,7 @@ def test_a_dead_helper_is_started_again(judge):
 
 @pytest.mark.slow
 def test_a_hung_helper_is_given_up_and_started_again(judge, monkeypatch):
-    monkeypatch.setattr("adacompute.answers.process._OUTER", 0.1)
+    monkeypatch.setattr("adacompute.answers.sandbox._REPLY_MARGIN", 0.1)
     pid, failures, timeouts, unanswered = judge.pid, judge.failures, judge.timeouts, judge.unanswered
     os.kill(pid, signal.SIGSTOP)
     assert judge.same(OPEN, "1") is None
@@ -199,7 +199,7 @@ def test_it_is_shared_by_threads(judge):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_neither_processes_nor_pipes_are_left_behind():
-    helper = Helper("search", limit=0.1)
+    helper = HelperProcess("search", limit=0.1)
     helper.start()
     helper.close()
     pipes = len(list(Path("/proc/self/fd").iterdir()))
@@ -231,7 +231,7 @@ def test_a_forked_process_gets_a_judge_of_its_own(judge):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # later Pythons warn of any fork beside threads
 def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread():
-    helper = Helper("search", limit=5.0)
+    helper = HelperProcess("search", limit=5.0)
     assert helper.start()
     with helper._lock:  # as a thread holds it that asks
         child = os.fork()
@@ -249,8 +249,8 @@ def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread():
 @pytest.mark.parametrize("end", ["", "import os; os.kill(os.getpid(), 9)"])
 def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_path, end):
     program = (
-        "from adacompute.answers.process import Helper\n"
-        f"helper = Helper('search', limit=5.0)\nassert helper.ask({SEARCH}) == {FOUND}\n"
+        "from adacompute.answers.sandbox import HelperProcess\n"
+        f"helper = HelperProcess('search', limit=5.0)\nassert helper.ask({SEARCH}) == {FOUND}\n"
         "print(helper.pid, flush=True)\n" + end
     )
     done = subprocess.run(
@@ -266,31 +266,31 @@ def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_
 
 def test_the_shared_judge_can_be_closed_at_any_time():
     close_judge()
-    assert default_judge().pid is None
+    assert get_judge().pid is None
     assert Classes().place(OPEN) == 0
 
 
 def test_a_judge_that_can_not_start_finds_all_different(monkeypatch):
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    judge = Judge()
+    judge = FormulaJudge()
     assert judge.warm() is False
     assert judge.same(OPEN, "1") is None
     assert (judge.failures, judge.timeouts, judge.unanswered) == (1, 0, 1)
 
 
 def test_a_helper_that_could_not_start_for_a_while_starts_again_after_a_pause(monkeypatch):
-    helper = Helper("search", limit=5.0)
+    helper = HelperProcess("search", limit=5.0)
     now = [1_000.0]
     with monkeypatch.context() as patch:
-        patch.setattr("adacompute.answers.process.time.monotonic", lambda: now[0])
+        patch.setattr("adacompute.answers.sandbox.time.monotonic", lambda: now[0])
         patch.setattr("sys.executable", "/nowhere/python")
         for failed in range(1, 8):
             assert helper.ask(SEARCH) is None
             assert helper.ask(SEARCH) is None  # at rest: not tried again at once
             assert helper.failures == failed
             now[0] += 61.0
-    monkeypatch.setattr("adacompute.answers.process._LONGEST_PAUSE", 0.0)
-    helper._rests_until = 0.0  # of the other clock
+    monkeypatch.setattr("adacompute.answers.sandbox._LONGEST_PAUSE", 0.0)
+    helper._retry_at = 0.0  # of the other clock
     assert helper.ask(SEARCH) == FOUND
     assert helper.unanswered == 14
     helper.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adacompute.answers.search import last_match
+from adacompute.answers.sandbox import find_last_match
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from adacompute.answers.search import last_match
     ],
 )
 def test_a_users_pattern_finds_its_last_match_or_gives_up(pattern, text, found):
-    assert last_match(pattern, text) == found
+    assert find_last_match(pattern, text) == found

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, Vote, Weigh, classify, vote
-from adacompute.answers.weigh import LIMIT, UNIT
+from adacompute.answers import Tally, Vote, VoteWeights, classify, vote
+from adacompute.answers.vote import EXPONENT_LIMIT, WEIGHT_UNIT
 from adacompute.errors import TaskError
 from adacompute.records import Sample
 
@@ -24,7 +24,7 @@ SAMPLES = st.lists(
     ),
     max_size=12,
 )
-WEIGH = Weigh(signal="logprob", scale=-1.0)
+WEIGH = VoteWeights(signal="logprob", scale=-1.0)
 
 
 @given(ANSWERS)
@@ -72,20 +72,20 @@ def test_the_order_of_samples_changes_only_who_wins_a_tie(samples, random):
 def test_sums_of_many_heavy_and_light_votes_are_exact_in_any_order():
     samples = [Sample(answer="1", tokens=1, logprob=0.0) for _ in range(300)]  # e^2 each, and e^-8 below
     samples += [Sample(answer="2", tokens=1, logprob=-40.0 - n) for n in range(5_000)]
-    heavy = Weigh(signal="logprob", scale=-1.0, sharpness=8.0)
+    heavy = VoteWeights(signal="logprob", scale=-1.0, sharpness=8.0)
     ways = [samples, samples[::-1], sorted(samples, key=lambda s: hash((s.logprob, id(s))))]
     tallies = [Tally.of(way * 12, weigh=heavy) for way in ways]
     exact = {answer: sum(heavy.units(s) for s in samples if s.answer == answer) * 12 for answer in "12"}
     assert exact["1"] > 2**53  # beyond what floats add exactly
     for tally in tallies:
-        assert tally.weights == {answer: exact[answer] / UNIT for answer in tally.weights}
-        assert (tally.leader, tally.margin) == ("1", (exact["1"] - exact["2"]) / UNIT)
+        assert tally.weights == {answer: exact[answer] / WEIGHT_UNIT for answer in tally.weights}
+        assert (tally.leader, tally.margin) == ("1", (exact["1"] - exact["2"]) / WEIGHT_UNIT)
         assert tally.agreement == exact["1"] / (exact["1"] + exact["2"])
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_a_lead_of_one_unit_is_seen_beside_any_weight(turn):
-    step = Weigh(signal="logprob", scale=-1.0, sharpness=8.0)
+    step = VoteWeights(signal="logprob", scale=-1.0, sharpness=8.0)
     many = [Sample(answer=answer, tokens=1, logprob=0.0) for answer in "12" for _ in range(60)] * 100
     least = Sample(answer="2", tokens=1, logprob=-9.0)
     tally = Tally.of([*many, least][::turn], weigh=step)
@@ -127,8 +127,8 @@ def test_one_spelling_with_two_labels_is_two_classes_and_no_vote_is_lost():
 
 def test_an_averagely_sure_sample_weighs_one_and_so_does_one_without_the_signal():
     pool = [Sample(answer="1", tokens=10, logprob=-1.0), Sample(answer="2", tokens=10, logprob=-3.0)]
-    weigh = Weigh.of(pool)
-    assert weigh == Weigh(signal="logprob", scale=-0.2, sharpness=2.0)
+    weigh = VoteWeights.of(pool)
+    assert weigh == VoteWeights(signal="logprob", scale=-0.2, sharpness=2.0)
     assert weigh.weight(Sample(answer="1", tokens=10, logprob=-2.0)) == 1.0
     assert weigh.weight(Sample(answer="1")) == 1.0
     assert weigh.weight(pool[0]) == pytest.approx(math.exp(1), rel=1e-9)
@@ -138,11 +138,11 @@ def test_an_averagely_sure_sample_weighs_one_and_so_does_one_without_the_signal(
 @given(st.floats(allow_nan=True), st.integers(0, 100))
 def test_a_weight_is_positive_finite_and_bounded(logprob, tokens):
     weight = WEIGH.weight(Sample(answer="1", tokens=tokens, logprob=logprob))
-    assert math.exp(-LIMIT) * 0.999 < weight < math.exp(LIMIT) * 1.001
+    assert math.exp(-EXPONENT_LIMIT) * 0.999 < weight < math.exp(EXPONENT_LIMIT) * 1.001
 
 
 def test_entropy_weighs_too():
-    weigh = Weigh.of([Sample(entropy=0.1), Sample(entropy=0.3)], "entropy")
+    weigh = VoteWeights.of([Sample(entropy=0.1), Sample(entropy=0.3)], "entropy")
     assert weigh.scale == pytest.approx(0.2)
     assert weigh.weight(Sample(entropy=0.1)) > 1 > weigh.weight(Sample(entropy=0.3))
 
@@ -152,7 +152,7 @@ def test_entropy_weighs_too():
     [[], [Sample(answer="1")], [Sample(tokens=3, logprob=0.0)], [Sample(tokens=1, logprob=-math.inf)]],
 )
 def test_no_scale_is_fitted_where_there_is_no_signal(samples):
-    assert Weigh.of(samples) is None
+    assert VoteWeights.of(samples) is None
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_no_scale_is_fitted_where_there_is_no_signal(samples):
         lambda: vote([42]),
         lambda: vote(["42"], ties="last"),
         lambda: vote(["42"], weigh=2.0),
-        lambda: Weigh(signal="tokens", scale=1.0),
-        lambda: Weigh(signal="logprob", scale=1.0),
-        lambda: Weigh(signal="entropy", scale=math.nan),
-        lambda: Weigh(signal="entropy", scale=1.0, sharpness=-1.0),
-        lambda: Weigh.of([], "tokens"),
+        lambda: VoteWeights(signal="tokens", scale=1.0),
+        lambda: VoteWeights(signal="logprob", scale=1.0),
+        lambda: VoteWeights(signal="entropy", scale=math.nan),
+        lambda: VoteWeights(signal="entropy", scale=1.0, sharpness=-1.0),
+        lambda: VoteWeights.of([], "tokens"),
     ],
 )
 def test_what_can_not_vote_is_refused(make):

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from adacompute.answers import Task
-from adacompute.batch import Answers, answer
-from adacompute.collect import Asking
-from adacompute.endpoint import Endpoint, Limits, Retries
+from adacompute.client import Endpoint, RateLimits, Retries
 from adacompute.policies.base import Policy
-from adacompute.pool import bundled, open_pool
+from adacompute.pool import open_pool, bundled
 from adacompute.problems import Template
 from adacompute.records import Problem, Recorded, Sample
+from adacompute.sampling import Answers, Asking, answer
 from upstream import Reply, Status, Upstream
 
 MODEL = "scripted"
@@ -82,7 +81,7 @@ def made(answers: Sequence[Sequence[str | None]], *, longest: int = 32) -> list[
 
 def endpoint(up: Upstream, *, concurrency: int = 8) -> Endpoint:
     return Endpoint(
-        url=up.url, limits=Limits(concurrency=concurrency), retries=Retries(attempts=2, first=0.01)
+        url=up.url, limits=RateLimits(concurrency=concurrency), retries=Retries(attempts=2, first=0.01)
     )
 
 

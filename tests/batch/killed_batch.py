@@ -10,9 +10,9 @@ import killed  # noqa: E402 - of the folders that were just added
 from batches import ASKING  # noqa: E402
 from collecting import endpoint, problems  # noqa: E402
 
-from adacompute.batch import answer  # noqa: E402
 from adacompute.policies.stopping import StoppingPolicy  # noqa: E402
 from adacompute.pool import open_pool  # noqa: E402
+from adacompute.sampling import answer  # noqa: E402
 
 REQUESTS, BUDGET, CONCURRENCY = 60, 4.0, 4
 

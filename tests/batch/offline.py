@@ -8,21 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from adacompute.batch.dials import most_of
-from adacompute.batch.rounds import Rounds
-from adacompute.batch.settle import settled, unhurried
-from adacompute.paths import Paths, Standing
-from adacompute.paths.paths import paths_of_orders
 from adacompute.policies.base import Policy
+from adacompute.policies.paths import Paths, VoteState, build_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
 from adacompute.replay import calibrate, replay
-from adacompute.replay.bootstrap import interval, resampled
-from adacompute.replay.run import first_wave
+from adacompute.replay.per_problem import decide_first_wave
+from adacompute.replay.replay import compute_interval, draw_resamples
+from adacompute.sampling.answer import fit_to_batch, remove_wave_limit
+from adacompute.sampling.waves import WavePlanner, highest_dial
 
 
 class PathVotes:
-    """As `adacompute.batch.votes.Votes`, of one path a request."""
+    """As `adacompute.sampling.waves.Votes`, of one path a request."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
@@ -35,30 +33,30 @@ class PathVotes:
     def spent(self) -> int:
         return int(self.drawn.sum())
 
-    def standing(self, rows: np.ndarray) -> Standing:
-        return self.paths.standing(rows, self.drawn[rows])
+    def standing(self, rows: np.ndarray) -> VoteState:
+        return self.paths.state_after(rows, self.drawn[rows])
 
 
 def batch_on(
     policy: Policy, ballots: Ballots, order: np.ndarray, *, budget: float, width: int
-) -> tuple[Rounds, Paths, np.ndarray]:
+) -> tuple[WavePlanner, Paths, np.ndarray]:
     """A batch on each problem's samples in one order, (problems, longest): its rounds, paths and counts."""
     rows = np.arange(len(ballots))
     names = ("tokens", "logprob", "entropy", "classes", "correct")
     first = replace(
         ballots, **{name: getattr(ballots, name)[rows, order[:, 0]][:, None] for name in names}
     )  # of this order
-    fitted = settled(unhurried(policy), first)
-    paths = paths_of_orders(ballots, order[:, None, :], weigh=fitted.weigh)
+    fitted = fit_to_batch(remove_wave_limit(policy), first)
+    paths = build_paths(ballots, order[:, None, :], weigh=fitted.weigh)
     votes = PathVotes(paths)
     reading = fitted.read(ballots.prompts)
-    rounds = Rounds(fitted, votes, reading, limit=int(budget * len(ballots)))  # type: ignore[arg-type]
-    opening = first_wave(fitted, reading, None if fitted.dial is None else most_of(fitted))
-    chosen = rounds.first(opening)
+    rounds = WavePlanner(fitted, votes, reading, limit=int(budget * len(ballots)))  # type: ignore[arg-type]
+    opening = decide_first_wave(fitted, reading, None if fitted.dial is None else highest_dial(fitted))
+    chosen = rounds.plan_first(opening)
     while chosen is not None:
         votes.drawn[chosen[0]] += chosen[1]
-        assert rounds.drawn(chosen[0]) == []
-        chosen = rounds.next(width)
+        assert rounds.record_wave(chosen[0]) == []
+        chosen = rounds.plan_next(width)
     return rounds, paths, votes.drawn
 
 
@@ -71,7 +69,7 @@ def table(name: str, orders: int, *, width: int = 32) -> None:
     """What a batch spends and how often it is right, beside a calibrated price on the same recording."""
     with bundled(name) as pool:
         ballots = pool.ballots()
-    weights = resampled(len(ballots), np.random.default_rng(0))
+    weights = draw_resamples(len(ballots), np.random.default_rng(0))
     for budget in (2, 3, 4):
         policy = StoppingPolicy()
         price = calibrate(policy, ballots, budget=budget)
@@ -83,10 +81,10 @@ def table(name: str, orders: int, *, width: int = 32) -> None:
                 StoppingPolicy(), ballots, orders_of(ballots, 16, rng), budget=budget, width=width
             )
             right += paths.grade[drawn - 1, np.arange(len(drawn))] / orders
-            found.append((drawn.mean(), rounds.price, rounds.unsettled, rounds.number))
+            found.append((drawn.mean(), rounds.price, rounds.unfinished, rounds.number))
         cost, mean, unsettled, number = np.mean(found, axis=0)
         spread = np.std([each[1] for each in found])
-        low, high = interval(right - other.each_accuracy, weights)
+        low, high = compute_interval(right - other.each_accuracy, weights)
         print(
             f"| {name} | {budget} | {price:.4f} | {other.cost:.3f} | {other.accuracy.mean:.3f} "
             f"| {mean:.4f} ± {spread:.4f} | {cost:.3f} | {right.mean():.3f} "

@@ -8,16 +8,15 @@ from batches import ASKING, Recording, ask, facts, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adacompute.batch.dials import allotted
-from adacompute.collect import Asking
 from adacompute.errors import BudgetOutOfRange, CollectError, NotFitted, PolicyError, SourceChanged
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
 from adacompute.policies.base import Policy
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
+from adacompute.sampling import Asking
+from adacompute.sampling.waves import split_room
 from upstream import Status, Upstream
 
 POLICIES: tuple[Policy, ...] = (
@@ -213,7 +212,7 @@ def test_what_is_allotted_is_within_what_is_left_and_goes_by_rank(asked, room, s
     rng = np.random.default_rng(seed)
     wanted, empty = np.array(asked), rng.random(len(asked)) < 0.3
     rank = rng.integers(0, 3, len(asked)).astype(float)
-    given_ = allotted(wanted, room, empty=empty, rank=rank)
+    given_ = split_room(wanted, room, empty=empty, rank=rank)
     assert given_.sum() == min(room, wanted.sum())
     assert (given_ <= wanted).all()
     assert (given_ >= 0).all()

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from batches import Recording, facts, said
 
-from adacompute.batch import Answer, check_output, write_answers
-from adacompute.batch.output import OURS
 from adacompute.errors import CollectError
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Problem
+from adacompute.sampling import RequestAnswer, check_output, write_answers
+from adacompute.sampling.output import ANSWER_COLUMNS
 from upstream import Upstream
 
 COUNT = 24
@@ -56,7 +56,7 @@ def test_it_writes_answers_and_says_what_they_took(adacompute: Callable, questio
         assert up.count.requests == 2 * COUNT, "what is stored is not bought again"
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [one.problem.id for one in recorded]
-    assert list(rows[0]) == ["id", "question", "gold", "page", *OURS]
+    assert list(rows[0]) == ["id", "question", "gold", "page", *ANSWER_COLUMNS]
     for row, one in zip(rows, recorded, strict=True):
         assert sum(row["votes"].values()) <= row["samples"]
         assert row["answer"] is None or row["answer"] in row["votes"]
@@ -120,8 +120,10 @@ def test_every_format_holds_the_same_whatever_a_request_brings_along(tmp_path: P
         Problem(id="b", question="½ 🎲", gold="2", level=3, extra={"n": 2.5, "flag": True}),
     ]
     answers = [
-        Answer(id="a", answer="1", votes={"1": 2, "2": 1}, agreement=2 / 3, samples=3, tokens=9),
-        Answer(id="b", answer=None, votes={}, agreement=0.0, samples=0, tokens=None, error="timeout: late"),
+        RequestAnswer(id="a", answer="1", votes={"1": 2, "2": 1}, agreement=2 / 3, samples=3, tokens=9),
+        RequestAnswer(
+            id="b", answer=None, votes={}, agreement=0.0, samples=0, tokens=None, error="timeout: late"
+        ),
     ]
     with open_pool(tmp_path / "p.sqlite", create=True) as pool:
         for suffix in (".jsonl", ".csv", ".parquet"):

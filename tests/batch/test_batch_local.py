@@ -4,12 +4,11 @@ from pathlib import Path
 
 from batches import facts
 
-from adacompute.batch import answer
-from adacompute.collect import Asking
-from adacompute.endpoint import Endpoint, Limits
+from adacompute.client import Endpoint, RateLimits
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
+from adacompute.sampling import Asking, answer
 
 
 def test_a_real_model_answers_a_handful_of_questions_within_the_budget(local_model, tmp_path: Path):
@@ -20,7 +19,7 @@ def test_a_real_model_answers_a_handful_of_questions_within_the_budget(local_mod
         sampling={"temperature": 0.7, "max_tokens": 24},
     )
     with open_pool(tmp_path / "p.sqlite", create=True) as pool:
-        where = Endpoint(url=local_model.url, limits=Limits(concurrency=4))
+        where = Endpoint(url=local_model.url, limits=RateLimits(concurrency=4))
         found = [
             answer(problems, pool, policy=StoppingPolicy(), budget=budget, endpoint=where, asking=asking)
             for budget in (1.5, 2.0)

@@ -8,12 +8,12 @@ from batches import Recording, ask, facts
 from offline import batch_on, orders_of
 
 from adacompute.answers import Tally
-from adacompute.batch.settle import first_samples, settled
-from adacompute.paths.paths import paths_of_orders
 from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled, open_pool
-from adacompute.replay import run
+from adacompute.pool import Ballots, open_pool, bundled
+from adacompute.replay import run_policy
+from adacompute.sampling.answer import fit_to_batch, select_first_samples
 from upstream import Upstream
 
 
@@ -37,7 +37,7 @@ def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
     assert done.spent == done.limit == int(budget * len(samples))
     with open_pool(tmp_path / "p.sqlite") as pool:
         ballots = pool.ballots()
-        ready = settled(policy, first_samples(ballots, set(ballots.ids)))
+        ready = fit_to_batch(policy, select_first_samples(ballots, set(ballots.ids)))
         assert ready.weigh == done.weigh
         going = 0
         for one in pool:
@@ -50,7 +50,7 @@ def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
         assert going == done.unsettled
     # and so does replay, on the recording itself
     order = np.broadcast_to(np.arange(policy.longest), (len(recorded), 1, policy.longest))
-    replayed = run(ready, paths_of_orders(recorded, order, weigh=ready.weigh), dial=done.price).drawn
+    replayed = run_policy(ready, build_paths(recorded, order, weigh=ready.weigh), dial=done.price).drawn
     assert recorded.ids == tuple(one.id for one in done.each)
     spent = np.array([one.samples for one in done.each])
     assert (spent <= replayed).all()
@@ -67,7 +67,7 @@ def test_the_budget_is_spent_to_the_last_sample_and_hardly_a_request_is_left_ope
     assert drawn.sum() == int(budget * len(some))
     assert drawn.min() >= 1
     if budget > 1:
-        assert rounds.unsettled <= 12  # requests whose votes are alike go on together, or some of them do
+        assert rounds.unfinished <= 12  # requests whose votes are alike go on together, or some of them do
 
 
 def test_one_price_for_all_is_the_price_that_calibration_finds(recorded: Ballots):

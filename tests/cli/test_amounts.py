@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.cli.amounts import amount, fixed, scale_of
+from adacompute.cli.terminal import choose_scale, format_amount, format_fixed
 
 
 @given(st.floats(1e-12, 1e12), st.integers(2, 6))
 def test_a_number_has_no_exponent_and_keeps_its_digits(value: float, digits: int):
-    shown = fixed(value, digits=digits)
+    shown = format_fixed(value, digits=digits)
     assert "e" not in shown
     assert float(shown.replace(",", "")) == pytest.approx(
         value, rel=max(0.5 * 10 ** (1 - digits), 5e-4) * 1.01
@@ -31,9 +31,12 @@ def test_a_number_has_no_exponent_and_keeps_its_digits(value: float, digits: int
     ],
 )
 def test_tiny_money_is_told_by_the_thousand_problems(cost: float, unit: str, words: str):
-    assert amount(cost, unit) == words
+    assert format_amount(cost, unit) == words
 
 
 def test_one_scale_serves_all_costs_of_a_budget():
-    scale = scale_of("dollars", 0.005)
-    assert [scale.words(0.005), scale.number(0.00001)] == ["5 dollars per 1,000 problems", "0.01"]
+    scale = choose_scale("dollars", 0.005)
+    assert [scale.format_cost(0.005), scale.format_number(0.00001)] == [
+        "5 dollars per 1,000 problems",
+        "0.01",
+    ]

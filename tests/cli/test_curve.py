@@ -3,7 +3,7 @@
 import pytest
 
 from adacompute import AccuracyTable, frontier
-from adacompute.cli.curve import curve_lines
+from adacompute.cli.solve import draw_curve
 from adacompute.evaluate import uniform_frontier
 
 TABLE = AccuracyTable.of([[0.2, 0.9, 0.9], [0.8, 0.8, 0.9], [0.1, 0.1, 0.7]], costs=[1, 4, 16])
@@ -16,7 +16,7 @@ def picture(
 ) -> list[str]:
     ticks = sorted(set(table.cost_matrix.mean(axis=0).tolist()))
     best, alike = frontier(table), uniform_frontier(table)
-    return curve_lines(best, alike, ticks=ticks, budget=budget, fine=fine, columns=columns)
+    return draw_curve(best, alike, ticks=ticks, budget=budget, fine=fine, columns=columns)
 
 
 def marks(lines: list[str], mark: str) -> dict[int, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import adacompute as ac
-from adacompute.cli.gated import gated
+from adacompute.cli.demo import ask_gateway
 from adacompute.problems import Template
 
 NAMES = ac.bundled_names()
@@ -95,6 +95,8 @@ def test_what_the_client_cannot_do_is_said_where_its_replies_would_stand(tmp_pat
     asked = [ac.Problem(id="p", question="?", gold="4")]
     (tmp_path / "gateway.sqlite").write_text("no state of a gateway's")
     (tmp_path / "mine.txt").write_text("mine")
-    found = gated("http://127.0.0.1:9/v1", "m", tmp_path, problems=asked, template=Template.named("plain"))
+    found = ask_gateway(
+        "http://127.0.0.1:9/v1", "m", tmp_path, problems=asked, template=Template.named("plain")
+    )
     assert "did not" in found["absent"]
     assert (tmp_path / "mine.txt").exists()

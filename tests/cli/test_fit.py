@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from adacompute import open_pool
-from adacompute.cli.lengths import enough
+from adacompute.cli.fit import select_problems
+from adacompute.policies import load_policy
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.chart import read_chart
-from adacompute.policies.registry import load_policy
 from adacompute.pool import Ballots
 from adacompute.replay import replay
 
@@ -184,7 +184,7 @@ def test_how_far_to_go_is_what_fifty_problems_and_a_twentieth_have(drawn, longes
         logprob=np.full((len(drawn), max(drawn)), np.nan),
         entropy=np.full((len(drawn), max(drawn)), np.nan),
     )
-    kept, found = enough(ballots)
+    kept, found = select_problems(ballots)
     assert (found, len(kept)) == (longest, used)
     assert kept.drawn.min() >= found
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import adacompute as ac
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from studies.paper.paper_claims import load_paper
+from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
 
-from adacompute.cli.reproduce import _names, _short, _Source, _sources
 from adacompute.errors import SourceAmbiguous
-from adacompute.evaluate.reproduction.said import said
 
 SHARED = Path(__file__).resolve().parent.parent / "evaluate" / "reproduction" / "recorded.py"
 spec = importlib.util.spec_from_file_location("recorded_for_reproduce", SHARED)
@@ -32,7 +32,7 @@ def test_the_page_and_the_json_say_the_same(adacompute: Run, tmp_path: Path):
     told = "adacompute reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
     assert f"Made by `{told}`" in page
     assert found["recordings"] == ["one", "two"]
-    assert [claim["key"] for claim in found["claims"]] == list(said().claims)
+    assert [claim["key"] for claim in found["claims"]] == list(load_paper().claims)
     for claim in found["claims"]:
         assert claim["found"].replace("|", "∣") in page
         assert f"**{claim['verdict']}**" in page
@@ -56,34 +56,37 @@ def at_hand(folder: Path, *names: str) -> Path:
 def test_the_files_of_bundled_recordings_are_never_taken_and_others_that_begin_so_are(tmp_path: Path):
     (tmp_path / "notes.txt").touch()
     at_hand(tmp_path, "facts-smollm2-135m", "facts-of-mine", "math-tiny", "math500-tiny")
-    found = [one.name for one in _sources([], tmp_path)]
+    found = [one.name for one in _list_sources([], tmp_path)]
     assert found == ["facts", "words", "facts-of-mine", "math-tiny", "math500-tiny"]
-    assert [one.name for one in _sources([], None)] == ["facts", "words"]
+    assert [one.name for one in _list_sources([], None)] == ["facts", "words"]
 
 
 def test_a_recording_is_named_by_its_file_or_by_how_that_begins_and_taken_once(tmp_path: Path):
     at_hand(tmp_path, "math-tiny", "math500-tiny", "own", "own-more")
     math = tmp_path / "math-tiny.jsonl.gz"
-    assert _sources(["math", "words"], tmp_path) == [_Source("math", math), _Source("words", Path("words"))]
-    assert _sources(["own"], tmp_path) == [_Source("own", tmp_path / "own.jsonl.gz")]
-    assert _sources(["own.sqlite"], tmp_path) == [_Source("own.sqlite", Path("own.sqlite"))]
-    assert _sources(["math", "math-tiny", "math"], tmp_path) == [_Source("math", math)]
+    assert _list_sources(["math", "words"], tmp_path) == [
+        _RecordingSource("math", math),
+        _RecordingSource("words", Path("words")),
+    ]
+    assert _list_sources(["own"], tmp_path) == [_RecordingSource("own", tmp_path / "own.jsonl.gz")]
+    assert _list_sources(["own.sqlite"], tmp_path) == [_RecordingSource("own.sqlite", Path("own.sqlite"))]
+    assert _list_sources(["math", "math-tiny", "math"], tmp_path) == [_RecordingSource("math", math)]
 
 
 def test_a_name_that_several_begin_with_is_refused_with_all_of_them(tmp_path: Path):
     at_hand(tmp_path, "math-hard-m1", "math-m1")
     with pytest.raises(SourceAmbiguous, match=r"math: several .* name one of math-hard-m1, math-m1"):
-        _sources(["math"], tmp_path)
+        _list_sources(["math"], tmp_path)
 
 
 def test_no_two_recordings_have_one_name():
     one, two = (Path("a", f"math-{end}.jsonl.gz") for end in ("tiny-1b", "Tiny-1B-instruct"))
-    sources = [_Source(path.name.removesuffix(".jsonl.gz"), path) for path in (one, two)]
-    assert _names(sources, ["Tiny-1B-Instruct"] * 2) == ["math-tiny-1b", "math-Tiny-1B-instruct"]
-    assert _names(sources[:1], ["Tiny-1B-Instruct"]) == ["math"]
-    same = [_Source("x", Path(folder, "x.jsonl.gz")) for folder in "ab"]
+    sources = [_RecordingSource(path.name.removesuffix(".jsonl.gz"), path) for path in (one, two)]
+    assert _choose_names(sources, ["Tiny-1B-Instruct"] * 2) == ["math-tiny-1b", "math-Tiny-1B-instruct"]
+    assert _choose_names(sources[:1], ["Tiny-1B-Instruct"]) == ["math"]
+    same = [_RecordingSource("x", Path(folder, "x.jsonl.gz")) for folder in "ab"]
     with pytest.raises(SourceAmbiguous, match=r"a/x.jsonl.gz and b/x.jsonl.gz: two recordings of one name"):
-        _names(same, ["m", "m"])
+        _choose_names(same, ["m", "m"])
 
 
 @pytest.mark.parametrize("where", [".", "file/page.md", "n" * 256])
@@ -106,7 +109,7 @@ def test_where_no_page_can_be_is_said_before_any_work(adacompute: Run, tmp_path:
     ],
 )
 def test_a_recordings_name_is_what_stands_before_its_models(name: str, model: str, short: str):
-    assert _short(name, model) == short
+    assert _remove_model(name, model) == short
 
 
 @pytest.mark.parametrize(

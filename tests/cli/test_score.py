@@ -49,7 +49,7 @@ def test_score_shows_a_line_for_each_budget(adacompute):
         (("score", "words", "--engine", "ray"), 1, "adacompute export words FOLDER --shards 8"),
         (("solve", "a.jsonl", "--budget", "2", "--engine", "ray"), 1, "export a.jsonl FOLDER --shards 8"),
         (("score", "nothing", "--engine", "ray"), 1, "no such folder"),
-        (("export", "words", "full", "--shards", "2"), 1, "is already there"),
+        (("export", "words", "full", "--shards", "2"), 1, "already exists"),
         (("export", "words", "new", "--shards", "2", "--overwrite"), 2, "never replaced"),
     ],
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import adacompute as ac
-from adacompute.evaluate import Scoring, crossfitted, halved
+from adacompute.evaluate import Scoring, cross_fit, score_halves
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_with_shrink_halves_are_chosen_on_shrunk(adacompute):
     body = json.loads(adacompute("solve", "facts", "--budget", "2", "--shrink", "--json").stdout)
     with ac.bundled("facts") as facts:
         ballots = facts.ballots()
-    scored = Scoring().table(ballots, body["budgets"])
+    scored = Scoring().score_table(ballots, body["budgets"])
     pulled, plain = (
-        crossfitted(halved(ballots, scored, how=Scoring(), shrink=shrink), budget=2).accuracy.mean
+        cross_fit(score_halves(ballots, scored, scoring=Scoring(), shrink=shrink), budget=2).accuracy.mean
         for shrink in (True, False)
     )
     assert body["crossfitted"]["accuracy"] == pulled != plain

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adacompute.collect import Asking, Collected, collect
-from adacompute.endpoint import Endpoint, Limits, Rest, Retries, Timeouts
+from adacompute.client import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.pool import Pool
 from adacompute.problems import Template
 from adacompute.records import Problem
+from adacompute.sampling import Asking, Collected, collect
 
 UPSTREAM = Path(__file__).resolve().parent.parent / "endpoint" / "upstream.py"
 QUICK = Retries(attempts=5, deadline=20.0, first=0.01, longest=0.05)
@@ -30,10 +30,10 @@ def asking(**fields: Any) -> Asking:
 
 def endpoint(url: str, *, concurrency: int = 4, **fields: Any) -> Endpoint:
     settings = {
-        "limits": Limits(concurrency=concurrency),
+        "limits": RateLimits(concurrency=concurrency),
         "retries": QUICK,
         "timeouts": Timeouts(connect=2.0, first_byte=5.0, total=10.0),
-        "rest": Rest(failures=50, seconds=0.05, longest=0.1),
+        "rest": BreakerSettings(failures=50, seconds=0.05, longest=0.1),
     }
     return Endpoint(url=url, **settings | fields)
 

@@ -15,8 +15,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 from collecting import asking, endpoint, problems  # noqa: E402 - of the folder that was just added
 
-from adacompute.collect import collect  # noqa: E402
 from adacompute.pool import open_pool  # noqa: E402
+from adacompute.sampling import collect  # noqa: E402
 
 PROBLEMS, SAMPLES, CONCURRENCY = 60, 10, 4
 

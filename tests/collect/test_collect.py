@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from collecting import asking, endpoint, planned, problems, run, stored
 
-from adacompute.collect import Prices, Progress, collect
-from adacompute.endpoint import Retries
+from adacompute.client import Retries
 from adacompute.errors import CollectError, RecordInvalid, SourceChanged
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Sample
+from adacompute.sampling import CollectProgress, Prices, collect
 from upstream import Drop, Garbage, Honest, Reply, Status, Upstream
 
 MANNERS = {
@@ -262,7 +262,7 @@ def test_c31_another_problem_under_the_same_id_is_refused(pool: Pool):
         before = up.count.requests
         changed = [Problem(id="p1", question="What is 1 + 2?", gold="3")]
         with pytest.raises(
-            CollectError, match=r"problem 'p1' is asked otherwise than in the pool: 'What is 1 \+ 2"
+            CollectError, match=r"problem 'p1' is asked differently in the pool: 'What is 1 \+ 2"
         ):
             collect(changed, pool, endpoint=endpoint(up.url), asking=asking(), samples=5)
         assert up.count.requests == before
@@ -337,7 +337,7 @@ def test_a_collection_goes_on_with_what_was_imported_under_the_same_settings(poo
 
 
 def test_progress_is_told_and_rises_to_the_plan(pool: Pool):
-    seen: list[Progress] = []
+    seen: list[CollectProgress] = []
     with Upstream(Honest(n="ignore")) as up:
         run(pool, up.url, progress=seen.append, prices=Prices(output=1.0))
     assert [p.stored for p in seen] == sorted(p.stored for p in seen)

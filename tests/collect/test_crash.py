@@ -107,7 +107,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_only_what_was_in_flight(tmp_p
             collector.send_signal(signal.SIGINT)
             _, err = collector.communicate(timeout=10)
     assert collector.returncode == 130
-    assert "calls in flight were given up" in err
+    assert "calls in flight were abandoned" in err
     assert "Traceback" not in err
     with open_pool(path) as pool:
         assert pool.verify().ok

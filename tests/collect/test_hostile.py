@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from collecting import asking, count, endpoint, planned, problems, process, run, stored
 
-from adacompute.collect import Asking, Prices, collect
 from adacompute.errors import CollectError
-from adacompute.pool import Drawn, Pool, open_pool
+from adacompute.pool import DrawnSamples, Pool, open_pool
 from adacompute.problems import Template
 from adacompute.records import Call, Problem, Sample
+from adacompute.sampling import Asking, Prices, collect
 from upstream import Garbage, Honest, Reply, Status, Upstream
 
 COMMAND = Path(sys.executable).parent / "adacompute"
@@ -75,15 +75,17 @@ def test_one_odd_refusal_fails_one_problem_alone(pool: Pool, raw: bytes):
 
 
 def test_what_cant_be_stored_is_told_as_such_and_its_neighbours_are_kept(pool: Pool):
-    bad = Drawn("p0", [(0, Sample(text="x", tokens=-5))], (), [Call(at=1.0, seconds=1.0, asked=1, got=1)])
-    good = Drawn(
+    bad = DrawnSamples(
+        "p0", [(0, Sample(text="x", tokens=-5))], (), [Call(at=1.0, seconds=1.0, asked=1, got=1)]
+    )
+    good = DrawnSamples(
         "p1", [(0, Sample(text="The answer is 2."))], (), [Call(at=1.0, seconds=1.0, asked=1, got=1)]
     )
 
-    async def written() -> list[Drawn]:
-        from adacompute.collect.writer import Writer
+    async def written() -> list[DrawnSamples]:
+        from adacompute.sampling.workers import PoolWriter
 
-        writer = Writer(pool, model="m", parameters={})
+        writer = PoolWriter(pool, model="m", parameters={})
         futures = [writer.add(bad), writer.add(good)]
         await writer.close()
         return [await future for future in futures]

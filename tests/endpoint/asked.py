@@ -5,7 +5,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from adacompute.endpoint import Answered, Client, Endpoint, Failed, Limits, Response, Rest, Retries, Timeouts
+from adacompute.client import (
+    BreakerSettings,
+    Client,
+    DrawFailure,
+    DrawSuccess,
+    Endpoint,
+    RateLimits,
+    Response,
+    Retries,
+    Timeouts,
+)
 from adacompute.errors import EndpointError
 from adacompute.records import Call, Secret
 from upstream import Script, Upstream
@@ -17,7 +27,7 @@ BODY = {
     "max_tokens": 64,
 }
 KEY = "sk-canary-7f3a9c"
-CALM = Rest(failures=1000)  # a breaker that stays out of tests of other things
+CALM = BreakerSettings(failures=1000)  # a breaker that stays out of tests of other things
 
 
 def endpoint(
@@ -25,8 +35,8 @@ def endpoint(
     *,
     timeouts: Timeouts | None = None,
     retries: Retries | None = None,
-    limits: Limits | None = None,
-    rest: Rest = CALM,
+    limits: RateLimits | None = None,
+    rest: BreakerSettings = CALM,
     key: str | None = None,
 ) -> Endpoint:
     return Endpoint(
@@ -34,7 +44,7 @@ def endpoint(
         key=None if key is None else Secret(key),
         timeouts=timeouts or Timeouts(connect=2.0, first_byte=5.0, total=10.0),
         retries=retries or Retries(first=0.01, longest=0.05, deadline=20.0),
-        limits=limits or Limits(),
+        limits=limits or RateLimits(),
         rest=rest,
     )
 
@@ -44,17 +54,17 @@ class Drawn:
     """What came of a draw, in order of index."""
 
     client: Client
-    events: list[Answered | Failed]
+    events: list[DrawSuccess | DrawFailure]
     heard: list[Call]
     up: Upstream
     seconds: float
 
     responses: dict[int, Response] = field(default_factory=dict)
-    failed: list[Failed] = field(default_factory=list)
+    failed: list[DrawFailure] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for event in self.events:
-            if isinstance(event, Failed):
+            if isinstance(event, DrawFailure):
                 self.failed.append(event)
                 continue
             for i, response in enumerate(event.responses):
@@ -73,7 +83,7 @@ def drawn(
     """Draws n responses from an upstream of that script."""
     deadline = settings.pop("deadline", None)
 
-    async def run(client: Client, _: Upstream) -> list[Answered | Failed]:
+    async def run(client: Client, _: Upstream) -> list[DrawSuccess | DrawFailure]:
         return [
             e async for e in client.draw(BODY if body is None else body, n, first=first, deadline=deadline)
         ]
@@ -86,16 +96,16 @@ def asked(script: Script | None, how: Callable[[Client, Upstream], Awaitable[Any
     heard: list[Call] = []
 
     async def run() -> Drawn:
-        async with Client(endpoint(up.url, **settings), heard=heard.append) as client:
+        async with Client(endpoint(up.url, **settings), on_call=heard.append) as client:
             began = asyncio.get_running_loop().time()
             events = await how(client, up) or []
             seconds = asyncio.get_running_loop().time() - began
-            assert client.account.in_flight == 0
+            assert client.totals.in_flight == 0
             return Drawn(client, events, heard, up, seconds)
 
     with Upstream(script) as up:
         done = asyncio.run(run())
-    account = done.client.account
+    account = done.client.totals
     told = [call for event in done.events for call in event.calls]
     assert account.calls == len(heard) == sum(account.kinds.values())
     if done.events:

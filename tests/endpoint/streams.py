@@ -5,7 +5,7 @@ import json
 import pytest
 from asked import BODY, asked
 
-from adacompute.endpoint import Retries
+from adacompute.client import Retries
 from adacompute.errors import EndpointError
 from upstream import Garbage
 

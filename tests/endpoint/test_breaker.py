@@ -8,13 +8,13 @@ from asked import BODY, asked, endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Client, Rest, Retries, Timeouts
-from adacompute.endpoint.breaker import Breaker
+from adacompute.client import BreakerSettings, Client, Retries, Timeouts
+from adacompute.client.rate_limit import CircuitBreaker
 from adacompute.errors import EndpointError, EndpointResting
 from upstream import Drop, Garbage, Reply, Stall, Status, Upstream
 
 ONCE = Retries(attempts=1, first=0.02, deadline=0.5)
-QUICK = Rest(failures=3, seconds=0.3, longest=1.0)
+QUICK = BreakerSettings(failures=3, seconds=0.3, longest=1.0)
 SHORT = Timeouts(connect=0.1, first_byte=0.1, total=0.1)
 
 
@@ -41,7 +41,7 @@ def test_c07_it_opens_after_so_many_transport_errors_or_5xx_in_a_row(fault):
             await client.call(BODY, deadline=0.05)
         assert not caught.value.paid
 
-    rest = Rest(failures=3, seconds=30.0)
+    rest = BreakerSettings(failures=3, seconds=30.0)
     done = asked(fault, run, rest=rest, retries=ONCE, timeouts=SHORT)
     assert done.up.count.requests == 3
 
@@ -126,7 +126,9 @@ def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_c
         assert all(isinstance(error, EndpointError) for error in rest)
 
     retries = Retries(attempts=3, first=0.01, longest=0.02, deadline=60.0)
-    done = asked(Status(code=500), run, rest=Rest(failures=3, seconds=0.05, longest=0.2), retries=retries)
+    done = asked(
+        Status(code=500), run, rest=BreakerSettings(failures=3, seconds=0.05, longest=0.2), retries=retries
+    )
     assert done.seconds < 3.0
     assert done.up.count.requests <= 20
 
@@ -161,8 +163,8 @@ def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
             with Upstream(port=port) as back:
                 await asyncio.gather(*asking)
                 assert back.count.completions == 10
-            assert client.account.kinds["unreachable"] >= 3
-            assert client.account.maybe == 0
+            assert client.totals.kinds["unreachable"] >= 3
+            assert client.totals.maybe == 0
 
     asyncio.run(run())
 
@@ -176,7 +178,7 @@ def test_it_is_open_exactly_after_so_many_failures_in_a_row_and_lets_one_probe_t
             return self.now
 
     clock = Clock()
-    breaker = Breaker(Rest(failures=failures, seconds=1.0, longest=8.0), loop=clock)  # type: ignore[arg-type]
+    breaker = CircuitBreaker(BreakerSettings(failures=failures, seconds=1.0, longest=8.0), loop=clock)  # type: ignore[arg-type]
     row = 0
     for event in events:
         if event == "wait":
@@ -184,29 +186,29 @@ def test_it_is_open_exactly_after_so_many_failures_in_a_row_and_lets_one_probe_t
             continue
         closed = breaker.closed
         assert closed == (row < failures)
-        if not breaker.passes():
+        if not breaker.try_pass():
             assert not closed
             continue
         if not closed:
-            assert not breaker.passes()  # the probe is alone
-        turn = breaker.turn
+            assert not breaker.try_pass()  # the probe is alone
+        turn = breaker.generation
         if event == "worked":
-            breaker.worked(turn)
+            breaker.report_success(turn)
             row = 0
         elif event == "failed":
-            breaker.failed(turn)
+            breaker.report_failure(turn)
             row = row + 1
         else:
-            breaker.unknown(turn)
+            breaker.report_unknown(turn)
 
 
 def test_reports_of_calls_from_before_an_opening_change_nothing():
     async def run() -> None:
-        breaker = Breaker(Rest(failures=1), loop=asyncio.get_running_loop())
-        turn = breaker.turn
-        assert breaker.failed(turn)
-        assert not breaker.worked(turn)
-        assert not breaker.failed(turn)
+        breaker = CircuitBreaker(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
+        turn = breaker.generation
+        assert breaker.report_failure(turn)
+        assert not breaker.report_success(turn)
+        assert not breaker.report_failure(turn)
         assert not breaker.closed
 
     asyncio.run(run())
@@ -214,12 +216,16 @@ def test_reports_of_calls_from_before_an_opening_change_nothing():
 
 def test_what_was_waited_already_is_taken_off_the_patience():
     async def run() -> None:
-        breaker = Breaker(Rest(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop())
-        breaker.failed(breaker.turn)
+        breaker = CircuitBreaker(
+            BreakerSettings(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop()
+        )
+        breaker.report_failure(breaker.generation)
         with pytest.raises(EndpointResting):
-            await breaker.ready(float("inf"), probes=9, patience=0.0)
-        await asyncio.wait_for(breaker.ready(float("inf"), probes=9, patience=breaker.patience), 30)
-        assert breaker.passes()
+            await breaker.wait_until_ready(float("inf"), probes=9, patience=0.0)
+        await asyncio.wait_for(
+            breaker.wait_until_ready(float("inf"), probes=9, patience=breaker.patience), 30
+        )
+        assert breaker.try_pass()
 
     asyncio.run(run())
 
@@ -236,6 +242,6 @@ def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come
         assert 0 < refused.value.retry_after <= 60.0
 
     retries = Retries(attempts=1, first=0.01, longest=0.02, deadline=60.0)
-    rest = Rest(failures=3, seconds=60.0, longest=60.0, patience=0.1)
+    rest = BreakerSettings(failures=3, seconds=60.0, longest=60.0, patience=0.1)
     done = asked(Status(code=500), run, rest=rest, retries=retries)
     assert done.up.count.requests == 3

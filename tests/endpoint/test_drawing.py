@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from asked import BODY, asked, drawn
 
-from adacompute.endpoint import Answered, Failed, Limits
+from adacompute.client import DrawFailure, DrawSuccess, RateLimits
 from adacompute.errors import EndpointRefused
 from upstream import Honest, Reply, Status
 
-FEW = Limits(concurrency=4, adaptive=False)
+FEW = RateLimits(concurrency=4, adaptive=False)
 
 
 def singly(client) -> None:
@@ -57,7 +57,7 @@ def test_other_failures_leave_the_others_to_be_asked(code):
         singly(client)
         return [event async for event in client.draw(BODY, 20)]
 
-    done = asked(script, run, limits=Limits(concurrency=2))
+    done = asked(script, run, limits=RateLimits(concurrency=2))
     assert len(done.responses) == (20 if code == 500 else 19)
 
 
@@ -96,7 +96,7 @@ def test_a_large_draw_that_is_stopped_ends_at_once():
 @pytest.mark.parametrize("way", ["ignore", "refuse", "short"])
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
 def test_every_index_comes_once_whatever_the_window(way, n):
-    done = drawn(Honest(n=way, most=3), n, first=5, limits=Limits(concurrency=1))
+    done = drawn(Honest(n=way, most=3), n, first=5, limits=RateLimits(concurrency=1))
     assert sorted(done.responses) == list(range(5, 5 + n))
     assert not done.failed
 
@@ -110,5 +110,5 @@ def test_calls_made_in_vain_are_told_also_where_the_rest_is_not_sent():
 
     done = drawn(script, 16, limits=FEW)
     assert sum(event.count for event in done.failed) == 16
-    assert all(isinstance(event, Failed) and not isinstance(event, Answered) for event in done.events)
+    assert all(isinstance(event, DrawFailure) and not isinstance(event, DrawSuccess) for event in done.events)
     assert [r.body.get("n", 1) for r in done.up.requests] == [16, 8, 4, 2, 1]

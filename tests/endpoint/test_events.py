@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint.chunks import Gathered, chunks_of, error_of
-from adacompute.endpoint.events import Events, is_events
+from adacompute.client.streaming import (
+    CompletionBuilder,
+    EventParser,
+    find_error_status,
+    looks_like_events,
+    split_into_chunks,
+)
 from adacompute.errors import ReplyInvalid
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n"), min_size=1)
@@ -37,10 +42,10 @@ def streams(draw):
 def test_events_are_the_same_wherever_the_bytes_are_cut(stream, cuts):
     payloads, raw = stream
     places = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
-    events = Events()
+    events = EventParser()
     found = [event for a, b in itertools.pairwise(places) for event in events.feed(raw[a:b])]
     assert found + events.end() == payloads
-    single = Events()
+    single = EventParser()
     assert [
         event for i in range(len(raw)) for event in single.feed(raw[i : i + 1])
     ] + single.end() == payloads
@@ -48,7 +53,7 @@ def test_events_are_the_same_wherever_the_bytes_are_cut(stream, cuts):
 
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_no_bytes_break_the_parser_and_no_event_is_larger_than_allowed(raw, largest):
-    events = Events(largest=largest)
+    events = EventParser(largest=largest)
     found = []
     with contextlib.suppress(ValueError):
         for i in range(0, len(raw), 7):
@@ -57,7 +62,7 @@ def test_no_bytes_break_the_parser_and_no_event_is_larger_than_allowed(raw, larg
 
 
 def test_a_line_that_never_ends_is_refused_when_it_is_too_long_and_comments_are_not_added_up():
-    events = Events(largest=1000)
+    events = EventParser(largest=1000)
     for _ in range(1000):
         assert events.feed(b": still here\n\n") == []
     for _ in range(600):
@@ -84,7 +89,7 @@ def test_a_line_that_never_ends_is_refused_when_it_is_too_long_and_comments_are_
     ],
 )
 def test_what_came_says_whether_it_is_a_stream(head, declared, found):
-    assert is_events(head, declared=declared) is found
+    assert looks_like_events(head, declared=declared) is found
 
 
 def completion(texts: list[str], **message) -> dict:
@@ -100,15 +105,15 @@ def test_a_completion_is_what_its_chunks_say(texts, tokens):
     body = completion(texts)
     if tokens is not None:
         body["usage"] = {"prompt_tokens": 1, "completion_tokens": tokens}
-    gathered = Gathered()
-    for chunk in chunks_of(body):
+    gathered = CompletionBuilder()
+    for chunk in split_into_chunks(body):
         gathered.add(chunk)
     assert gathered.finished
-    assert gathered.body() == body
+    assert gathered.build_body() == body
 
 
 def test_tool_calls_come_in_pieces_and_are_put_together_by_their_index():
-    gathered = Gathered()
+    gathered = CompletionBuilder()
     parts = [
         {"index": 0, "id": "a", "type": "function", "function": {"name": "add", "arguments": ""}},
         {"index": 1, "id": "b", "type": "function", "function": {"name": "sub", "arguments": '{"y"'}},
@@ -119,16 +124,16 @@ def test_tool_calls_come_in_pieces_and_are_put_together_by_their_index():
     for part in parts:
         gathered.add({"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]})
     assert not gathered.finished
-    (choice,) = gathered.body()["choices"]
+    (choice,) = gathered.build_body()["choices"]
     functions = [call["function"] for call in choice["message"]["tool_calls"]]
     assert [(f["name"], json.loads(f["arguments"])) for f in functions] == [
         ("add", {"x": 1}),
         ("sub", {"y": 2}),
     ]
-    again = Gathered()
-    for chunk in chunks_of({**gathered.body()}):
+    again = CompletionBuilder()
+    for chunk in split_into_chunks({**gathered.build_body()}):
         again.add(chunk)
-    assert again.body()["choices"][0]["message"] == choice["message"]
+    assert again.build_body()["choices"][0]["message"] == choice["message"]
 
 
 JSON = st.recursive(
@@ -149,12 +154,12 @@ JSON = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error", "code"]), JSON), max_size=4))
 def test_no_chunk_breaks_the_gathering_but_by_an_index_that_cant_be(chunks):
-    gathered = Gathered()
+    gathered = CompletionBuilder()
     for chunk in chunks:
-        error_of(chunk)
+        find_error_status(chunk)
         with contextlib.suppress(ReplyInvalid):
             gathered.add(chunk)
-        gathered.body()
+        gathered.build_body()
 
 
 @pytest.mark.parametrize(
@@ -170,4 +175,4 @@ def test_no_chunk_breaks_the_gathering_but_by_an_index_that_cant_be(chunks):
     ],
 )
 def test_an_event_that_says_an_error_has_a_status(value, status):
-    assert error_of(value) == status
+    assert find_error_status(value) == status

@@ -11,8 +11,8 @@ from asked import BODY, asked, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Limits, Retries
-from adacompute.endpoint.faults import backoff, retry_after
+from adacompute.client import RateLimits, Retries
+from adacompute.client.attempt import compute_backoff, parse_retry_after
 from adacompute.errors import (
     ConnectionLost,
     EndpointFailed,
@@ -77,7 +77,7 @@ def test_c01_many_callers_do_not_hammer_an_endpoint_that_asks_to_wait():
         left = began + 0.6 - time.monotonic()
         return Status(code=429, retry_after=round(max(0.05, left), 3)) if left > 0 else Reply()
 
-    done = asked(script, run, limits=Limits(concurrency=8))
+    done = asked(script, run, limits=RateLimits(concurrency=8))
     assert done.up.count.completions == 32
     assert done.up.count.statuses[429] <= 16  # 8 that were under way, and a few that came a moment too soon
 
@@ -90,7 +90,9 @@ def test_c01_many_callers_do_not_hammer_an_endpoint_that_asks_to_wait():
     seed=st.integers(),
 )
 def test_c01_backoff_is_bounded_and_never_sooner_than_asked(attempt, first, longest, asked, seed):
-    wait = backoff(attempt, Retries(first=first, longest=longest), random.Random(seed), asked=asked)
+    wait = compute_backoff(
+        attempt, Retries(first=first, longest=longest), random.Random(seed), requested=asked
+    )
     assert min(first, longest) / 2 <= wait
     assert wait <= max(longest, 0.0 if asked is None else min(asked * 1.1, asked + 1.0) + 1e-9)
     assert wait >= (asked or 0.0)
@@ -98,7 +100,7 @@ def test_c01_backoff_is_bounded_and_never_sooner_than_asked(attempt, first, long
 
 def test_c01_backoff_is_jittered_and_doubles():
     rng, retries = random.Random(1), Retries(first=1.0, longest=100.0)
-    waits = [[backoff(k, retries, rng) for _ in range(200)] for k in (1, 2, 3)]
+    waits = [[compute_backoff(k, retries, rng) for _ in range(200)] for k in (1, 2, 3)]
     assert all(len(set(some)) == 200 for some in waits)
     first, second, third = map(statistics.mean, waits)
     assert second / first == pytest.approx(2, rel=0.1)
@@ -108,7 +110,7 @@ def test_c01_backoff_is_jittered_and_doubles():
 def test_c01_callers_that_are_asked_to_wait_no_time_or_the_same_time_do_not_come_back_together():
     rng, retries = random.Random(1), Retries(first=1.0, longest=100.0)
     for asked_for in (0.0, 0.001, 30.0):
-        waits = [backoff(2, retries, rng, asked=asked_for) for _ in range(200)]
+        waits = [compute_backoff(2, retries, rng, requested=asked_for) for _ in range(200)]
         assert len(set(waits)) == 200
         assert min(waits) >= max(1.0, asked_for)
 
@@ -126,7 +128,7 @@ def test_c01_nobody_is_let_in_by_the_429_that_asks_all_to_wait():
     async def run(client, up):
         await asyncio.gather(*(client.call(BODY) for _ in range(4)))
 
-    done = asked([Status(code=429, retry_after=0.5), Reply()], run, limits=Limits(concurrency=1))
+    done = asked([Status(code=429, retry_after=0.5), Reply()], run, limits=RateLimits(concurrency=1))
     times = [request.at for request in done.up.requests]
     assert len(times) == 5
     assert all(later - times[0] >= 0.5 for later in times[1:])
@@ -150,12 +152,12 @@ def test_c01_nobody_is_let_in_by_the_429_that_asks_all_to_wait():
     ],
 )
 def test_c01_retry_after_is_read_or_left(headers, seconds):
-    assert retry_after(headers, now=10.0) == seconds
+    assert parse_retry_after(headers, now=10.0) == seconds
 
 
 @given(st.text(max_size=60))
 def test_c01_no_retry_after_can_break_the_client(text):
-    value = retry_after({"Retry-After": text}, now=10.0)
+    value = parse_retry_after({"Retry-After": text}, now=10.0)
     assert value is None or 0.0 <= value < float("inf")
 
 
@@ -165,7 +167,7 @@ def test_c02_failures_of_the_server_are_retried_and_counted_as_perhaps_paid(code
     kind = "timeout" if code == 408 else "server-error"
     assert kinds(done) == [(kind, "maybe"), (kind, "maybe"), ("ok", "yes")]
     assert [call.status for call in done.heard] == [code, code, 200]
-    assert (done.client.account.paid, done.client.account.maybe) == (1, 2)
+    assert (done.client.totals.paid, done.client.totals.maybe) == (1, 2)
     assert done.up.count.requests == 3
 
 
@@ -267,4 +269,4 @@ def test_c05_some_choices_that_cannot_be_used_are_asked_for_again():
     done = drawn(script, 4)
     assert sorted(done.responses) == [0, 1, 2, 3]
     assert [r.body.get("n", 1) for r in done.up.requests] == [4, 2]
-    assert done.client.manners.most is None  # what couldn't be used was given
+    assert done.client.quirks.max_choices is None  # what couldn't be used was given

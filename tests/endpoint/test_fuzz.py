@@ -10,7 +10,7 @@ from asked import BODY, drawn, endpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Client, Response, Retries, Timeouts
+from adacompute.client import Client, Response, Retries, Timeouts
 from adacompute.errors import EndpointError
 from upstream import Behaviour, Garbage, Reply, Upstream
 
@@ -96,8 +96,8 @@ def ends_well(behaviours: list[Behaviour]) -> list[Response]:
                     replies.extend(reply.responses)
                 except EndpointError as error:
                     said.append(str(error))
-            assert client.account.calls >= len(behaviours)
-            assert "cancelled" not in client.account.kinds
+            assert client.totals.calls >= len(behaviours)
+            assert "cancelled" not in client.totals.kinds
 
     with Upstream(behaviours) as up:
         asyncio.run(run())
@@ -123,7 +123,7 @@ def test_c05_any_json_ends_in_a_reply_or_our_error(bodies):
         assert response.tokens is not None
         assert response.tokens >= 0
         assert response.logprob is None or isinstance(response.logprob, float)
-        assert response.sample().text is not None
+        assert response.to_sample().text is not None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_json_that_only_python_writes_is_read_all_the_same(change: Callable[[dic
     change(body)
     (response,) = ends_well([Garbage(raw=json.dumps(body).encode())])
     assert response.logprob in (-0.5, -1.5)
-    assert response.sample().text
+    assert response.to_sample().text
 
 
 def test_a_reply_after_bytes_that_nobody_asked_for_is_not_mixed_up_with_them():

@@ -7,9 +7,8 @@ from asked import BODY, asked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Manners
-from adacompute.endpoint.habits import Habits
-from adacompute.endpoint.learned import Learned
+from adacompute.client import ServerQuirks
+from adacompute.client.server_quirks import ModelQuirks, QuirksByModel
 from upstream import Reply, Status
 
 GREEDY = "n must be 1 when using greedy sampling, got {n}."
@@ -88,7 +87,7 @@ def test_c05_after_some_minutes_one_call_asks_for_more_again(limited):
         return limited if body.get("n", 1) > 1 and not mended else Reply()
 
     async def run(client, up):
-        client.manners.models = Learned(clock)
+        client.manners.models = QuirksByModel(clock)
         await drawn(client, 4)
         for more in (1, 2):
             clock.at += 601
@@ -108,35 +107,35 @@ def test_c05_after_some_minutes_one_call_asks_for_more_again(limited):
 
 def test_how_usage_is_told_is_believed_for_minutes_and_not_for_being_believed():
     clock = Clock()
-    habits = Habits(clock)
+    habits = ModelQuirks(clock)
     habits.per_choice = True
-    habits.wrote(400, 100)
+    habits.record_text(400, 100)
     assert (habits.per_choice, habits.characters_a_token) == (True, 4.0)
     clock.at += 601
     assert (habits.per_choice, habits.characters_a_token, habits.ever_per_choice) == (None, None, True)
-    habits.wrote(30, 10)
-    habits.wrote(210, 70)
+    habits.record_text(30, 10)
+    habits.record_text(210, 70)
     assert habits.characters_a_token == 3.0
 
 
 def test_characters_a_token_follow_what_comes_in_bounded_numbers():
-    habits = Habits(Clock())
+    habits = ModelQuirks(Clock())
     for ratio in (4, 3):
         for _ in range(3000):
-            habits.wrote(ratio * 2000, 2000)
+            habits.record_text(ratio * 2000, 2000)
     assert habits.characters_a_token == pytest.approx(3.0, rel=0.15)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.booleans(), st.integers(0, 400))))
 def test_whatever_comes_a_portion_is_at_least_one_and_never_more_than_wanted(told):
     clock = Clock()
-    manners = Manners(clock)
+    manners = ServerQuirks(clock)
     for asked_for, number, refusal, wait in told:
         clock.at += wait
         if refusal:
-            fewer = manners.refused(asked_for, f"n must be at most {number}")
+            fewer = manners.record_refusal(asked_for, f"n must be at most {number}")
             assert (fewer is None) == (asked_for == 1)
             assert fewer is None or 1 <= fewer < asked_for
         else:
-            manners.gave(asked_for, max(1, number))
-        assert all(1 <= manners.portion(wanted) <= wanted for wanted in (1, 4, 16))
+            manners.record_choices(asked_for, max(1, number))
+        assert all(1 <= manners.pick_n(wanted) <= wanted for wanted in (1, 4, 16))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from asked import BODY, asked
 
-from adacompute.endpoint import LOGPROBS, Limits, Retries
+from adacompute.client import LOGPROBS, RateLimits, Retries
 from adacompute.errors import EndpointFailed, EndpointRefused
 from upstream import Honest, Reply, Stall, Status
 
@@ -69,7 +69,7 @@ def test_what_is_missing_of_a_short_reply_is_not_asked_for_where_nothing_more_ma
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_calls_of_a_draw_that_wait_for_their_turn_are_not_sent_where_nothing_more_may_be(concurrency):
-    limits = Limits(concurrency=concurrency, adaptive=False)
+    limits = RateLimits(concurrency=concurrency, adaptive=False)
     heard = []
 
     def third(call):
@@ -88,7 +88,7 @@ def test_other_calls_of_a_draw_are_not_tried_again_nor_waited_for_where_nothing_
         return Status(code=500) if number <= 2 else Reply(delay=0.1)
 
     patient = Retries(first=100.0, longest=100.0, deadline=1000.0)
-    limits = Limits(concurrency=4, adaptive=False)
+    limits = RateLimits(concurrency=4, adaptive=False)
     done = drawn_until(script, lambda call: call.got > 0, 4, most=1, limits=limits, retries=patient)
     assert done.up.count.requests == 4
     assert len(done.responses) == 2
@@ -186,5 +186,5 @@ def test_all_calls_of_a_draw_wait_until_it_is_said(allowed):
         await task
         return events
 
-    done = asked(Reply(texts=["1"]), run, limits=Limits(concurrency=2))
+    done = asked(Reply(texts=["1"]), run, limits=RateLimits(concurrency=2))
     assert done.up.count.requests == (6 if allowed else 2)

@@ -7,9 +7,8 @@ from asked import BODY, asked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import LOGPROBS
-from adacompute.endpoint.learned import Learned
-from adacompute.endpoint.unwanted import unwanted
+from adacompute.client import LOGPROBS
+from adacompute.client.server_quirks import QuirksByModel, find_refused_fields
 from adacompute.errors import ConnectionLost, EndpointError, EndpointFailed, EndpointRefused
 from upstream import Drop, Honest, Reply, Status
 
@@ -111,7 +110,7 @@ def test_after_some_minutes_one_request_asks_again_and_a_mended_upstream_is_noti
     refusing = Honest(logprobs="refuse", stream_options="refuse")
 
     async def run(client, up):
-        client.manners.models = Learned(clock)
+        client.manners.models = QuirksByModel(clock)
 
         async def once() -> None:
             await (drained(client, BODY) if stream else client.call(WEIGHED, optional=LOGPROBS))
@@ -198,37 +197,37 @@ def test_a_request_that_is_refused_where_others_pass_makes_no_rule():
 
 
 def test_no_more_models_are_remembered_than_there_is_room_for_and_those_in_use_stay():
-    learned = Learned(Clock())
+    learned = QuirksByModel(Clock())
     for number in range(2000):
-        learned.did_without("in use", ["logprobs"])
-        learned.did_without(f"model {number}", ["logprobs"])
-        learned.told(f"x{number}" * 100_000 if number < 5 else number, logprobs=True)
+        learned.record_refused_fields("in use", ["logprobs"])
+        learned.record_refused_fields(f"model {number}", ["logprobs"])
+        learned.record_logprobs(f"x{number}" * 100_000 if number < 5 else number, logprobs=True)
     assert len(learned) <= 256
-    assert learned.spared("in use", ["logprobs", "stream_options"]) == {"logprobs"}
+    assert learned.find_fields_to_skip("in use", ["logprobs", "stream_options"]) == {"logprobs"}
     assert learned.gives_logprobs("in use") is False
     assert learned.gives_logprobs("model 0") is None
 
 
 def test_replies_without_logprobs_are_believed_for_a_minute_and_one_that_has_some_at_once():
     clock = Clock()
-    learned = Learned(clock)
-    learned.told("m", logprobs=False)
+    learned = QuirksByModel(clock)
+    learned.record_logprobs("m", logprobs=False)
     assert learned.gives_logprobs("m") is None  # one is a chance
     assert learned.logprobs is False
-    learned.told("m", logprobs=False)
+    learned.record_logprobs("m", logprobs=False)
     assert learned.gives_logprobs("m") is False
     clock.at += 61
     assert learned.gives_logprobs("m") is None
-    learned.told("m", logprobs=False)  # no chance any more
+    learned.record_logprobs("m", logprobs=False)  # no chance any more
     assert learned.gives_logprobs("m") is False
     assert learned.logprobs is False  # of who asks one model, to the end
-    learned.told("m", logprobs=True)
-    learned.told("m", logprobs=False)  # a chance
+    learned.record_logprobs("m", logprobs=True)
+    learned.record_logprobs("m", logprobs=False)  # a chance
     assert learned.gives_logprobs("m") is True
     clock.at += 601
     for _ in range(2):
         assert learned.gives_logprobs("m") is None
-        learned.told("m", logprobs=False)
+        learned.record_logprobs("m", logprobs=False)
     assert learned.gives_logprobs("m") is False
 
 
@@ -256,16 +255,19 @@ def test_replies_without_logprobs_are_believed_for_a_minute_and_one_that_has_som
 def test_a_refusal_is_about_a_field_only_where_it_names_it(message, param, left_out):
     optional = LOGPROBS | {"stream_options"}
     body = {**FULL, **STREAMED}
-    assert unwanted(message, param, body, optional=optional) == left_out
-    assert unwanted(message, param, body, optional=()) == set()
-    assert unwanted(message, param, BODY, optional=optional) == set()
+    assert find_refused_fields(message, param, body, optional=optional) == left_out
+    assert find_refused_fields(message, param, body, optional=()) == set()
+    assert find_refused_fields(message, param, BODY, optional=optional) == set()
 
 
 @given(st.text(), st.none() | st.integers() | st.text(), st.sets(st.sampled_from(sorted(FULL | STREAMED))))
 def test_only_what_is_there_and_optional_is_ever_left_out(message, param, names):
     optional = LOGPROBS | {"stream_options"}
     body = {name: value for name, value in (FULL | STREAMED).items() if name in names}
-    assert unwanted(f"logprobs {message} stream_options", param, body, optional=optional) <= names & optional
+    assert (
+        find_refused_fields(f"logprobs {message} stream_options", param, body, optional=optional)
+        <= names & optional
+    )
 
 
 def test_errors_of_a_draw_whose_field_is_refused_are_told_once_each():

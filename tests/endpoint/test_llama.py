@@ -4,8 +4,8 @@ import asyncio
 
 from asked import endpoint
 
-from adacompute.endpoint import Answered, Client
-from adacompute.endpoint.local import LocalModel
+from adacompute.client import Client, DrawSuccess
+from adacompute.client.local import LocalModel
 
 SLOTS = 8  # of the fixture's server
 BODY = {
@@ -25,20 +25,20 @@ def test_c05_the_real_server_is_understood(local_model: LocalModel):
         async with Client(endpoint(local_model.url)) as client:
             assert len(await client.models()) == 1
             events = [event async for event in client.draw(BODY, SLOTS + 2)]
-            assert all(isinstance(event, Answered) for event in events)
+            assert all(isinstance(event, DrawSuccess) for event in events)
             responses = [response for event in events for response in event.responses]
             assert len(responses) == SLOTS + 2
-            assert client.manners.most == SLOTS
-            assert client.manners.logprobs is True
-            assert client.manners.usage_per_choice is True
-            assert client.account.kinds == {"n-limit": 1, "ok": 2}
+            assert client.quirks.max_choices == SLOTS
+            assert client.quirks.logprobs is True
+            assert client.quirks.usage_per_choice is True
+            assert client.totals.kinds == {"n-limit": 1, "ok": 2}
             for response in responses:
                 assert response.tokens is not None
                 assert 1 <= response.tokens <= 7
                 assert response.logprob is not None
                 assert response.entropy is not None
             counted = sum(response.tokens or 0 for response in responses)
-            assert abs(client.account.completion_tokens - counted) <= len(responses)
+            assert abs(client.totals.completion_tokens - counted) <= len(responses)
             assert len({response.text for response in responses}) > 1
 
     asyncio.run(run())

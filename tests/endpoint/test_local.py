@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 import pytest
 from openai import BadRequestError, OpenAI
 
-from adacompute.endpoint import local as served
-from adacompute.endpoint.local import LocalModel
+from adacompute.client import local as served
+from adacompute.client.local import LocalModel
 from adacompute.errors import LocalModelError
 
 SLOTS = 8
 CANARY = "sk-canary-4711"
 PARENT = """
 import os, sys, time
-from adacompute.endpoint.local import local_model
+from adacompute.client.local import local_model
 with local_model(slots=1) as model:
     fork = os.fork() if sys.argv[1:] == ["fork"] else 0
     if fork or len(sys.argv) == 1:
@@ -251,7 +251,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
 
 
 def test_a_file_cut_short_is_refused_with_the_engines_own_reason(local_model: LocalModel, tmp_path: Path):
-    from adacompute.endpoint.local_file import gguf_file
+    from adacompute.client.local import gguf_file
 
     file = tmp_path / "cut.gguf"
     with gguf_file().open("rb") as whole:

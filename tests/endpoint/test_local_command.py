@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from adacompute.endpoint.local import LocalModel
+from adacompute.client.local import LocalModel
 
 PROGRAM = str(Path(sys.executable).parent / "adacompute")
 

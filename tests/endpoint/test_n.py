@@ -7,8 +7,8 @@ from asked import BODY, asked, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Manners
-from adacompute.endpoint.manners import about_n, named_limit
+from adacompute.client import ServerQuirks
+from adacompute.client.server_quirks import is_about_n, parse_choice_limit
 from adacompute.errors import EndpointRefused
 from upstream import Honest, Reply, Status
 
@@ -24,7 +24,7 @@ def test_c05_a_server_that_honours_n_is_asked_once():
     done = drawn(Honest(), 48)
     assert sizes(done) == [48]
     assert sorted(done.responses) == list(range(48))
-    assert done.client.manners.most is None
+    assert done.client.quirks.max_choices is None
 
 
 def test_c05_where_n_is_ignored_the_rest_is_topped_up_by_single_calls_in_parallel():
@@ -32,7 +32,7 @@ def test_c05_where_n_is_ignored_the_rest_is_topped_up_by_single_calls_in_paralle
     assert sizes(done) == [8] + [1] * 7
     assert "n" not in done.up.requests[1].body
     assert sorted(done.responses) == list(range(8))
-    assert done.client.manners.most == 1
+    assert done.client.quirks.max_choices == 1
     assert done.up.count.peak == 7
     assert len({response.text for response in done.responses.values()}) == 8
 
@@ -52,34 +52,34 @@ def test_c05_what_was_learned_holds_for_the_next_draw():
 @pytest.mark.parametrize("most", [1, 3, 8])
 def test_c05_a_limit_that_a_refusal_names_is_kept_to(most):
     done = drawn(Honest(n="refuse", most=most), 16)
-    assert done.client.manners.most == most
+    assert done.client.quirks.max_choices == most
     assert max(sizes(done)[1:]) == most
     assert len(sizes(done)) == 1 + -(-16 // most)
     assert sorted(done.responses) == list(range(16))
     assert [call.paid for call in done.heard].count("no") == 1
-    assert done.client.account.kinds["n-limit"] == 1  # a limit that was learned is nothing that went wrong
+    assert done.client.totals.kinds["n-limit"] == 1  # a limit that was learned is nothing that went wrong
 
 
 def test_c05_a_refusal_that_names_no_limit_is_halved_until_it_passes():
     done = drawn(Honest(n="refuse", most=3, message="n is too large"), 16)
     assert sizes(done)[:4] == [16, 8, 4, 2]
-    assert done.client.manners.most == 2
+    assert done.client.quirks.max_choices == 2
     assert sorted(done.responses) == list(range(16))
-    assert done.client.account.paid == done.up.count.completions == 8
+    assert done.client.totals.paid == done.up.count.completions == 8
 
 
 def test_c05_fewer_than_asked_are_topped_up_and_learned():
     done = drawn(Honest(n="short", most=3), 8)
     assert sizes(done) == [8, 3, 2]
-    assert done.client.manners.most == 3
+    assert done.client.quirks.max_choices == 3
     assert sorted(done.responses) == list(range(8))
 
 
 def test_c05_more_than_asked_are_counted_and_not_used():
     done = drawn(Reply(choices=5, tokens=12), 2)
     assert sorted(done.responses) == [0, 1]
-    assert done.client.account.completion_tokens == 60
-    assert done.client.manners.surplus == 3
+    assert done.client.totals.completion_tokens == 60
+    assert done.client.quirks.surplus == 3
     assert done.up.count.requests == 1
 
 
@@ -92,7 +92,7 @@ def test_c05_one_short_reply_of_a_server_that_gave_more_is_no_limit():
 
     done = asked(lambda number, body: Reply(choices=3) if number == 2 else Reply(), some)
     assert sizes(done) == [8, 8, 3, 2, 8, 8]
-    assert done.client.manners.most is None
+    assert done.client.quirks.max_choices is None
 
 
 def test_c05_a_short_reply_is_not_believed_over_calls_that_were_under_way():
@@ -119,7 +119,7 @@ def test_calls_under_way_with_the_old_size_do_not_halve_it_again():
         return [event for events in rounds for event in events]
 
     done = asked(Honest(n="refuse", most=4, message="n is too large"), three)
-    assert done.client.manners.most == 4
+    assert done.client.quirks.max_choices == 4
     assert sizes(done).count(8) == 6
     assert set(sizes(done)) == {8, 4}
 
@@ -128,15 +128,15 @@ def test_a_refusal_of_something_else_is_not_about_n_and_teaches_nothing():
     done = drawn(Status(code=400, message="This model's maximum context length is 4096 tokens"), 8)
     assert isinstance(done.error, EndpointRefused)
     assert sizes(done) == [8]
-    assert done.client.manners.most is None
+    assert done.client.quirks.max_choices is None
 
 
 def test_a_refusal_that_only_seems_to_be_about_n_ends_and_teaches_nothing():
     done = drawn(Status(code=400, message="Unexpected token n in JSON"), 8)
     assert {failed.error.status for failed in done.failed} == {400}
     assert sum(failed.count for failed in done.failed) == 8
-    assert done.client.manners.most is None
-    assert done.client.account.paid == done.client.account.maybe == 0
+    assert done.client.quirks.max_choices is None
+    assert done.client.totals.paid == done.client.totals.maybe == 0
     assert sizes(done) == [8, 4, 2, 1]
 
 
@@ -160,8 +160,8 @@ def test_a_refusal_that_only_seems_to_be_about_n_ends_and_teaches_nothing():
     ],
 )
 def test_refusals_of_n_are_understood(message, limit):
-    assert about_n(message)
-    assert named_limit(message) == limit
+    assert is_about_n(message)
+    assert parse_choice_limit(message) == limit
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_refusals_of_n_are_understood(message, limit):
     ],
 )
 def test_refusals_of_other_things_are_not_taken_for_n(message):
-    assert not about_n(message)
-    assert not about_n("n must be at most 4", "temperature")
-    assert about_n("out of range", "n")
+    assert not is_about_n(message)
+    assert not is_about_n("n must be at most 4", "temperature")
+    assert is_about_n("out of range", "n")
 
 
 @given(
@@ -188,19 +188,21 @@ def test_refusals_of_other_things_are_not_taken_for_n(message):
     named=st.booleans(),
 )
 def test_whatever_the_limit_all_comes_and_the_limit_learned_is_never_above_it(limit, way, wanted, named):
-    manners, most = Manners(), 1 if way == "ignore" else limit
+    manners, most = ServerQuirks(), 1 if way == "ignore" else limit
     for n in wanted:
         calls = 0
         while n:
-            asked_for, calls = manners.portion(n), calls + 1
+            asked_for, calls = manners.pick_n(n), calls + 1
             if way == "refuse" and asked_for > most:
-                assert manners.refused(asked_for, f"n must be at most {most}" if named else "n is too large")
+                assert manners.record_refusal(
+                    asked_for, f"n must be at most {most}" if named else "n is too large"
+                )
             else:
                 came = min(asked_for, most)
-                manners.gave(asked_for, came)
+                manners.record_choices(asked_for, came)
                 n -= came
         assert calls < 60
-    assert manners.most is None or 1 <= manners.most <= most
+    assert manners.max_choices is None or 1 <= manners.max_choices <= most
 
 
 def test_calls_of_one_draw_have_seeds_of_their_own_and_the_first_is_unchanged():
@@ -238,7 +240,7 @@ def test_what_is_no_whole_number_is_no_seed_of_ours(seed):
 
 def test_logprobs_are_passed_on_and_known_to_be_given():
     done = drawn(Honest(), 2, LOGPROBS)
-    assert done.client.manners.logprobs is True
+    assert done.client.quirks.logprobs is True
     for response in done.responses.values():
         assert response.logprob is not None
         assert response.logprob < 0
@@ -253,7 +255,7 @@ def test_optional_logprobs_that_are_refused_are_dropped_at_the_cost_of_one_unpai
         return events + [event async for event in client.draw(LOGPROBS, 2, first=2, optional=MAY)]
 
     done = asked(Honest(logprobs="refuse"), twice)
-    assert done.client.manners.logprobs is False
+    assert done.client.quirks.logprobs is False
     assert ["logprobs" in request.body for request in done.up.requests] == [True, False, False]
     assert "top_logprobs" not in done.up.requests[1].body
     assert [(call.kind, call.paid) for call in done.heard] == [
@@ -269,7 +271,7 @@ def test_logprobs_that_are_not_given_are_still_asked_for():
         return events + [event async for event in client.draw(LOGPROBS, 2, first=2)]
 
     done = asked(Honest(logprobs="ignore"), twice)
-    assert done.client.manners.logprobs is False
+    assert done.client.quirks.logprobs is False
     assert all(request.body["logprobs"] for request in done.up.requests)
     assert done.responses[0].logprob is None
 

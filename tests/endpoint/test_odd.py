@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from asked import BODY, drawn, endpoint
 
-from adacompute.endpoint import Client, Retries
-from adacompute.endpoint.attempt import Answer
-from adacompute.endpoint.manners import Manners
-from adacompute.endpoint.understand import Question, understood
+from adacompute.client import Client, Retries
+from adacompute.client.attempt import HttpReply
+from adacompute.client.retry import SentRequest, interpret_reply
+from adacompute.client.server_quirks import ServerQuirks
 from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
 from upstream import Garbage, Reply
 
@@ -37,7 +37,7 @@ def test_logprobs_whose_sum_is_no_number_leave_it_unknown_and_the_text_is_kept()
     for value in (1e308, -(10**400)):
         choice = {**GOOD, "logprobs": {"content": [{"logprob": value}] * 2}}
         done = drawn(said(choices=[choice]), 1, {**BODY, "logprobs": True})
-        sample = done.responses[0].sample()
+        sample = done.responses[0].to_sample()
         assert (sample.text, sample.logprob) == ("42", None)
 
 
@@ -80,9 +80,9 @@ def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(s
         def refusal(self, url, answer):
             return answer.value.get("error")
 
-    question = Question(BODY, 1, None, 0.0, 0.0)
+    question = SentRequest(BODY, 1, None, 0.0, 0.0)
     with pytest.raises(ReplyInvalid) as caught:
-        understood(question, Answer(status, Trap()), line=Line(), url="u", manners=Manners())
+        interpret_reply(question, HttpReply(status, Trap()), transport=Line(), url="u", quirks=ServerQuirks())
     assert caught.value.paid
     assert caught.value.status == status
     assert "ValueError: nobody thought of ***" in str(caught.value)

@@ -9,8 +9,8 @@ from asked import BODY, asked, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.endpoint import Client, Endpoint, Limits, Retries
-from adacompute.endpoint.pace import Bucket, Pace
+from adacompute.client import Client, Endpoint, RateLimits, Retries
+from adacompute.client.rate_limit import RateLimiter, TokenBucket
 from upstream import Honest, Reply, Status, Upstream
 
 
@@ -42,7 +42,7 @@ def timed(coroutine) -> None:
 )
 def test_a_bucket_gives_no_more_than_its_rate_a_burst_and_one_that_is_too_large(per_minute, amounts, gaps):
     now, rate = 0.0, per_minute / 60
-    bucket = Bucket(per_minute, now=now)
+    bucket = TokenBucket(per_minute, now=now)
     taken: list[tuple[float, float]] = []
     for amount, gap in zip(amounts, gaps, strict=False):
         now += gap
@@ -67,7 +67,9 @@ def test_a_bucket_gives_no_more_than_its_rate_a_burst_and_one_that_is_too_large(
 def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, per_minute, adaptive, fates):
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = Pace(Limits(concurrency=limit, requests_per_minute=per_minute, adaptive=adaptive), loop=loop)
+        pace = RateLimiter(
+            RateLimits(concurrency=limit, requests_per_minute=per_minute, adaptive=adaptive), loop=loop
+        )
         inside = peak = served = 0
         entered: list[float] = []
 
@@ -81,9 +83,9 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
             try:
                 await asyncio.sleep(length)
                 if fate == "well":
-                    pace.succeeded()
+                    pace.report_success()
                 elif fate == "pushed":
-                    pace.pushed_back(began)
+                    pace.report_overload(began)
                 assert 1 <= pace.concurrency <= limit
             finally:
                 inside -= 1
@@ -108,7 +110,7 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
 
 def test_first_come_first_served():
     async def run() -> None:
-        pace = Pace(Limits(concurrency=1), loop=asyncio.get_running_loop())
+        pace = RateLimiter(RateLimits(concurrency=1), loop=asyncio.get_running_loop())
         order: list[int] = []
 
         async def one(i: int) -> None:
@@ -126,7 +128,7 @@ def test_first_come_first_served():
 def test_a_turn_that_did_not_come_in_time_is_a_timeout_and_is_not_lost():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = Pace(Limits(concurrency=1), loop=loop)
+        pace = RateLimiter(RateLimits(concurrency=1), loop=loop)
         await pace.enter()
         with pytest.raises(TimeoutError):
             await pace.enter(until=loop.time() + 1.0)
@@ -140,7 +142,7 @@ def test_a_turn_that_did_not_come_in_time_is_a_timeout_and_is_not_lost():
 def test_it_starts_with_a_few_doubles_a_round_halves_once_a_round_trip_then_creeps():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = Pace(Limits(concurrency=64), loop=loop)
+        pace = RateLimiter(RateLimits(concurrency=64), loop=loop)
         well = True
 
         async def lane() -> None:
@@ -149,9 +151,9 @@ def test_it_starts_with_a_few_doubles_a_round_halves_once_a_round_trip_then_cree
                 began = loop.time()
                 await asyncio.sleep(1.0)
                 if well:
-                    pace.succeeded()
+                    pace.report_success()
                 else:
-                    pace.pushed_back(began)
+                    pace.report_overload(began)
                 pace.leave()
 
         async def rounds(count: int) -> list[int]:
@@ -183,10 +185,10 @@ def test_it_starts_with_a_few_doubles_a_round_halves_once_a_round_trip_then_cree
 
 def test_an_endpoint_that_is_not_kept_busy_teaches_nothing():
     async def run() -> None:
-        pace = Pace(Limits(concurrency=64), loop=asyncio.get_running_loop())
+        pace = RateLimiter(RateLimits(concurrency=64), loop=asyncio.get_running_loop())
         for _ in range(100):
             await pace.enter()
-            pace.succeeded()
+            pace.report_success()
             pace.leave()
         assert pace.concurrency == 8
 
@@ -196,7 +198,7 @@ def test_an_endpoint_that_is_not_kept_busy_teaches_nothing():
 def test_nobody_enters_during_a_pause():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = Pace(Limits(concurrency=4), loop=loop)
+        pace = RateLimiter(RateLimits(concurrency=4), loop=loop)
         pace.pause(loop.time() + 7.0)
         began = loop.time()
         await asyncio.gather(*(pace.enter() for _ in range(4)))
@@ -208,7 +210,7 @@ def test_nobody_enters_during_a_pause():
 def test_tokens_that_were_reserved_and_not_used_are_given_back():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = Pace(Limits(tokens_per_minute=6000), loop=loop)  # 100 a second
+        pace = RateLimiter(RateLimits(tokens_per_minute=6000), loop=loop)  # 100 a second
         began = loop.time()
         for _ in range(10):
             await pace.enter(1000.0)
@@ -224,13 +226,13 @@ def test_tokens_that_were_reserved_and_not_used_are_given_back():
 
 
 def test_a_real_server_sees_no_more_at_once_than_allowed():
-    done = drawn(Honest(n="ignore", latency=0.02), 40, limits=Limits(concurrency=5))
+    done = drawn(Honest(n="ignore", latency=0.02), 40, limits=RateLimits(concurrency=5))
     assert done.up.count.peak == 5
     assert len(done.responses) == 40
 
 
 def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
-    limits = Limits(requests_per_minute=1200)  # 20 a second
+    limits = RateLimits(requests_per_minute=1200)  # 20 a second
     began = time.monotonic()
     done = drawn(Honest(n="ignore"), 40, limits=limits)
     times = [request.at for request in done.up.requests]
@@ -241,7 +243,7 @@ def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
 
 
 def test_tokens_a_minute_slow_calls_down_and_true_counts_speed_them_up():
-    limits = Limits(tokens_per_minute=60 * 1000)
+    limits = RateLimits(tokens_per_minute=60 * 1000)
     done = drawn(Honest(n="ignore", tokens=12), 30, {**BODY, "max_tokens": 200}, limits=limits)
     # reserved are 30 * (200 + prompt) > 6000 tokens, used 30 * (12 + prompt) < 1000
     assert len(done.responses) == 30
@@ -251,7 +253,7 @@ def test_tokens_a_minute_slow_calls_down_and_true_counts_speed_them_up():
 def test_a_server_with_little_room_is_found_out_and_kept_busy():
     async def run() -> None:
         retries = Retries(attempts=50, first=0.01, longest=0.02)
-        limits = Limits(concurrency=64)
+        limits = RateLimits(concurrency=64)
         async with Client(Endpoint(url=up.url, limits=limits, retries=retries)) as client:
 
             async def lane() -> None:
@@ -272,7 +274,7 @@ def test_without_adapting_all_go_at_once():
         assert client.concurrency == 30
         await asyncio.gather(*(client.call(BODY) for _ in range(30)))
 
-    done = asked(Reply(delay=0.1), run, limits=Limits(concurrency=30, adaptive=False))
+    done = asked(Reply(delay=0.1), run, limits=RateLimits(concurrency=30, adaptive=False))
     assert done.up.count.peak == 30
 
 

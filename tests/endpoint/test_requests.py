@@ -7,7 +7,7 @@ import socket
 import pytest
 from asked import BODY, asked, drawn, endpoint
 
-from adacompute.endpoint import Answered, Client, Retries
+from adacompute.client import Client, DrawSuccess, Retries
 from adacompute.errors import (
     EndpointError,
     EndpointUnreachable,
@@ -24,7 +24,7 @@ def test_an_endpoint_that_is_not_there_is_unreachable_and_unpaid():
         async def run() -> None:
             url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
             async with Client(
-                endpoint(url, retries=Retries(attempts=3, first=0.01)), heard=heard.append
+                endpoint(url, retries=Retries(attempts=3, first=0.01)), on_call=heard.append
             ) as client:
                 with pytest.raises(EndpointUnreachable) as caught:
                     await client.call(BODY)
@@ -60,7 +60,7 @@ def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
     async def flat(client, up):
         events = await run(client, up)
         assert client.account.calls == up.count.requests
-        assert client.account.responses == sum(len(e.responses) for e in events if isinstance(e, Answered))
+        assert client.account.responses == sum(len(e.responses) for e in events if isinstance(e, DrawSuccess))
         assert client.account.paid == up.count.completions
         assert client.account.completion_tokens == up.count.completion_tokens
 

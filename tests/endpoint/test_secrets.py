@@ -9,7 +9,7 @@ import traceback
 import pytest
 from asked import BODY, KEY, asked, drawn, endpoint
 
-from adacompute.endpoint import Answered, Client, Retries, Timeouts
+from adacompute.client import Client, DrawSuccess, Retries, Timeouts
 from adacompute.errors import EndpointError
 from upstream import Drop, Garbage, Reply, Stall, Status
 
@@ -70,7 +70,7 @@ def test_c21_a_key_that_a_server_quotes_is_in_no_error_record_or_log(echo, caplo
 
     found: list[object] = []
     done = asked(echo, run, **settings)
-    assert not isinstance(found[0], Answered)
+    assert not isinstance(found[0], DrawSuccess)
     assert KEY not in repr(done.heard)
     assert KEY not in caplog.text
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from adacompute.endpoint import Endpoint, Limits, Response, Rest, Retries, Timeouts
+from adacompute.client import BreakerSettings, Endpoint, RateLimits, Response, Retries, Timeouts
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
 
@@ -114,10 +114,10 @@ def test_routes_are_below_the_address():
         (Retries, "deadline"),
         (Retries, "first"),
         (Retries, "longest"),
-        (Limits, "requests_per_minute"),
-        (Limits, "tokens_per_minute"),
-        (Rest, "seconds"),
-        (Rest, "longest"),
+        (RateLimits, "requests_per_minute"),
+        (RateLimits, "tokens_per_minute"),
+        (BreakerSettings, "seconds"),
+        (BreakerSettings, "longest"),
     ],
 )
 def test_times_and_rates_are_above_nothing_and_finite(kind, name, value):
@@ -126,7 +126,7 @@ def test_times_and_rates_are_above_nothing_and_finite(kind, name, value):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(Retries, "attempts"), (Limits, "concurrency"), (Rest, "failures")]
+    ("kind", "name"), [(Retries, "attempts"), (RateLimits, "concurrency"), (BreakerSettings, "failures")]
 )
 @pytest.mark.parametrize("value", [0, -1, "4", 2.5, 4.0, None, True])
 def test_counts_are_whole_numbers_from_one_on(kind, name, value):
@@ -143,5 +143,5 @@ def test_only_a_token_limit_leaves_a_response_unfinished(reason, finished):
 
 
 def test_half_a_surrogate_pair_is_stored_as_what_is_text():
-    assert Response(text="a\ud83db").sample().text == "a\ufffdb"
-    assert Response(text="🎲 ½").sample().text == "🎲 ½"
+    assert Response(text="a\ud83db").to_sample().text == "a\ufffdb"
+    assert Response(text="🎲 ½").to_sample().text == "🎲 ½"

@@ -6,7 +6,7 @@ import pytest
 from asked import BODY, asked
 from streams import events, streamed, texts
 
-from adacompute.endpoint import Rest, Timeouts
+from adacompute.client import BreakerSettings, Timeouts
 from adacompute.errors import (
     ConnectionLost,
     EndpointFailed,
@@ -85,7 +85,7 @@ def test_what_breaks_in_mid_stream_is_a_typed_error_not_tried_again_and_may_be_p
     assert call.estimated
     assert text_of(0, 1, 0, 12).startswith(stream.response.text)
     assert stream.response.text
-    assert done.client.account.maybe == 1
+    assert done.client.totals.maybe == 1
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,9 @@ def test_a_deadline_of_the_caller_ends_a_stream_and_the_breaker_does_not_mind():
     async def rest(stream):
         return [event async for event in stream]
 
-    assert asked(Break(how="stall"), run, rest=Rest(failures=1, seconds=60.0)).up.count.requests == 2
+    assert (
+        asked(Break(how="stall"), run, rest=BreakerSettings(failures=1, seconds=60.0)).up.count.requests == 2
+    )
 
 
 def test_who_reads_slowly_is_left_alone_and_gets_what_has_come():

@@ -7,7 +7,7 @@ import pytest
 from asked import BODY, asked
 from streams import read, texts
 
-from adacompute.endpoint import Limits, Rest, Retries
+from adacompute.client import BreakerSettings, RateLimits, Retries
 from adacompute.errors import ConnectionLost, EndpointError
 from upstream import Break, Reply, Stall, text_of
 
@@ -79,7 +79,7 @@ def test_streams_take_turns_and_a_stream_that_ended_leaves_its_connection_to_the
     async def run(client, up):
         await asyncio.gather(*(read(client) for _ in range(12)))
 
-    done = asked(Reply(gap=0.002), run, limits=Limits(concurrency=3))
+    done = asked(Reply(gap=0.002), run, limits=RateLimits(concurrency=3))
     assert done.up.count.completions == 12
     assert done.up.count.peak <= 3
     assert done.up.count.connections <= 4
@@ -99,7 +99,9 @@ def test_streams_that_break_open_the_breaker_and_one_that_begins_closes_it():
             await probe
 
     scripts = [Break(how="drop"), Break(how="drop"), Break(how="stall", delay=0.1), Reply()]
-    asked(scripts, run, rest=Rest(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01))
+    asked(
+        scripts, run, rest=BreakerSettings(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01)
+    )
 
 
 def test_streams_that_have_begun_let_others_in_though_they_run_on():
@@ -115,7 +117,7 @@ def test_streams_that_have_begun_let_others_in_though_they_run_on():
     def script(number, body):
         return Break(how="stall", delay=0.2) if "stream" in body else Reply()
 
-    asked(script, run, limits=Limits(concurrency=32))
+    asked(script, run, limits=RateLimits(concurrency=32))
 
 
 def test_a_stopped_gate_lets_a_stream_under_way_go_on_and_no_other_begin():
@@ -127,4 +129,4 @@ def test_a_stopped_gate_lets_a_stream_under_way_go_on_and_no_other_begin():
                     pass
             assert [event async for event in stream][-1].data == b"[DONE]"
 
-    assert asked(Reply(gap=0.01), run).client.account.kinds == {"ok": 1}
+    assert asked(Reply(gap=0.01), run).client.totals.kinds == {"ok": 1}

@@ -7,7 +7,7 @@ from asked import BODY, KEY, asked
 from streams import ONCE, chunk, events, read, streamed, texts
 from test_secrets import everything
 
-from adacompute.endpoint import LOGPROBS
+from adacompute.client import LOGPROBS
 from adacompute.errors import EndpointError
 from upstream import Garbage, Honest, Reply, text_of
 
@@ -61,7 +61,7 @@ def test_a_server_that_refuses_stream_options_is_asked_without_once_and_for_all(
 
     done = asked(Honest(stream_options="refuse"), run)
     assert ["stream_options" in request.body for request in done.up.requests] == [True, False, False, False]
-    assert done.client.account.kinds == {"no-stream-options": 1, "ok": 3}
+    assert done.client.totals.kinds == {"no-stream-options": 1, "ok": 3}
 
 
 def test_a_server_that_refuses_optional_log_probabilities_is_asked_without():
@@ -81,7 +81,7 @@ def test_a_plain_completion_is_made_into_events(n):
     assert seen[-1].data == b"[DONE]"
     assert (stream.call.got, stream.call.completion_tokens) == (n, 12 * n)
     assert stream.response.logprob < 0
-    assert done.client.account.paid == done.up.count.completions == 1
+    assert done.client.totals.paid == done.up.count.completions == 1
 
 
 def test_events_under_another_type_are_events_all_the_same():

@@ -9,8 +9,8 @@ import time
 import pytest
 from asked import BODY, asked, drawn, endpoint
 
-from adacompute.endpoint import Answered, Client, Limits, Retries, Timeouts
-from adacompute.endpoint.attempt import Attempt
+from adacompute.client import Client, DrawSuccess, RateLimits, Retries, Timeouts
+from adacompute.client.attempt import AttemptTimer
 from adacompute.errors import EndpointTimeout, EndpointUnreachable
 from upstream import Honest, Reply, Stall, Status
 
@@ -68,7 +68,7 @@ def test_c04_a_connection_that_does_not_come_about_is_ended_in_time_retried_and_
                 upstream = endpoint(
                     f"http://127.0.0.1:{address[1]}/v1", timeouts=Timeouts(connect=0.3), retries=retries
                 )
-                async with Client(upstream, heard=heard.append) as client:
+                async with Client(upstream, on_call=heard.append) as client:
                     began = asyncio.get_running_loop().time()
                     with pytest.raises(EndpointTimeout, match="to connect") as caught:
                         await client.call(BODY)
@@ -84,13 +84,13 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
     async def run() -> float:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(connect=5.0, first_byte=0.2, total=3.0)
-        attempt = Attempt(endpoint("http://127.0.0.1:9/v1", timeouts=timeouts), math.inf, loop)
+        attempt = AttemptTimer(endpoint("http://127.0.0.1:9/v1", timeouts=timeouts), math.inf, loop)
         began = loop.time()
 
         async def slow() -> None:
             async with attempt:
                 await asyncio.sleep(0.3)
-                attempt.sending()
+                attempt.mark_sent()
                 await asyncio.sleep(10)
 
         with pytest.raises(TimeoutError):
@@ -138,13 +138,13 @@ def test_a_name_is_resolved_and_one_that_nobody_has_is_unreachable():
 
 def test_a_queue_of_our_own_is_no_reason_to_fail():
     retries = Retries(deadline=0.3)
-    done = drawn(Honest(n="ignore", latency=0.1), 12, retries=retries, limits=Limits(concurrency=2))
+    done = drawn(Honest(n="ignore", latency=0.1), 12, retries=retries, limits=RateLimits(concurrency=2))
     assert len(done.responses) == 12
     assert done.seconds > 0.5
 
 
 def test_a_deadline_of_the_caller_counts_the_queue_too():
-    done = drawn(Honest(n="ignore", latency=0.15), 40, deadline=0.5, limits=Limits(concurrency=2))
+    done = drawn(Honest(n="ignore", latency=0.15), 40, deadline=0.5, limits=RateLimits(concurrency=2))
     assert 2 <= len(done.responses) < 20
     assert done.seconds <= 0.5 * 1.1 + SLACK
     late = [failed for failed in done.failed if not failed.calls]
@@ -181,7 +181,7 @@ def test_cancelling_a_draw_cancels_its_calls_at_once_and_counts_them():
     done = asked(Stall(), run)
     assert kinds(done) == [("cancelled", "maybe")] * 8
     assert done.up.count.aborted == 8
-    assert done.client.account.maybe == 8
+    assert done.client.totals.maybe == 8
 
 
 def test_closing_a_draw_cancels_what_is_still_under_way():
@@ -192,13 +192,13 @@ def test_closing_a_draw_cancels_what_is_still_under_way():
         client.manners.gave(8, 1, "scripted")
         outcomes = client.draw(BODY, 8)
         async for outcome in outcomes:
-            assert isinstance(outcome, Answered)
+            assert isinstance(outcome, DrawSuccess)
             break
         await outcomes.aclose()
         assert client.account.in_flight == 0
 
     done = asked(script, run)
-    assert done.client.account.kinds == {"ok": 1, "cancelled": 7}
+    assert done.client.totals.kinds == {"ok": 1, "cancelled": 7}
 
 
 def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
@@ -211,7 +211,7 @@ def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
         return asyncio.get_running_loop()
 
     script = Status(code=429, retry_after=15)
-    done = asked(script, run, limits=Limits(concurrency=2))
+    done = asked(script, run, limits=RateLimits(concurrency=2))
     assert done.seconds < 5.0  # of the 15 that it was asked to wait
     assert {failed.error.kind for failed in done.failed} == {"stopped"}
     assert done.up.count.requests <= 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from asked import BODY, endpoint
 
-from adacompute.endpoint import LOGPROBS, Client, Limits
+from adacompute.client import LOGPROBS, Client, RateLimits
 
 PROGRAM = Path(__file__).with_name("upstream.py")
 
@@ -39,16 +39,16 @@ def counted(url: str) -> dict:
 )
 def test_an_upstream_in_a_process_counts_what_the_client_accounts_for(options):
     async def run() -> None:
-        async with Client(endpoint(url, limits=Limits(concurrency=8))) as client:
+        async with Client(endpoint(url, limits=RateLimits(concurrency=8))) as client:
             events = [event async for event in client.draw({**BODY, "logprobs": True}, 30, optional=LOGPROBS)]
             texts = [response.text for event in events for response in event.responses]
             assert len(texts) == len(set(texts)) == 30
             count = counted(url)
-            assert count["requests"] == client.account.calls
-            assert count["completions"] == client.account.paid
+            assert count["requests"] == client.totals.calls
+            assert count["completions"] == client.totals.paid
             assert count["choices"] == 30
             if "none" not in options:
-                assert count["completion_tokens"] == client.account.completion_tokens
+                assert count["completion_tokens"] == client.totals.completion_tokens
             assert await client.models() == ["scripted"]
 
     process, url = started(*options)

@@ -7,8 +7,8 @@ from asked import BODY, asked, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.endpoint.habits import Habits
-from adacompute.endpoint.usage import Choice, count
+from adacompute.client.response_parser import Choice, count_tokens
+from adacompute.client.server_quirks import ModelQuirks
 from upstream import Honest, Reply, text_of
 
 LOGPROBS = {**BODY, "logprobs": True}
@@ -25,14 +25,14 @@ def test_usage_of_one_choice_is_seen_by_the_logprobs_and_corrected():
     assert call.completion_tokens == done.up.count.completion_tokens == 120
     assert call.estimated
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(20, False)] * 6
-    assert done.client.manners.usage_per_choice is True
+    assert done.client.quirks.usage_per_choice is True
 
 
 def test_usage_of_all_choices_is_taken_as_said():
     done = drawn(Honest(usage="total", tokens=20), 6, LOGPROBS)
     (call,) = done.heard
     assert (call.completion_tokens, call.estimated) == (120, False)
-    assert done.client.manners.usage_per_choice is False
+    assert done.client.quirks.usage_per_choice is False
 
 
 def test_the_end_token_that_llama_cpp_lists_is_no_difference():
@@ -56,8 +56,8 @@ def test_usage_of_one_choice_is_seen_by_the_characters_a_token_learned_from_sing
         assert all(response.estimated for response in reply.responses)
 
     done = asked(Honest(usage="one", tokens=40), run)
-    assert done.client.manners.usage_per_choice is True
-    assert done.client.account.completion_tokens == pytest.approx(done.up.count.completion_tokens, rel=0.05)
+    assert done.client.quirks.usage_per_choice is True
+    assert done.client.totals.completion_tokens == pytest.approx(done.up.count.completion_tokens, rel=0.05)
 
 
 def test_usage_of_one_choice_is_seen_by_a_ratio_that_no_text_has():
@@ -67,16 +67,16 @@ def test_usage_of_one_choice_is_seen_by_a_ratio_that_no_text_has():
 
 
 def test_one_odd_text_is_no_habit_of_the_server():
-    habits = Habits()
+    habits = ModelQuirks()
     ruler = choice(4000)  # a line of dashes has many characters a token
-    count([ruler, ruler], 200, cap=None, habits=habits)
+    count_tokens([ruler, ruler], 200, cap=None, quirks=habits)
     assert habits.per_choice is None
-    assert count([choice(400), choice(400)], 200, cap=None, habits=habits).total == 200
+    assert count_tokens([choice(400), choice(400)], 200, cap=None, quirks=habits).total == 200
 
 
 def test_a_choice_that_ended_at_something_sooner_than_the_cap_is_not_taken_for_the_cap():
     cut = choice(100, finish="length")
-    assert count([cut, cut], 50, cap=1000, habits=Habits()).each == ((25, True), (25, True))
+    assert count_tokens([cut, cut], 50, cap=1000, quirks=ModelQuirks()).per_choice == ((25, True), (25, True))
 
 
 def test_a_total_is_split_by_length_and_marked():
@@ -93,7 +93,7 @@ def test_choices_that_were_cut_off_have_as_many_tokens_as_were_allowed():
     done = drawn(Reply(texts=["a" * 90] * 3, finish="length", usage=usage), 3)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(64, False)] * 3
     assert (done.heard[0].completion_tokens, done.heard[0].estimated) == (192, True)
-    assert done.client.manners.usage_per_choice is True
+    assert done.client.quirks.usage_per_choice is True
     assert all(response.finished is False for response in done.responses.values())
 
 
@@ -116,7 +116,7 @@ def test_c05_usage_that_is_missing_or_nonsense_is_estimated_by_length_and_marked
     assert call.estimated
     assert call.completion_tokens == 110
     assert call.prompt_tokens
-    assert done.responses[0].sample().extra == {"tokens_estimated": True}
+    assert done.responses[0].to_sample().extra == {"tokens_estimated": True}
 
 
 def test_an_empty_response_may_have_no_tokens():
@@ -125,8 +125,10 @@ def test_an_empty_response_may_have_no_tokens():
 
 
 def test_tokens_that_are_not_shown_are_shared_out_and_marked():
-    counted = count([choice(10, tokens=10), choice(30, tokens=30)], 400, cap=None, habits=Habits())
-    assert counted.each == ((100, True), (300, True))
+    counted = count_tokens(
+        [choice(10, tokens=10), choice(30, tokens=30)], 400, cap=None, quirks=ModelQuirks()
+    )
+    assert counted.per_choice == ((100, True), (300, True))
     assert (counted.total, counted.estimated) == (400, False)
 
 
@@ -138,8 +140,8 @@ def test_reasoning_counts_as_written():
         logprobs=None,
         tokens=None,
     )
-    counted = count([thinking, choice(200)], 100, cap=None, habits=Habits())
-    assert counted.each == ((50, True), (50, True))
+    counted = count_tokens([thinking, choice(200)], 100, cap=None, quirks=ModelQuirks())
+    assert counted.per_choice == ((50, True), (50, True))
 
 
 @st.composite
@@ -156,20 +158,20 @@ def test_with_logprobs_the_total_is_right_whichever_way_usage_is_told(reply, one
     tokens, ratio, _ = reply
     choices = [choice(round(t * ratio), tokens=t) for t in tokens]
     said = tokens[0] if one else sum(tokens)
-    counted = count(choices, said, cap=None, habits=Habits())
+    counted = count_tokens(choices, said, cap=None, quirks=ModelQuirks())
     assert counted.total == sum(tokens)
     assert counted.estimated == one
-    assert counted.each == tuple((t, False) for t in tokens)
+    assert counted.per_choice == tuple((t, False) for t in tokens)
 
 
 @given(replies())
 def test_a_total_is_never_lost_nor_made_when_it_is_split(reply):
     tokens, ratio, listed = reply
     choices = [choice(round(t * ratio), tokens=t if listed else None) for t in tokens]
-    habits = Habits()
-    habits.wrote(round(1000 * ratio), 1000)
-    counted = count(choices, sum(tokens), cap=None, habits=habits)
-    assert counted.total == sum(tokens) == sum(t for t, _ in counted.each)
+    habits = ModelQuirks()
+    habits.record_text(round(1000 * ratio), 1000)
+    counted = count_tokens(choices, sum(tokens), cap=None, quirks=habits)
+    assert counted.total == sum(tokens) == sum(t for t, _ in counted.per_choice)
     assert not counted.estimated
 
 
@@ -182,11 +184,11 @@ def test_a_total_is_never_lost_nor_made_when_it_is_split(reply):
 )
 def test_whatever_is_said_counts_are_whole_and_none_is_negative(lengths, said, cap, listed, finish):
     choices = [choice(length, tokens=listed, finish=finish) for length in lengths]
-    habits = Habits()
+    habits = ModelQuirks()
     for _ in range(2):
-        counted = count(choices, said, cap=cap, habits=habits)
-        assert len(counted.each) == len(lengths)
-        assert all(type(t) is int and t >= 0 for t, _ in counted.each)
+        counted = count_tokens(choices, said, cap=cap, quirks=habits)
+        assert len(counted.per_choice) == len(lengths)
+        assert all(type(t) is int and t >= 0 for t, _ in counted.per_choice)
         assert counted.total >= 0
 
 

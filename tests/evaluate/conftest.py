@@ -8,16 +8,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 
 @pytest.fixture(scope="session")
-def case() -> Case:
+def case() -> ScoredPool:
     """A recording with a bit of everything."""
-    return case_of(synthetic(), "made")
+    return score_pool(synthetic(), "made")
 
 
 @pytest.fixture(scope="session")
-def poor_cases() -> dict[str, Case]:
+def poor_cases() -> dict[str, ScoredPool]:
     """Recordings that lack something, by what they lack."""
     return poor()

@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 from synthetic import synthetic
 
-from adacompute.evaluate.bracket import Oracle, brackets
-from adacompute.evaluate.foretold import Foretold
-from adacompute.evaluate.matched import Points
-from adacompute.evaluate.measure import Setup
-from adacompute.evaluate.pooled import Pooled
-from adacompute.evaluate.protocols import Played
-from adacompute.evaluate.rows import Evaluation
-from adacompute.evaluate.told import Shown, told
+from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
+from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
+from adacompute.evaluate.measure import EvaluationSetup, Forecast
+from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
+from adacompute.evaluate.protocols import EvaluationRuns
 
 BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 EACH = 50.0  # tokens of a sample
@@ -21,7 +18,7 @@ PROBLEMS = 40
 
 def handmade(
     *, problems: int = PROBLEMS, tokens: bool = True, graded: bool = True, saves: bool = True
-) -> Played:
+) -> EvaluationRuns:
     """`stopping` has what uniform has at twice the cost (or, without `saves`, at the same cost); `curve` is
     uniform, `heuristic` is 5 points below, and `classifier` has one setting of 2 samples."""
     ballots = synthetic(problems, 32, seed=4)
@@ -30,7 +27,7 @@ def handmade(
     if not graded:
         blank = np.full(ballots.correct.shape, np.nan, dtype=np.float32)
         ballots = replace(ballots, correct=blank, gold_known=np.zeros(problems, dtype=bool))
-    setup = Setup(
+    setup = EvaluationSetup(
         ballots=ballots,
         budgets=BUDGETS,
         weighted=False,
@@ -48,10 +45,10 @@ def handmade(
         made("classifier", [2], [2], problems, tokens=tokens, less=0.01),
         replace(
             made("stopping", whole[per - 1 :] / per, whole[per - 1 :], problems, tokens=tokens),
-            foretold=_foretold(problems),
+            forecast=_foretold(problems),
         ),
     ]
-    return Played(setup=setup, everyone=tuple(everyone), parts=5, dropped=0, left_out=())
+    return EvaluationRuns(setup=setup, everyone=tuple(everyone), parts=5, dropped=0, left_out=())
 
 
 def accuracy(samples: np.ndarray, problems: int) -> np.ndarray:
@@ -63,13 +60,13 @@ def accuracy(samples: np.ndarray, problems: int) -> np.ndarray:
 
 def made(
     name: str, cost: object, as_good_as: object, problems: int, *, tokens: bool = True, less: float = 0.0
-) -> Pooled:
+) -> PolicyResult:
     """A policy that costs so much, at its settings, and is as good as so many uniform samples."""
     spent = np.repeat(np.asarray(cost, dtype=np.float64)[:, None], problems, axis=1)
     right = accuracy(np.asarray(as_good_as), problems) - less
-    points = Points(cost=spent, accuracy=right, labels=tuple(f"{c:g}" for c in spent[:, 0]))
+    points = PolicyPoints(cost=spent, accuracy=right, labels=tuple(f"{c:g}" for c in spent[:, 0]))
     budgets = np.repeat(np.array(BUDGETS)[:, None], problems, axis=1)
-    return Pooled(
+    return PolicyResult(
         name=name,
         cost=budgets,
         accuracy=np.repeat(right.mean(axis=0)[None], len(BUDGETS), axis=0),
@@ -81,15 +78,17 @@ def made(
     )
 
 
-def _foretold(problems: int) -> Foretold:
+def _foretold(problems: int) -> Forecast:
     """Ten requests a problem; half of them say 90% and are right 60% of the time."""
     said = np.tile([0.9] * 5 + [0.1, 0.2, 0.3, 0.4, 0.5], problems)
     right = np.tile([1.0, 1.0, 1.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5], problems)
     owner = np.repeat(np.arange(problems), 10)
-    return Foretold(what="share of the votes", budget=3.0, problem=owner, said=said, right=right)
+    return Forecast(what="share of the votes", budget=3.0, problem=owner, probability=said, correct=right)
 
 
-def evaluated(found: Played, oracle: Oracle | None = None) -> Evaluation:
+def evaluated(found: EvaluationRuns, oracle: Oracle | None = None) -> Evaluation:
     """The same, told."""
-    ends = brackets(found.setup, oracle=oracle) if found.setup.basis == "accuracy" else ()
-    return told(Shown(found.setup, list(found.everyone), ends, "held-out", found.parts, 0, found.left_out))
+    ends = bracket_oracle(found.setup, oracle=oracle) if found.setup.basis == "accuracy" else ()
+    return assemble_evaluation(
+        EvaluationInputs(found.setup, list(found.everyone), ends, "held-out", found.parts, 0, found.left_out)
+    )

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import Arrays, Policy
+from adacompute.policies.base import Arrays, Floats, Ints, Policy, VoteState
 from adacompute.pool import Ballots
 
 
@@ -23,16 +22,16 @@ class Margin(Policy):
         self.seen_ = frozenset(pool.prompts)
         return self
 
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
         assert dial is not None
-        open_ = np.exp(-(standing.lead - standing.runner)) * 0.3 > dial
-        return ((standing.drawn == 0) | (open_ & (standing.drawn < self.longest))).astype(np.int64)
+        open_ = np.exp(-(state.lead - state.runner)) * 0.3 > dial
+        return ((state.drawn == 0) | (open_ & (state.drawn < self.longest))).astype(np.int64)
 
     def settings(self) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> "Margin":
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> "Margin":
         return cls()
 
 
@@ -59,8 +58,8 @@ class Lengths(Margin):
         super().__init__(longest=longest, weigh=weigh)
         self.budget = budget
 
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
-        return np.maximum(int(min(self.longest, self.budget)) - standing.drawn, 0)
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+        return np.maximum(int(min(self.longest, self.budget)) - state.drawn, 0)
 
 
 def margin(train: Ballots, *, budget: float, weigh: Any, longest: int) -> Margin:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from adacompute import Ballots
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 
 def synthetic(
@@ -55,14 +55,14 @@ POOR = (  # what the recordings of `poor` lack
 )
 
 
-def poor() -> dict[str, Case]:
+def poor() -> dict[str, ScoredPool]:
     """Recordings that lack something, by what they lack."""
     return {
-        "ten problems": case_of(synthetic(10, 16), "few"),
-        "three samples": case_of(synthetic(24, 3), "short"),
-        "two samples": case_of(synthetic(24, 2), "shortest"),
-        "all right": case_of(synthetic(24, 16, chance=[1.0] * 24), "right"),
-        "all wrong": case_of(synthetic(24, 16, chance=[0.0] * 24), "wrong"),
-        "no signals": case_of(synthetic(24, 16, signals=False), "bare"),
-        "uneven levels": case_of(synthetic(24, 16, levels=["easy"] * 23 + ["hard"]), "uneven"),
+        "ten problems": score_pool(synthetic(10, 16), "few"),
+        "three samples": score_pool(synthetic(24, 3), "short"),
+        "two samples": score_pool(synthetic(24, 2), "shortest"),
+        "all right": score_pool(synthetic(24, 16, chance=[1.0] * 24), "right"),
+        "all wrong": score_pool(synthetic(24, 16, chance=[0.0] * 24), "wrong"),
+        "no signals": score_pool(synthetic(24, 16, signals=False), "bare"),
+        "uneven levels": score_pool(synthetic(24, 16, levels=["easy"] * 23 + ["hard"]), "uneven"),
     }

@@ -9,11 +9,18 @@ import pytest
 
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError
-from adacompute.evaluate.charted import BUDGETS, Replays, around, charted, drawn_chart, told
-from adacompute.paths import paths, paths_of_orders
+from adacompute.evaluate.chart_builder import (
+    BUDGETS,
+    PolicyReplays,
+    assemble_chart,
+    bracket_dial,
+    build_chart,
+    round_price_up,
+)
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
 from adacompute.replay import replay
@@ -35,8 +42,8 @@ def unlabelled(ballots: Ballots) -> Ballots:
 
 @pytest.mark.slow
 def test_prices_fall_and_costs_rise_to_what_was_asked_for():
-    policy = StoppingPolicy().adapted(words())
-    chart = charted(policy, words(), orders=8)
+    policy = StoppingPolicy().copy_for(words())
+    chart = build_chart(policy, words(), orders=8)
     assert chart is not None
     assert [row.budget for row in chart.rows] == list(BUDGETS)
     for one, other in itertools.pairwise(chart.rows):
@@ -52,16 +59,16 @@ def test_prices_fall_and_costs_rise_to_what_was_asked_for():
 
 
 def test_where_one_price_cannot_meet_a_budget_what_to_expect_is_that_of_two_in_turn():
-    policy = StoppingPolicy(weigh=None).adapted(words())
-    some = paths(words(), rng=np.random.default_rng(0), orders=8)
-    replays = Replays([(policy, some)])
-    chart = drawn_chart(replays, replays, budgets=(1.5, 2.0), protocol="")
+    policy = StoppingPolicy(weigh=None).copy_for(words())
+    some = draw_paths(words(), rng=np.random.default_rng(0), orders=8)
+    replays = PolicyReplays([(policy, some)])
+    chart = assemble_chart(replays, replays, budgets=(1.5, 2.0), protocol="")
     assert chart is not None
-    low, high = around(replays, 2.0)
+    low, high = bracket_dial(replays, 2.0)
     cheap, dear = replays.at(high), replays.at(low)
     assert cheap["cost"] < 1.1  # after one vote nearly all stand alike
     assert dear["cost"] > 2.0
-    row = chart.at(2.0)
+    row = chart.row_at(2.0)
     assert row is not None
     assert (row.cost, row.stays) == (cheap["cost"], cheap["stays"])
     share = (2 - cheap["cost"]) / (dear["cost"] - cheap["cost"])
@@ -84,7 +91,7 @@ def test_who_judges_has_not_seen_the_problem_and_each_problem_is_judged_once():
         fitted.append(set(some.prompts))
         return Spied()
 
-    chart = charted(AdaptiveConsistency(), words(), refit=refit, orders=2)
+    chart = build_chart(AdaptiveConsistency(), words(), refit=refit, orders=2)
     assert chart is not None
     assert "held out" in chart.protocol
     judged = [prompts for _, prompts in asked]
@@ -98,7 +105,7 @@ def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_i
         raise PolicyError("too little to learn from")
 
     for ballots, refit in ((words(59), lambda _: AdaptiveConsistency()), (words(), refuses), (words(), None)):
-        chart = charted(AdaptiveConsistency(), ballots, refit=refit, orders=2)
+        chart = build_chart(AdaptiveConsistency(), ballots, refit=refit, orders=2)
         assert chart is not None
         assert chart.protocol.endswith("in-sample: on the problems that it was fitted on")
         assert f"{len(ballots)} problems, 2 orders, plain votes" in chart.protocol
@@ -107,8 +114,8 @@ def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_i
 @pytest.mark.slow
 def test_agreement_is_that_of_live_tallies():
     ballots, orders = words(12), np.arange(6).reshape(1, 1, 6)
-    some = paths_of_orders(ballots, np.repeat(orders, 12, axis=0))
-    found = Replays([(FixedPolicy(5.0, budgets=[5], longest=6), some)]).at(None)
+    some = build_paths(ballots, np.repeat(orders, 12, axis=0))
+    found = PolicyReplays([(FixedPolicy(5.0, budgets=[5], longest=6), some)]).at(None)
     votes = [[None if one < 0 else str(one) for one in row[:5]] for row in ballots.classes.tolist()]
     live = np.array([Tally.of(row).agreement for row in votes])
     assert found["agreement"] == pytest.approx(live.mean())
@@ -118,20 +125,20 @@ def test_agreement_is_that_of_live_tallies():
 @pytest.mark.parametrize("budget", [1, 2, 4, 8])
 def test_all_alike_are_as_accurate_as_themselves(budget: int):
     policy = FixedPolicy(float(budget))
-    some = paths(words(), rng=np.random.default_rng(0), orders=20)
-    replays = Replays([(policy, some)])
-    found = replays.uniform(replays.at(None)["accuracy"])
+    some = draw_paths(words(), rng=np.random.default_rng(0), orders=20)
+    replays = PolicyReplays([(policy, some)])
+    found = replays.uniform_samples(replays.at(None)["accuracy"])
     assert budget - 1 <= found <= budget + 1e-9  # on the hull, or just below it
 
 
 def test_what_is_more_accurate_than_all_samples_is_worth_the_most_there_are():
-    replays = Replays([(FixedPolicy(2.0), paths(words(), rng=np.random.default_rng(0), orders=4))])
-    assert replays.uniform(1.0) == 16.0
-    assert replays.uniform(0.0) == 1.0
+    replays = PolicyReplays([(FixedPolicy(2.0), draw_paths(words(), rng=np.random.default_rng(0), orders=4))])
+    assert replays.uniform_samples(1.0) == 16.0
+    assert replays.uniform_samples(0.0) == 1.0
 
 
 def test_without_labels_everything_but_accuracy_is_told():
-    chart = charted(AdaptiveConsistency(), unlabelled(words()), orders=2)
+    chart = build_chart(AdaptiveConsistency(), unlabelled(words()), orders=2)
     assert chart is not None
     assert {(row.accuracy, row.uniform) for row in chart.rows} == {(None, None)}
     assert all(0 < row.agreement <= 1 for row in chart.rows)
@@ -146,36 +153,36 @@ def test_accuracy_is_that_of_problems_with_labels():
         gold_known=np.concatenate([half.gold_known, none.gold_known]),
     )
     policy = FixedPolicy(2.0)
-    some = paths(joined, rng=np.random.default_rng(0), orders=4)
-    found = Replays([(policy, some)]).at(None)["accuracy"]
-    assert found == pytest.approx(some.mean(some.grade[1])[:20].mean())
+    some = draw_paths(joined, rng=np.random.default_rng(0), orders=4)
+    found = PolicyReplays([(policy, some)]).at(None)["accuracy"]
+    assert found == pytest.approx(some.mean_per_problem(some.grade[1])[:20].mean())
 
 
 def test_a_policy_without_a_dial_has_one_row():
-    chart = charted(FixedPolicy(4.0), words(), budgets=(4.0,), orders=2)
+    chart = build_chart(FixedPolicy(4.0), words(), budgets=(4.0,), orders=2)
     assert chart is not None
     (row,) = chart.rows
     assert (row.budget, row.price, row.cost) == (4.0, None, 4.0)
 
 
 def test_a_policy_that_reaches_no_budget_has_no_chart():
-    assert charted(AdaptiveConsistency(longest=1), words(), orders=2) is None
+    assert build_chart(AdaptiveConsistency(longest=1), words(), orders=2) is None
 
 
 @pytest.mark.parametrize("waves", [1, 2, 3])
 def test_few_waves_make_a_chart_too(waves: int):
-    policy = StoppingPolicy(max_waves=waves).adapted(words())
-    chart = charted(policy, words(), orders=4)
+    policy = StoppingPolicy(max_waves=waves).copy_for(words())
+    chart = build_chart(policy, words(), orders=4)
     assert chart is not None
     assert all(row.waves <= waves for row in chart.rows)
 
 
 def test_a_price_of_tokens_is_told_in_tokens():
-    policy = StoppingPolicy(unit="tokens", draw_cost=200.0).adapted(words())
-    plain = StoppingPolicy().adapted(words())
-    some = paths(words(), rng=np.random.default_rng(0), orders=4, weigh=plain.weigh)
-    made = [Replays([(one, some)]) for one in (policy, plain)]
-    tokens, samples = (drawn_chart(one, one, budgets=(2.0, 4.0), protocol="") for one in made)
+    policy = StoppingPolicy(unit="tokens", draw_cost=200.0).copy_for(words())
+    plain = StoppingPolicy().copy_for(words())
+    some = draw_paths(words(), rng=np.random.default_rng(0), orders=4, weigh=plain.weigh)
+    made = [PolicyReplays([(one, some)]) for one in (policy, plain)]
+    tokens, samples = (assemble_chart(one, one, budgets=(2.0, 4.0), protocol="") for one in made)
     assert tokens is not None
     assert samples is not None
     assert tokens.unit == "tokens"
@@ -184,13 +191,15 @@ def test_a_price_of_tokens_is_told_in_tokens():
 
 
 def test_the_two_dials_around_a_cost_are_on_its_two_sides():
-    replays = Replays([(AdaptiveConsistency(), paths(words(), rng=np.random.default_rng(0), orders=4))])
+    replays = PolicyReplays(
+        [(AdaptiveConsistency(), draw_paths(words(), rng=np.random.default_rng(0), orders=4))]
+    )
     for cost in (2.5, 3.0, 5.0):
-        low, high = around(replays, cost)
+        low, high = bracket_dial(replays, cost)
         assert replays.at(high)["cost"] <= cost < replays.at(low)["cost"]
-        assert replays.near(cost, 0.1)["cost"] == pytest.approx(cost)
+        assert replays.at_cost(cost, 0.1)["cost"] == pytest.approx(cost)
 
 
 @pytest.mark.parametrize(("price", "shown"), [(0.0, 0.0), (0.0123456789, 0.012346), (1.0, 1.0), (1e-9, 1e-9)])
 def test_a_price_is_told_in_five_digits_rounded_up(price: float, shown: float):
-    assert told(price) == shown
+    assert round_price_up(price) == shown

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import AdacomputeError
-from adacompute.evaluate.crew import crew
+from adacompute.evaluate.parallel import open_workers
 
 ASLEEP = """
 import time
-from adacompute.evaluate.crew import crew
+from adacompute.evaluate.parallel import crew
 with crew(600, workers=2) as ask:
     list(ask(time.sleep, [(), ()]))
 """
@@ -22,7 +22,7 @@ with crew(600, workers=2) as ask:
 
 @pytest.mark.slow
 def test_a_process_that_ends_early_is_told_of_with_what_to_do(tmp_path: Path):
-    with pytest.raises(AdacomputeError, match="--workers 1") as told, crew(9, workers=2) as ask:
+    with pytest.raises(AdacomputeError, match="--workers 1") as told, open_workers(9, workers=2) as ask:
         list(ask(os._exit, [(), ()]))
     assert "\n" not in str(told.value)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adacompute.evaluate.exhibits import Column, Kind, Table, markdown, written
+from adacompute.report.document import Column, Kind, Table, format_cell, to_markdown
 
 
 def table(*names: str, rows: tuple[tuple[str, ...], ...] = ()) -> Table:
@@ -11,7 +11,7 @@ def table(*names: str, rows: tuple[tuple[str, ...], ...] = ()) -> Table:
 
 
 def test_no_text_ends_its_cell_or_its_row():
-    head, _, row = markdown(table("a|b", "c", rows=(("x | y", "two\nlines\r\nor more"),)))
+    head, _, row = to_markdown(table("a|b", "c", rows=(("x | y", "two\nlines\r\nor more"),)))
     assert head == r"| a\|b | c |"
     assert row == r"| x \| y | two lines or more |"
 
@@ -33,5 +33,5 @@ def test_two_columns_of_one_name_are_refused():
     ],
 )
 def test_what_rounds_to_nothing_has_no_minus(kind: Kind, text: str):
-    assert written(-0.0004, Column(name="x", kind=kind)) == text
-    assert written(-0.0, Column(name="x", kind=kind)) == text
+    assert format_cell(-0.0004, Column(name="x", kind=kind)) == text
+    assert format_cell(-0.0, Column(name="x", kind=kind)) == text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.folds import kfold, shares
+from adacompute.evaluate.resampling import kfold, random_split
 
 PROMPTS = [f"What is {i % 37} + {i % 5}?" for i in range(100)]  # some are asked more than once
 
@@ -29,7 +29,7 @@ def test_folds_are_of_about_one_size_and_the_same_seed_gives_the_same():
 
 def test_the_papers_split_learns_from_four_fifths_and_judges_all():
     prompts = [f"{i}?" for i in range(200)]
-    split = shares(prompts, np.random.default_rng(0))
+    split = random_split(prompts, np.random.default_rng(0))
     assert (len(split.train), split.test.tolist()) == (160, list(range(200)))
     assert len(set(split.train.tolist())) == 160
 
@@ -39,4 +39,4 @@ def test_folds_that_cannot_be_made_are_refused(folds: int):
     with pytest.raises(TooFewSamples, match=f"{folds} folds can't be made of 3 different questions"):
         kfold(["a", "b", "c", "a"], folds, np.random.default_rng(0))
     with pytest.raises(TooFewSamples, match="1 different questions can't be split"):
-        shares(["a", "a"], np.random.default_rng(0))
+        random_split(["a", "a"], np.random.default_rng(0))

@@ -5,21 +5,23 @@ from itertools import product
 import numpy as np
 import pytest
 
-from adacompute.evaluate import Bootstrap, Interval, Points, joined, matched, paired
-from adacompute.evaluate.compare import worth
+from adacompute.evaluate import Bootstrap, Interval, PolicyPoints, join_points, match_cost, paired_interval
+from adacompute.evaluate.comparison import uniform_equivalent
 
 SEEDS = range(20)
 
 
-def random_points(seed: int, *, settings: int = 6, problems: int = 9) -> Points:
+def random_points(seed: int, *, settings: int = 6, problems: int = 9) -> PolicyPoints:
     rng = np.random.default_rng(seed)
-    return Points(
+    return PolicyPoints(
         cost=rng.uniform(1, 9, size=(settings, problems)), accuracy=rng.random((settings, problems))
     )
 
 
-def alike(costs: list[float], accuracy: np.ndarray) -> Points:
-    return Points(cost=np.repeat(np.array(costs)[:, None], accuracy.shape[1], axis=1), accuracy=accuracy)
+def alike(costs: list[float], accuracy: np.ndarray) -> PolicyPoints:
+    return PolicyPoints(
+        cost=np.repeat(np.array(costs)[:, None], accuracy.shape[1], axis=1), accuracy=accuracy
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -32,7 +34,7 @@ def test_no_mix_of_two_settings_at_the_same_cost_is_better(seed: int):
             if cost[a] <= budget:
                 share = 0.0 if cost[b] <= budget else (budget - cost[a]) / (cost[b] - cost[a])
                 best = max(best, accuracy[a] + share * (accuracy[b] - accuracy[a]))
-        found = matched(points, float(budget))
+        found = match_cost(points, float(budget))
         assert found is not None
         assert found.accuracy == pytest.approx(best)
         assert found.cost <= budget + 1e-9
@@ -43,7 +45,7 @@ def test_each_problems_part_adds_up_to_the_accuracy(seed: int):
     points = random_points(seed)
     low, high = points.cost.mean(axis=1).min(), points.cost.mean(axis=1).max()
     for budget in np.linspace(low, high, 5):
-        found = matched(points, float(budget))
+        found = match_cost(points, float(budget))
         assert found is not None
         assert found.each.mean() == pytest.approx(found.accuracy)
         one, other = found.settings
@@ -53,8 +55,8 @@ def test_each_problems_part_adds_up_to_the_accuracy(seed: int):
 
 def test_below_the_cheapest_setting_there_is_nothing_and_beyond_the_best_it_stays():
     points = alike([2.0, 4.0], np.array([[0.5, 0.5], [0.9, 0.7]]))
-    assert matched(points, 1.9) is None
-    beyond = matched(points, 9.0)
+    assert match_cost(points, 1.9) is None
+    beyond = match_cost(points, 9.0)
     assert beyond is not None
     assert (beyond.accuracy, beyond.cost, beyond.settings) == (pytest.approx(0.8), 4.0, (1, 1))
 
@@ -62,11 +64,11 @@ def test_below_the_cheapest_setting_there_is_nothing_and_beyond_the_best_it_stay
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_joint_hull_is_never_below_any_of_its_own(seed: int):
     parts = [random_points(3 * seed + k) for k in range(3)]
-    together = joined(parts)
+    together = join_points(parts)
     for budget in (3.0, 5.0, 7.0):
-        top = matched(together, budget)
+        top = match_cost(together, budget)
         for part in parts:
-            own = matched(part, budget)
+            own = match_cost(part, budget)
             if own is not None:
                 assert top is not None
                 assert top.accuracy >= own.accuracy - 1e-12
@@ -74,15 +76,15 @@ def test_the_joint_hull_is_never_below_any_of_its_own(seed: int):
 
 def test_a_problem_drawn_more_often_moves_the_hull_as_its_part_says():
     rng = np.random.default_rng(1)
-    points = Points(
+    points = PolicyPoints(
         cost=rng.uniform(1, 3, (2, 400)) + np.array([[0], [4]]),
         accuracy=rng.random((2, 400)) / 2 + np.array([[0], [0.4]]),
     )
-    here = matched(points, 4.0)
+    here = match_cost(points, 4.0)
     assert here is not None
     for seed in range(5):
         rows = np.random.default_rng(seed).integers(0, 400, 400)
-        again = matched(Points(cost=points.cost[:, rows], accuracy=points.accuracy[:, rows]), 4.0)
+        again = match_cost(PolicyPoints(cost=points.cost[:, rows], accuracy=points.accuracy[:, rows]), 4.0)
         assert again is not None
         # to first order: what is left is far below the change itself
         assert again.accuracy == pytest.approx(here.each[rows].mean(), abs=2e-3)
@@ -91,7 +93,7 @@ def test_a_problem_drawn_more_often_moves_the_hull_as_its_part_says():
 def test_the_paired_interval_agrees_with_the_normal_one():
     rng = np.random.default_rng(0)
     one, other = rng.random(500), rng.random(500)
-    found, expected = Bootstrap.of(500).difference(one, other), paired(one, other)
+    found, expected = Bootstrap.of(500).difference(one, other), paired_interval(one, other)
     assert expected is not None
     assert found.mean == pytest.approx(float((one - other).mean()))
     assert found.low == pytest.approx(expected[0], abs=0.003)
@@ -122,8 +124,8 @@ def test_one_problem_has_no_interval_and_proves_nothing():
 def test_what_a_setting_is_worth_in_uniform_samples_is_read_off_their_curve():
     plain = alike([1.0, 2.0, 4.0], np.tile([[0.4], [0.6], [0.8]], (1, 50)))
     for accuracy, cost in ((0.5, 1.5), (0.7, 3.0), (0.9, np.inf)):
-        own = matched(alike([2.0], np.full((1, 50), accuracy)), 2.0)
+        own = match_cost(alike([2.0], np.full((1, 50), accuracy)), 2.0)
         assert own is not None
-        found = worth(own, plain, boot=Bootstrap.of(50, draws=100))
+        found = uniform_equivalent(own, plain, boot=Bootstrap.of(50, draws=100))
         assert found.mean == pytest.approx(cost)
         assert found.high == pytest.approx(cost)

@@ -7,8 +7,8 @@ import pytest
 
 from adacompute import AccuracyTable, Ballots, Price, bundled, frontier, score, solve
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate import Scoring, compared, crossfitted, halved, paired
-from adacompute.evaluate.oracle import expected
+from adacompute.evaluate import Scoring, compare_with_uniform, cross_fit, paired_interval, score_halves
+from adacompute.evaluate.oracle_bounds import compute_expectation
 
 BUDGETS = (1, 2, 4, 8)
 VOTE = Scoring()
@@ -46,7 +46,7 @@ def coins(problems: int, samples: int) -> Ballots:
 def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
     ballots = coins(400, 16)
     scored = score(ballots, BUDGETS)
-    found = compared(scored, solve(scored, budget=2), halved(ballots, scored, how=VOTE))
+    found = compare_with_uniform(scored, solve(scored, budget=2), score_halves(ballots, scored, scoring=VOTE))
     assert found.crossfitted is not None
     assert found.plan.mixed_accuracy > found.uniform.accuracy.mean + 0.03
     assert found.crossfitted.accuracy.mean == pytest.approx(0.5, abs=0.02)
@@ -55,7 +55,7 @@ def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [1.5, 2, 3, 4, 6])
 def test_on_a_recording_crossfitted_lies_between_alike_and_in_sample(words, table, budget: float):
-    found = compared(table, solve(table, budget=budget), halved(words, table, how=VOTE))
+    found = compare_with_uniform(table, solve(table, budget=budget), score_halves(words, table, scoring=VOTE))
     assert found.crossfitted is not None
     assert found.uniform.accuracy.mean < found.crossfitted.accuracy.mean < found.plan.mixed_accuracy
     assert found.crossfitted.cost == pytest.approx(budget)
@@ -63,18 +63,20 @@ def test_on_a_recording_crossfitted_lies_between_alike_and_in_sample(words, tabl
 
 def test_choosing_and_judging_on_the_same_table_is_the_plan(table):
     plan = solve(table, budget=1.7)
-    assert crossfitted([(table, table)], budget=1.7).accuracy.mean == pytest.approx(plan.mixed_accuracy)
-    assert expected(table.accuracy, plan).mean() == pytest.approx(plan.mixed_accuracy)
-    assert expected(table.cost_matrix, plan).mean() == pytest.approx(1.7)
+    assert cross_fit([(table, table)], budget=1.7).accuracy.mean == pytest.approx(plan.mixed_accuracy)
+    assert compute_expectation(table.accuracy, plan).mean() == pytest.approx(plan.mixed_accuracy)
+    assert compute_expectation(table.cost_matrix, plan).mean() == pytest.approx(1.7)
 
 
 def test_no_choice_is_worth_more_than_the_judges_own_frontier(words, table):
-    for chosen, judge in halved(words, table, how=VOTE, splits=2):
-        assert crossfitted([(chosen, judge)], budget=2).accuracy.mean <= frontier(judge).at(2.0) + 1e-12
+    for chosen, judge in score_halves(words, table, scoring=VOTE, splits=2):
+        assert cross_fit([(chosen, judge)], budget=2).accuracy.mean <= frontier(judge).at(2.0) + 1e-12
 
 
 def test_each_half_serves_as_both_and_the_same_seed_gives_the_same(words, table):
-    pairs, again = (halved(words, table, how=VOTE, splits=1, rng=np.random.default_rng(5)) for _ in range(2))
+    pairs, again = (
+        score_halves(words, table, scoring=VOTE, splits=1, rng=np.random.default_rng(5)) for _ in range(2)
+    )
     (one, other), (back, forth) = pairs
     assert one is forth
     assert other is back
@@ -84,8 +86,8 @@ def test_each_half_serves_as_both_and_the_same_seed_gives_the_same(words, table)
 
 def test_only_the_table_to_choose_on_is_shrunk(words, table):
     rng = np.random.default_rng(5)
-    plain = halved(words, table, how=VOTE, splits=1, rng=rng)
-    shrunk = halved(words, table, how=VOTE, splits=1, rng=np.random.default_rng(5), shrink=True)
+    plain = score_halves(words, table, scoring=VOTE, splits=1, rng=rng)
+    shrunk = score_halves(words, table, scoring=VOTE, splits=1, rng=np.random.default_rng(5), shrink=True)
     for (chosen, judge), (pulled, same) in zip(plain, shrunk, strict=True):
         assert np.array_equal(judge.accuracy, same.accuracy)
         assert not np.array_equal(chosen.accuracy, pulled.accuracy)
@@ -98,52 +100,52 @@ def test_dropped_problems_stay_out_of_the_halves():
     ragged = replace(ballots, classes=classes)
     scored = score(ragged, BUDGETS, too_few="drop")
     assert scored.dropped == ("coin-7",)
-    for chosen, judge in halved(ragged, scored, how=VOTE, splits=1):
+    for chosen, judge in score_halves(ragged, scored, scoring=VOTE, splits=1):
         assert chosen.ids == judge.ids == scored.ids
 
 
 def test_too_few_samples_for_two_halves_are_named():
     ballots = coins(5, 15)
     with pytest.raises(TooFewSamples, match=r"needs 16 .* 'coin-0' has 15"):
-        halved(ballots, score(ballots, BUDGETS), how=VOTE)
+        score_halves(ballots, score(ballots, BUDGETS), scoring=VOTE)
 
 
 def test_halves_are_scored_in_the_way_that_all_samples_were(words):
     how = Scoring(aggregate="any-correct")
-    scored = how.table(words, (1, 16))
-    fitted = crossfitted(halved(words, scored, how=how, splits=2), budget=99)
+    scored = how.score_table(words, (1, 16))
+    fitted = cross_fit(score_halves(words, scored, scoring=how, splits=2), budget=99)
     assert scored.accuracy[:, 1].mean() > score(words, (16,)).accuracy.mean() + 0.03  # votes don't reach it
     assert fitted.accuracy.mean == pytest.approx(scored.accuracy[:, 1].mean(), abs=0.02)
 
 
 def test_a_crossfitted_choice_spends_about_the_budget_in_tokens(words):
     how = Scoring(cost="tokens")
-    scored = how.table(words, BUDGETS)
-    fitted = crossfitted(halved(words, scored, how=how, splits=2), budget=600)
+    scored = how.score_table(words, BUDGETS)
+    fitted = cross_fit(score_halves(words, scored, scoring=how, splits=2), budget=600)
     assert fitted.cost == pytest.approx(600, rel=0.01)
 
 
 def test_a_token_budget_just_at_the_cheapest_still_has_a_lower_end(words):
     how = Scoring(cost="tokens")
-    scored = how.table(words, BUDGETS)
+    scored = how.score_table(words, BUDGETS)
     cheapest = float(scored.cost_matrix[:, 0].mean())  # in one of two halves tokens are dearer
-    fitted = crossfitted(halved(words, scored, how=how, splits=1), budget=cheapest)
+    fitted = cross_fit(score_halves(words, scored, scoring=how, splits=1), budget=cheapest)
     assert fitted.cost == pytest.approx(cheapest, rel=0.01)
 
 
 def test_the_difference_is_from_the_crossfitted_to_the_in_sample_value(words, table):
-    found = compared(table, solve(table, budget=2), halved(words, table, how=VOTE))
+    found = compare_with_uniform(table, solve(table, budget=2), score_halves(words, table, scoring=VOTE))
     assert found.crossfitted is not None
     base = found.uniform.accuracy.mean
     assert found.difference.low_end == found.crossfitted.accuracy.mean - base
     assert found.difference.high_end == found.plan.mixed_accuracy - base
-    assert found.difference.interval == paired(found.crossfitted.each, found.uniform.each)
-    alone = compared(table, found.plan, ()).difference
+    assert found.difference.interval == paired_interval(found.crossfitted.each, found.uniform.each)
+    alone = compare_with_uniform(table, found.plan, ()).difference
     assert (alone.low_end, alone.interval, alone.high_end) == (None, None, found.difference.high_end)
 
 
 def test_a_paired_interval_is_that_of_the_differences_and_narrower_than_either(words, table):
-    found = compared(table, solve(table, budget=2), halved(words, table, how=VOTE))
+    found = compare_with_uniform(table, solve(table, budget=2), score_halves(words, table, scoring=VOTE))
     assert found.crossfitted is not None
     assert found.difference.interval is not None
     each = found.crossfitted.each - found.uniform.each
@@ -156,16 +158,16 @@ def test_a_paired_interval_is_that_of_the_differences_and_narrower_than_either(w
 
 
 def test_problems_that_differ_alike_have_no_interval():
-    assert paired(np.array([0.5]), np.array([0.4])) is None
-    assert paired(np.array([0.5, 0.5]), np.array([0.25, 0.25])) is None
-    low, high = paired(np.array([0.0, 0.0]), np.array([0.0, 1.0])) or (0.0, 0.0)
+    assert paired_interval(np.array([0.5]), np.array([0.4])) is None
+    assert paired_interval(np.array([0.5, 0.5]), np.array([0.25, 0.25])) is None
+    low, high = paired_interval(np.array([0.0, 0.0]), np.array([0.0, 1.0])) or (0.0, 0.0)
     assert low < -0.5 < high  # a loss is no less than 0 for being one
 
 
 def test_halves_too_small_to_shrink_are_too_few():
     ballots = coins(30, 16)  # halves of 8 have no standard error of a vote of 8
     with pytest.raises(TooFewSamples, match="too few to shrink"):
-        halved(ballots, score(ballots, BUDGETS), how=VOTE, splits=1, shrink=True)
+        score_halves(ballots, score(ballots, BUDGETS), scoring=VOTE, splits=1, shrink=True)
 
 
 def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
@@ -176,8 +178,8 @@ def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
     ballots = replace(ballots, classes=short)
     price = Price(input_per_million=1, output_per_million=1, prompt_tokens=list(range(1, len(ballots) + 1)))
     how = Scoring(cost=price)
-    table = how.table(ballots, (1, 4, 16), too_few="drop")
-    (one, _), *_ = halved(ballots, table, how=how, splits=1)
+    table = how.score_table(ballots, (1, 4, 16), too_few="drop")
+    (one, _), *_ = score_halves(ballots, table, scoring=how, splits=1)
     assert one.ids == table.ids
     assert one.costs[:, 0] == pytest.approx(table.costs[:, 0], rel=0.9)
     assert np.corrcoef(one.costs[:, 0], table.costs[:, 0])[0, 1] > 0.99

@@ -9,11 +9,17 @@ from spies import Spy, lengths, margin, spy
 from adacompute import Ballots, bundled, score
 from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate import Evaluation, evaluate
-from adacompute.evaluate.entrants import Entrant, entrants
-from adacompute.evaluate.folds import Split
-from adacompute.evaluate.measure import Ground, Setup, between, measure
+from adacompute.evaluate.measure import (
+    ComparedPolicy,
+    EvaluationSetup,
+    SplitData,
+    interpolate_dial,
+    measure_policy,
+    select_policies,
+)
+from adacompute.evaluate.resampling import Split
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.apart import known
+from adacompute.policies.stopping.prior import count_known
 
 FEW = {"orders": 8, "folds": 3}
 PAIR = ("fixed", ("margin", margin))
@@ -47,12 +53,12 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
 
 @pytest.mark.slow
 def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words: Ballots):
-    (one,) = entrants(("stopping",), words)
+    (one,) = select_policies(("stopping",), words)
     other = replace(words, prompts=tuple(f"Something else, {i}?" for i in range(len(words))))
     made = one.maker(other, budget=2, weigh=None, longest=16)  # not even where only judged problems tell
     assert isinstance(made, StoppingPolicy)
-    assert known(StoppingPolicy().prior_, words) == len(words)
-    assert known(made.prior_, words) == 0
+    assert count_known(StoppingPolicy().prior_, words) == len(words)
+    assert count_known(made.prior_, words) == 0
 
 
 @pytest.mark.slow
@@ -79,7 +85,7 @@ def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
     shuffled[40:] = np.random.default_rng(0).integers(0, 9, shuffled[40:].shape)
     dials = []
     for ballots in (words, without(words, classes=shuffled)):
-        setup = Setup(
+        setup = EvaluationSetup(
             ballots=ballots,
             budgets=(2.0, 4.0),
             weighted=False,
@@ -88,7 +94,9 @@ def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
             seed=1,
             basis="accuracy",
         )
-        dials.append(measure(Ground(setup, split, 0), Entrant(name="margin", maker=margin)).dialled)
+        dials.append(
+            measure_policy(SplitData(setup, split, 0), ComparedPolicy(name="margin", maker=margin)).dials
+        )
     assert dials[0] == dials[1]
 
 
@@ -239,13 +247,13 @@ def test_progress_counts_every_part_of_the_work(words: Ballots):
     ("budget", "place"), [(9, (0, 0.0, False)), (8, (0, 0.0, True)), (1, (3, 0.0, True))]
 )
 def test_budgets_beyond_the_dial_are_told(budget: float, place: tuple):
-    assert between(np.array([8.0, 4.0, 2.0, 1.0]), budget) == place
+    assert interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), budget) == place
 
 
 def test_a_mix_of_neighbouring_dials_meets_the_budget():
     costs = np.array([8.0, 4.0, 4.0, 2.5, 1.0])
     for budget in np.linspace(1, 8, 50):
-        at, share, reached = between(costs, float(budget))
+        at, share, reached = interpolate_dial(costs, float(budget))
         then = min(at + 1, 4)
         assert reached
         assert (1 - share) * costs[at] + share * costs[then] == pytest.approx(budget)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from adacompute import Ballots, bundled
-from adacompute.evaluate.remembered import swept_once
-from adacompute.paths import paths
-from adacompute.policies.confidence import confidence
-from adacompute.policies.registry import POLICIES
+from adacompute.evaluate.measure import sweep_with_cache
+from adacompute.policies import POLICIES
+from adacompute.policies.base import fit_confidence_weights
+from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay import sweep
 
@@ -28,10 +28,12 @@ def words() -> Ballots:
 )
 @pytest.mark.parametrize("fitted", [False, True])
 def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dict, fitted: bool):
-    policy = StoppingPolicy(**given).without(words)
-    policy = policy.fit(words) if fitted else policy.adapted(words)
-    drawn = paths(words, rng=np.random.default_rng(0), orders=6, longest=policy.longest, weigh=policy.weigh)
-    once, each = swept_once(policy, drawn, DIALS), sweep(policy, drawn, DIALS)
+    policy = StoppingPolicy(**given).copy_without(words)
+    policy = policy.fit(words) if fitted else policy.copy_for(words)
+    drawn = draw_paths(
+        words, rng=np.random.default_rng(0), orders=6, longest=policy.longest, weigh=policy.weigh
+    )
+    once, each = sweep_with_cache(policy, drawn, DIALS), sweep(policy, drawn, DIALS)
     assert once.dials == each.dials
     for name in ("cost", "accuracy", "agreement", "waves", "tokens"):
         assert np.array_equal(getattr(once, name), getattr(each, name)), name
@@ -40,16 +42,16 @@ def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dic
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(words: Ballots, weighted: bool):
-    policy = POLICIES["asc"](weigh=confidence(words) if weighted else None)
-    drawn = paths(words, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
+    policy = POLICIES["asc"](weigh=fit_confidence_weights(words) if weighted else None)
+    drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
     dials = [0.0, 0.05, 0.2, 0.5, 1.0]
-    once, each = swept_once(policy, drawn, dials), sweep(policy, drawn, dials)
+    once, each = sweep_with_cache(policy, drawn, dials), sweep(policy, drawn, dials)
     for name in ("cost", "accuracy", "agreement", "waves", "tokens"):
         assert np.array_equal(getattr(once, name), getattr(each, name)), name
 
 
 def test_a_policy_that_judges_no_states_is_asked_at_every_dial(words: Ballots):
     policy = POLICIES["esc"]()
-    drawn = paths(words, rng=np.random.default_rng(0), orders=4)
-    once, each = swept_once(policy, drawn, [0.1, 0.5, 1.0]), sweep(policy, drawn, [0.1, 0.5, 1.0])
+    drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4)
+    once, each = sweep_with_cache(policy, drawn, [0.1, 0.5, 1.0]), sweep(policy, drawn, [0.1, 0.5, 1.0])
     assert np.array_equal(once.cost, each.cost)

@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from adacompute.answers import Weigh
+from adacompute.answers import VoteWeights
+from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy
-from adacompute.policies.registry import POLICIES
 from adacompute.pool import Ballots, bundled
 
 # each made and fitted; `weigh` says how it weighs votes, where it is to be told
@@ -24,7 +24,7 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "stopping": lambda kind, ballots, **given: kind(**given).fit(ballots),
 }
 KINDS = [kind for kind in MAKERS if kind in POLICIES]
-WEIGH = Weigh(signal="logprob", scale=-0.2)
+WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 
 
 @functools.cache

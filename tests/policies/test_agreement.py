@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid
-from adacompute.paths.paths import paths
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.policies.paths import draw_paths
 from adacompute.pool import bundled
 from adacompute.records import Sample
-from adacompute.replay.run import run
-from adacompute.score.weighted import fitted
+from adacompute.replay.per_problem import run_policy
+from adacompute.score.aggregates import fit_vote_weights
 
 untimed = settings(deadline=None)  # the first example may pay for an import
 KINDS = (AdaptiveConsistency, EarlyStopping, DoublingPolicy)
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=20)
 DIALS = st.sampled_from([0.0, 1e-9, 0.05, 0.2, 0.25, 1 / 3, 0.5, 0.7, 1.0])
-WEIGH = Weigh(signal="logprob", scale=-1.0)
+WEIGH = VoteWeights(signal="logprob", scale=-1.0)
 
 
 @pytest.fixture(scope="module", params=["words", "facts"])
@@ -154,11 +154,11 @@ def test_where_less_doubt_stops_more_doubt_stops(kind, answers, dials):
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_replayed_cost_never_rises_with_the_dial(kind, weighed, ballots):
-    weigh = fitted(ballots, "logprob") if weighed else None
-    walked = paths(ballots, rng=np.random.default_rng(0), orders=40, weigh=weigh)
+    weigh = fit_vote_weights(ballots, "logprob") if weighed else None
+    walked = draw_paths(ballots, rng=np.random.default_rng(0), orders=40, weigh=weigh)
     dials = sorted([0.0, *(1 / size for size in range(1, 17)), *np.geomspace(1e-4, 0.9, 12), 1.0])
     policy = kind(weigh=weigh)
-    found = [run(policy, walked, dial=dial) for dial in dials]
+    found = [run_policy(policy, walked, dial=dial) for dial in dials]
     costs = [one.drawn.mean() for one in found]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > costs[-1]
@@ -179,13 +179,13 @@ def test_a_run_is_how_many_of_the_last_samples_gave_one_answer(answers):
     [
         AdaptiveConsistency(wave=3, longest=20),
         EarlyStopping(longest=9, weigh=WEIGH),
-        DoublingPolicy(weigh=Weigh(signal="entropy", scale=0.5, sharpness=1.0)),
+        DoublingPolicy(weigh=VoteWeights(signal="entropy", scale=0.5, sharpness=1.0)),
     ],
     ids=lambda policy: policy.kind,
 )
 def test_what_is_stored_comes_back_and_nothing_else_does(policy):
     stored = json.loads(json.dumps(policy.settings()))
-    again = type(policy).restored(stored, {})
+    again = type(policy).restore(stored, {})
     assert again.settings() == policy.settings()
     assert (again.weigh, again.longest, again.max_waves) == (policy.weigh, policy.longest, policy.max_waves)
     for change, named in (
@@ -198,9 +198,9 @@ def test_what_is_stored_comes_back_and_nothing_else_does(policy):
         ({"more": 1}, "'more' is not known"),
     ):
         with pytest.raises(PolicyInvalid, match=named):
-            type(policy).restored(stored | change, {})
+            type(policy).restore(stored | change, {})
     with pytest.raises(PolicyInvalid, match="'longest' is missing"):
-        type(policy).restored({}, {})
+        type(policy).restore({}, {})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,12 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from adacompute import Ballots, Tally, Weigh, bundled, score, solve
+from adacompute import Ballots, Tally, VoteWeights, bundled, score, solve
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid, TooFewSamples
-from adacompute.paths.standing import Standing
-from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.learners import LEARNERS, learned
-from adacompute.policies.scorers import SCORERS, Scale
+from adacompute.policies.base import VoteState
+from adacompute.policies.classifier import LEARNERS, SCORERS, ClassifierPolicy, FeatureScale, fit_scorer
 from adacompute.records import Sample
 
 MODELS = tuple(LEARNERS)
@@ -56,7 +54,7 @@ def learnable(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_learner_served_from_arrays_predicts_what_scikit_learn_predicts(model: str, classes: int):
     rows, labels, others = learnable(classes, seed=classes)
-    scale = Scale.of(rows)
+    scale = FeatureScale.fit(rows)
     theirs: dict[str, Any] = {
         "logistic": LogisticRegression(max_iter=2000, random_state=0),
         "svm": SVC(kernel="rbf", gamma="scale"),
@@ -66,71 +64,71 @@ def test_a_learner_served_from_arrays_predicts_what_scikit_learn_predicts(model:
     plain = model == "forest"
     known, asked = ((np.where(np.isnan(a), scale.mean, a) if plain else scale(a)) for a in (rows, others))
     found = theirs[model].fit(known, labels).predict(asked)
-    scorer, kept = learned(model, rows, labels, seed=0)
-    assert (kept[scorer.best(others)] == found).all()
+    scorer, kept = fit_scorer(model, rows, labels, seed=0)
+    assert (kept[scorer.predict(others)] == found).all()
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_class_that_is_absent_is_never_predicted_and_the_others_keep_their_names(model: str):
     rows, labels, others = learnable(3, seed=1)
     renamed = np.array([1, 4, 16])[labels]
-    scorer, classes = learned(model, rows, renamed, seed=0)
+    scorer, classes = fit_scorer(model, rows, renamed, seed=0)
     assert classes.tolist() == [1, 4, 16]
-    assert set(classes[scorer.best(others)]) <= {1, 4, 16}
-    assert (classes[scorer.best(rows)] == renamed).mean() > 0.6
+    assert set(classes[scorer.predict(others)]) <= {1, 4, 16}
+    assert (classes[scorer.predict(rows)] == renamed).mean() > 0.6
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_single_class_is_given_to_all(model: str):
     policy = ClassifierPolicy(model).fit(words(), budget=1.0)  # nothing but b = 1 costs so little
     assert policy.classes_.tolist() == [1]
-    assert policy.predicted(words()).tolist() == [1] * len(words())
-    again = ClassifierPolicy.restored(policy.settings(), policy.arrays())
-    assert again.predicted(words()).tolist() == [1] * len(words())
+    assert policy.predict_budgets(words()).tolist() == [1] * len(words())
+    again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
+    assert again.predict_budgets(words()).tolist() == [1] * len(words())
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_forty_problems_are_enough_to_fit_and_to_decide(model: str):
     policy = ClassifierPolicy(model).fit(words().only(range(40)), budget=2.0)
-    assert set(policy.predicted(words())) <= {1, 2, 4, 8, 16}
+    assert set(policy.predict_budgets(words())) <= {1, 2, 4, 8, 16}
 
 
 def test_labels_are_the_budgets_that_solving_gives():
     plan = solve(score(words(), budgets=(1, 2, 4, 8, 16)), budget=3.0)
-    labels = ClassifierPolicy().labels_of(words(), 3.0)
+    labels = ClassifierPolicy().compute_labels(words(), 3.0)
     assert labels.tolist() == np.array([1, 2, 4, 8, 16])[plan.choice].tolist()
     assert labels.mean() == pytest.approx(plan.cost)
 
 
 def test_weighed_votes_are_what_labels_are_of_where_votes_are_weighed():
-    weigh = Weigh(signal="entropy", scale=float(np.nanmean(words().entropy)))
+    weigh = VoteWeights(signal="entropy", scale=float(np.nanmean(words().entropy)))
     few = words().only(range(30))
-    labels = ClassifierPolicy(weigh=weigh).labels_of(few, 2.0)
+    labels = ClassifierPolicy(weigh=weigh).compute_labels(few, 2.0)
     table = score(few, budgets=(1, 2, 4, 8, 16), aggregate="weighted", by=weigh)
     assert labels.tolist() == np.array([1, 2, 4, 8, 16])[solve(table, budget=2.0).choice].tolist()
 
 
 def test_the_training_problems_are_imitated_well_by_trees():
-    labels = fitted("xgboost").labels_of(words(), 3.0)
-    assert (fitted("xgboost").predicted(words()) == labels).mean() > 0.9
+    labels = fitted("xgboost").compute_labels(words(), 3.0)
+    assert (fitted("xgboost").predict_budgets(words()) == labels).mean() > 0.9
 
 
 def test_with_the_entropy_one_sample_is_drawn_first_and_then_the_rest():
     policy, prompt = fitted("xgboost"), words().prompts[0]
     assert policy.more(prompt, Tally()) == 1
     one = Tally.of([Sample(answer="4", entropy=0.4)])
-    budget = int(policy._budgets(policy.read([prompt]), np.array([0.4]))[0])
+    budget = int(policy._predict(policy.read([prompt]), np.array([0.4]))[0])
     assert policy.more(prompt, one) == budget - 1
     assert policy.more(prompt, Tally.of([Sample(answer="4", entropy=0.4), *["5"] * 15])) == 0
-    assert (policy.beforehand, policy.max_waves) == (False, 2)
+    assert (policy.one_shot, policy.max_waves) == (False, 2)
 
 
 def test_where_no_entropy_is_recorded_the_text_decides_beforehand():
     policy = ClassifierPolicy().fit(without_entropy(words()), budget=3.0)
-    assert (policy.sight_.width, policy.beforehand) == (15, True)
-    assert (policy.predicted(words()) == fitted("xgboost", "text").predicted(words())).all()
+    assert (policy.feature_set_.width, policy.one_shot) == (15, True)
+    assert (policy.predict_budgets(words()) == fitted("xgboost", "text").predict_budgets(words())).all()
     asked = policy.more_batch(words().prompts, [Tally()] * len(words()))
-    assert asked == policy.predicted(words()).tolist()
+    assert asked == policy.predict_budgets(words()).tolist()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -143,10 +141,10 @@ def test_an_entropy_that_is_not_known_when_serving_is_no_obstacle(model: str):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_restored_policy_decides_the_same(model: str):
     policy = fitted(model)
-    again = ClassifierPolicy.restored(policy.settings(), policy.arrays())
+    again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
     entropy = np.random.default_rng(0).gamma(1.0, 0.5, size=len(words()))
     reading = policy.read(words().prompts)
-    assert (again._budgets(again.read(words().prompts), entropy) == policy._budgets(reading, entropy)).all()
+    assert (again._budgets(again.read(words().prompts), entropy) == policy._predict(reading, entropy)).all()
 
 
 def test_many_requests_at_once_get_what_each_gets_alone():
@@ -155,9 +153,9 @@ def test_many_requests_at_once_get_what_each_gets_alone():
     rows = rng.integers(len(words()), size=6000)
     entropy = rng.choice([0.1, 0.3, 0.7, np.nan], size=6000)
     reading = policy.read(words().prompts)[rows]
-    large = policy._budgets(reading, entropy)
-    assert (policy._budgets(reading[:5000], entropy[:5000]) == large[:5000]).all()  # from memory
-    assert (policy._budgets(reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
+    large = policy._predict(reading, entropy)
+    assert (policy._predict(reading[:5000], entropy[:5000]) == large[:5000]).all()  # from memory
+    assert (policy._predict(reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -177,7 +175,7 @@ def test_stored_arrays_that_no_learner_gave_are_refused(model: str, wrong: str):
         else:
             continue
         with pytest.raises(PolicyInvalid) as error:
-            ClassifierPolicy.restored(policy.settings(), changed)
+            ClassifierPolicy.restore(policy.settings(), changed)
         assert "\n" not in str(error.value)
 
 
@@ -206,14 +204,14 @@ def test_stored_settings_that_no_classifier_had_are_refused(change: dict[str, An
     inner = set(change) <= {"classes", "scorer", "entropy", "budget"}
     settings = {**settings, "learned": {**settings["learned"], **change}} if inner else {**settings, **change}
     with pytest.raises(PolicyInvalid, match="classifier"):
-        ClassifierPolicy.restored(settings, policy.arrays())
+        ClassifierPolicy.restore(settings, policy.arrays())
 
 
 def test_asked_before_it_has_learned_it_says_so():
     with pytest.raises(NotFitted, match="fit"):
         ClassifierPolicy().more("What is 2 + 2?", Tally())
     with pytest.raises(NotFitted, match="fit"):
-        ClassifierPolicy().decide(np.zeros((1, 15)), Standing.empty(1), None)
+        ClassifierPolicy().decide(np.zeros((1, 15)), VoteState.empty(1), None)
 
 
 def test_fitting_needs_a_budget_that_can_be_and_samples_for_it():
@@ -232,8 +230,8 @@ def test_fitting_needs_a_budget_that_can_be_and_samples_for_it():
     policy = ClassifierPolicy(budgets=(1, 2, 4, 8)).fit(
         eight, budget=2.0
     )  # of 8 there is one vote: right or wrong
-    assert set(policy.predicted(words())) <= {1, 2, 4, 8}
-    assert set(ClassifierPolicy(longest=8).fit(eight, budget=2.0).predicted(words())) <= {1, 2, 4, 8}
+    assert set(policy.predict_budgets(words())) <= {1, 2, 4, 8}
+    assert set(ClassifierPolicy(longest=8).fit(eight, budget=2.0).predict_budgets(words())) <= {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize(

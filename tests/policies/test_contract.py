@@ -8,12 +8,11 @@ from every_policy import KINDS, MAKERS, ballots, made, some
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyError
-from adacompute.paths.standing import Standing
-from adacompute.policies.base import Policy
-from adacompute.policies.registry import POLICIES, load_policy
+from adacompute.policies import POLICIES, load_policy
+from adacompute.policies.base import Policy, VoteState
 from adacompute.records import Sample
-from adacompute.replay import paths, paths_of_orders, replay, run
-from adacompute.score.grades import class_values, grades
+from adacompute.replay import build_paths, draw_paths, replay, run_policy
+from adacompute.score.grades import grade_samples, measure_classes
 
 UNFITTED = {"heuristic": (3.0,), "shuffled": (3.0,), "oracle": (), "classifier": (), "curve": ()}
 DIALS: dict[str | None, tuple[float | None, ...]] = {
@@ -71,7 +70,7 @@ def test_a_stored_policy_comes_back_as_it_was(kind, weighed, tmp_path):
     for name, array in policy.arrays().items():
         assert again.arrays()[name].dtype == array.dtype
         assert np.array_equal(again.arrays()[name], array, equal_nan=array.dtype.kind == "f")
-    for name in ("dial", "longest", "weigh", "max_waves", "beforehand"):
+    for name in ("dial", "longest", "weigh", "max_waves", "one_shot"):
         assert getattr(again, name) == getattr(policy, name)
 
 
@@ -82,8 +81,8 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
     b, longest = ballots(), policy.longest
     rng = np.random.default_rng(7)
     order = np.array([[rng.permutation(n)[:longest]] for n in b.drawn])
-    worth = class_values(b.classes, grades(b))[1]
-    ways = paths_of_orders(b, order, weigh=policy.weigh)
+    worth = measure_classes(b.classes, grade_samples(b))[1]
+    ways = build_paths(b, order, weigh=policy.weigh)
     for dial in some(policy):
         samples = [items(i, order[i, 0]) for i in range(len(b))]
         tallies = [Tally(weigh=policy.weigh) for _ in samples]
@@ -95,20 +94,20 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
             for tally, drawn, count in zip(tallies, samples, more, strict=True):
                 for item in drawn[tally.drawn : tally.drawn + count]:
                     tally.add(item)
-        found = run(policy, ways, dial=dial)
+        found = run_policy(policy, ways, dial=dial)
         assert found.drawn.tolist() == [tally.drawn for tally in tallies]
         assert found.waves.tolist() == waves.tolist()
         leads = [worth[i, LETTERS.index(t.leader)] if t.leader else 0.0 for i, t in enumerate(tallies)]
         assert found.grade.tolist() == leads
-        assert run(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
+        assert run_policy(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
 
 
 @kinds
 @every
 def test_cost_never_rises_with_the_dial(kind, weighed):
     policy = made(kind, weighed)
-    ways = paths(ballots(), rng=np.random.default_rng(1), orders=32, weigh=policy.weigh)
-    cost = [run(policy, ways, dial=dial).drawn.mean() for dial in DIALS[policy.dial]]
+    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=32, weigh=policy.weigh)
+    cost = [run_policy(policy, ways, dial=dial).drawn.mean() for dial in DIALS[policy.dial]]
     assert (np.diff(cost) <= 0).all()
     assert policy.dial is None or cost[0] > cost[-1]
 
@@ -145,9 +144,9 @@ def test_it_never_asks_beyond_the_longest_wherever_a_request_stands(kind, weighe
 def test_another_longest_is_kept_to(kind):
     policy = made(kind, longest=5)
     assert policy.longest == 5
-    ways = paths(ballots(), rng=np.random.default_rng(1), orders=4, longest=5, weigh=policy.weigh)
+    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=4, longest=5, weigh=policy.weigh)
     for dial in DIALS[policy.dial]:
-        found = run(policy, ways, dial=dial)
+        found = run_policy(policy, ways, dial=dial)
         assert 1 <= found.drawn.min() <= found.drawn.max() <= 5
 
 
@@ -155,16 +154,16 @@ def test_another_longest_is_kept_to(kind):
 @every
 def test_it_draws_in_no_more_waves_than_it_says(kind, weighed):
     policy = made(kind, weighed)
-    ways = paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
+    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
     most = policy.longest if policy.max_waves is None else policy.max_waves
-    assert max(run(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
+    assert max(run_policy(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_fewer_waves_can_be_asked_of_stopping(most):
     policy = made("stopping", max_waves=most)
-    ways = paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
-    cost = [run(policy, ways, dial=dial) for dial in DIALS["price"]]
+    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
+    cost = [run_policy(policy, ways, dial=dial) for dial in DIALS["price"]]
     assert max(found.waves.max() for found in cost) <= most
     assert (np.diff([found.drawn.mean() for found in cost]) <= 0).all()
 
@@ -176,12 +175,12 @@ def test_fewer_waves_can_be_asked_of_stopping(most):
 )
 def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
     policy, b = made(kind, **given), ballots()
-    assert policy.beforehand or not given  # without the first sample's entropy there is nothing to wait for
-    if not policy.beforehand:  # then it isn't scored as if it did
+    assert policy.one_shot or not given  # without the first sample's entropy there is nothing to wait for
+    if not policy.one_shot:  # then it isn't scored as if it did
         assert not replay(policy, b, dial=some(policy)[0], orders=4).exact
         return
     for dial in some(policy):
-        budgets = policy.decide(policy.read(b.prompts), Standing.empty(len(b)), dial)
+        budgets = policy.decide(policy.read(b.prompts), VoteState.empty(len(b)), dial)
         assert replay(policy, b, dial=dial).cost == budgets.mean()
         for votes in (["a"], ["a", "b", None], ["a"] * 9):
             left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)

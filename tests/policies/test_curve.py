@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from adacompute import AccuracyTable, Ballots, Tally, Weigh, bundled, score
+from adacompute import AccuracyTable, Ballots, Tally, VoteWeights, bundled, score
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid, TooFewSamples
-from adacompute.paths.standing import Standing
-from adacompute.policies.curve import CurvePolicy, critical_prices
-from adacompute.policies.openings import openings
-from adacompute.policies.regress import curves
+from adacompute.policies.base import VoteState
+from adacompute.policies.curve import (
+    CurvePolicy,
+    compute_critical_prices,
+    draw_first_sample_votes,
+    fit_curves,
+)
 from adacompute.records import Sample
 from adacompute.solve import best_at
 
@@ -49,7 +52,7 @@ tables = arrays(np.float64, (3, 5), elements=st.integers(0, 8).map(lambda eighth
 @given(tables, st.floats(0, 1, allow_nan=False))
 def test_at_a_price_the_cheapest_best_budget_is_bought(table: np.ndarray, price: float):
     worth = table - price * BUDGETS
-    bought = (critical_prices(table, BUDGETS) > price).sum(axis=1)
+    bought = (compute_critical_prices(table, BUDGETS) > price).sum(axis=1)
     best = worth.max(axis=1)
     assert np.allclose(worth[np.arange(3), bought], best, atol=1e-12)
     cheaper = np.arange(5) < bought[:, None]
@@ -59,19 +62,19 @@ def test_at_a_price_the_cheapest_best_budget_is_bought(table: np.ndarray, price:
 @given(tables, st.sampled_from([0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8]))
 def test_ties_go_to_the_cheaper_as_in_solving(table: np.ndarray, price: float):
     theirs = best_at(AccuracyTable.of(table, costs=BUDGETS), price)
-    assert (critical_prices(table, BUDGETS) > price).sum(axis=1).tolist() == theirs.tolist()
+    assert (compute_critical_prices(table, BUDGETS) > price).sum(axis=1).tolist() == theirs.tolist()
 
 
 @given(arrays(np.float64, (4, 5), elements=st.floats(0, 1)))
 def test_critical_prices_fall_along_the_budgets(table: np.ndarray):
-    assert (np.diff(critical_prices(table, BUDGETS), axis=1) <= 0).all()
+    assert (np.diff(compute_critical_prices(table, BUDGETS), axis=1) <= 0).all()
 
 
 @pytest.mark.parametrize("features", ["text", "entropy", "text+entropy"])
 def test_cost_never_rises_with_the_price(features: str):
     policy = fitted(features)
     rng = np.random.default_rng(0)
-    first = replace_entropy(Standing.empty(len(words())), rng.gamma(1.0, 0.4, size=len(words())))
+    first = replace_entropy(VoteState.empty(len(words())), rng.gamma(1.0, 0.4, size=len(words())))
     reading = policy.read(words().prompts)
     asked = np.array([policy.decide(reading, first, price) for price in PRICES])
     assert (np.diff(asked, axis=0) <= 0).all()
@@ -79,14 +82,14 @@ def test_cost_never_rises_with_the_price(features: str):
     assert (asked[-1] == 0).all()
 
 
-def replace_entropy(standing: Standing, entropy: np.ndarray) -> Standing:
+def replace_entropy(standing: VoteState, entropy: np.ndarray) -> VoteState:
     """One sample drawn, of this entropy."""
     return replace(standing, drawn=np.ones(len(standing), dtype=np.int64), entropy=entropy)
 
 
 def test_with_the_entropy_one_sample_is_drawn_first():
     policy, prompt = fitted(), words().prompts[0]
-    assert (policy.more(prompt, Tally(), 0.001), policy.beforehand, policy.max_waves) == (1, False, 2)
+    assert (policy.more(prompt, Tally(), 0.001), policy.one_shot, policy.max_waves) == (1, False, 2)
     sure, unsure = (
         policy.more(prompt, Tally.of([Sample(answer="4", entropy=entropy)]), 0.004) for entropy in (0.0, 1.5)
     )
@@ -95,7 +98,7 @@ def test_with_the_entropy_one_sample_is_drawn_first():
 
 def test_without_it_all_is_decided_beforehand():
     policy = fitted("text")
-    assert (policy.beforehand, policy.max_waves) == (True, 1)
+    assert (policy.one_shot, policy.max_waves) == (True, 1)
     assert set(policy.more_batch(words().prompts, [Tally()] * len(words()), 0.005)) <= {1, 2, 4, 8, 16}
 
 
@@ -103,9 +106,9 @@ def test_without_it_all_is_decided_beforehand():
 def test_where_prompts_say_nothing_all_get_the_mean_curve(seed: int):
     ballots = shuffled(words(), seed)
     policy = CurvePolicy().fit(ballots)
-    assert not policy.tells_apart
+    assert not policy.uses_features
     mean = score(ballots, budgets=(1, 2, 4, 8, 16)).accuracy.mean(axis=0)
-    found = policy.curve(ballots.prompts)
+    found = policy.predict_curve(ballots.prompts)
     gains = found - found[:, :1]
     assert np.abs(gains - (mean - mean[0])).max() < 1e-6
 
@@ -115,19 +118,19 @@ def test_a_prompt_that_comes_twice_is_not_taken_for_one_foretold():
     rng = np.random.default_rng(0)
     rows, targets = np.tile(rng.random((100, 8)), (3, 1)), np.tile(rng.random((100, 5)), (3, 1))
     owner, groups = np.arange(300), [np.arange(8)]
-    recalled = curves(rows, targets, owner, groups=groups, seed=0)
+    recalled = fit_curves(rows, targets, owner, groups=groups, seed=0)
     assert (recalled.output > 0).any()
-    found = curves(rows, targets, owner, alike=owner % 100, groups=groups, seed=0)
+    found = fit_curves(rows, targets, owner, prompt_ids=owner % 100, groups=groups, seed=0)
     assert not (found.output > 0).any()
     often = shuffled(words(), 0).only([*range(len(words()))] * 3)
-    assert not CurvePolicy().fit(replace(often, ids=tuple(map(str, range(len(often)))))).tells_apart
+    assert not CurvePolicy().fit(replace(often, ids=tuple(map(str, range(len(often)))))).uses_features
 
 
 def test_where_they_tell_curves_differ_and_are_calibrated():
     """Problems of two kinds: votes help one, and never the other."""
     policy = CurvePolicy(features="text").fit(two_kinds())
-    assert policy.tells_apart
-    helped, hopeless = policy.curve(["Count the 7 parlet.", "Who was first to parlet?"])
+    assert policy.uses_features
+    helped, hopeless = policy.predict_curve(["Count the 7 parlet.", "Who was first to parlet?"])
     truth = score(two_kinds(), budgets=(1, 2, 4, 8, 16)).accuracy
     assert np.abs(helped - truth[::2].mean(axis=0)).max() < 0.06
     assert np.abs(hopeless - truth[1::2].mean(axis=0)).max() < 0.06
@@ -163,28 +166,30 @@ def two_kinds() -> Ballots:
 @pytest.mark.parametrize("features", ["text", "text+entropy"])
 def test_where_votes_hardly_ever_hurt_no_curve_foretold_falls(features: str):
     policy = fitted(features)
-    found = policy.curve(words().prompts, np.linspace(0, 2, len(words())))
+    found = policy.predict_curve(words().prompts, np.linspace(0, 2, len(words())))
     assert (np.diff(found, axis=1)[:, policy.rises_ > 0] >= 0).all()
 
 
 def test_a_few_problems_get_the_mean_curve():
     policy = CurvePolicy().fit(words().only(range(10)))
-    assert not policy.tells_apart
+    assert not policy.uses_features
     assert policy.more("What is 2 + 2?", Tally(), 0.01) == 1
 
 
 @pytest.mark.parametrize("features", ["text", "text+entropy"])
 def test_a_restored_policy_decides_the_same(features: str):
     policy = fitted(features)
-    again = CurvePolicy.restored(policy.settings(), policy.arrays())
+    again = CurvePolicy.restore(policy.settings(), policy.arrays())
     entropy = np.linspace(0, 2, len(words()))
-    assert (again.curve(words().prompts, entropy) == policy.curve(words().prompts, entropy)).all()
+    assert (
+        again.predict_curve(words().prompts, entropy) == policy.predict_curve(words().prompts, entropy)
+    ).all()
 
 
 def test_one_by_one_is_as_in_a_batch_to_the_last_bit():
     policy, entropy = fitted(), np.linspace(0, 2, len(words()))
-    alone = [policy.curve([prompt], [e]) for prompt, e in zip(words().prompts, entropy, strict=True)]
-    assert (np.vstack(alone) == policy.curve(words().prompts, entropy)).all()
+    alone = [policy.predict_curve([prompt], [e]) for prompt, e in zip(words().prompts, entropy, strict=True)]
+    assert (np.vstack(alone) == policy.predict_curve(words().prompts, entropy)).all()
 
 
 @pytest.mark.parametrize("name", ["rises", "left", "base", "value"])
@@ -193,7 +198,7 @@ def test_stored_arrays_that_no_curve_had_are_refused(name: str):
     for changed in ({}, {name: policy.arrays()[name][:-1]}):
         rest = {key: array for key, array in policy.arrays().items() if key != name}
         with pytest.raises(PolicyInvalid, match="curve"):
-            CurvePolicy.restored(policy.settings(), {**rest, **changed})
+            CurvePolicy.restore(policy.settings(), {**rest, **changed})
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,7 @@ def test_stored_arrays_that_no_curve_had_are_refused(name: str):
 )
 def test_stored_settings_that_no_curve_had_are_refused(change: dict[str, Any]):
     with pytest.raises(PolicyInvalid, match="curve"):
-        CurvePolicy.restored({**fitted().settings(), **change}, fitted().arrays())
+        CurvePolicy.restore({**fitted().settings(), **change}, fitted().arrays())
 
 
 def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
@@ -223,7 +228,7 @@ def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
 
 def test_votes_that_begin_with_a_sample_average_to_the_votes_of_all():
     few = words().only(range(25))
-    found = openings(few, (1, 2, 4, 8), orders=640, rng=np.random.default_rng(0)).accuracy
+    found = draw_first_sample_votes(few, (1, 2, 4, 8), orders=640, rng=np.random.default_rng(0)).accuracy
     exact = score(few, budgets=(1, 2, 4, 8)).accuracy
     assert np.abs(found[:, :, 0].mean(axis=1) - exact[:, 0]).max() < 1e-9  # each sample begins ten orders
     assert np.abs(found.mean(axis=1) - exact).max() < 0.08
@@ -234,14 +239,14 @@ def test_votes_that_begin_with_a_sample_average_to_the_votes_of_all():
 def test_votes_along_an_order_are_those_of_tallies(weighed: bool):
     classes = [0, 1, 1, -1, 2, 0]
     entropy = [0.2, 0.9, 0.4, 0.1, 0.3, 0.8]
-    weigh = Weigh(signal="entropy", scale=0.5) if weighed else None
+    weigh = VoteWeights(signal="entropy", scale=0.5) if weighed else None
     one = replace(
         two_kinds().only([0]),
         classes=np.array([classes], dtype=np.int32),
         correct=np.array([[c == 1 for c in classes]], dtype=np.float32),
         **{name: np.array([entropy]) for name in ("tokens", "logprob", "entropy")},
     )
-    found = openings(one, (1, 2, 4, 6), orders=400, rng=np.random.default_rng(0), weigh=weigh)
+    found = draw_first_sample_votes(one, (1, 2, 4, 6), orders=400, rng=np.random.default_rng(0), weigh=weigh)
     possible = set()
     for order in permutations(range(6)):
         worth = []
@@ -263,11 +268,11 @@ def test_trees_are_believed_only_as_far_as_other_problems_bear_them_out():
     rows = rng.normal(size=(200, 4))
     owner, columns = np.arange(200), [np.arange(4)]
     noise = rng.random((200, 3))
-    assert len(curves(rows, noise, owner, groups=columns, seed=0).roots) == 0
+    assert len(fit_curves(rows, noise, owner, groups=columns, seed=0).roots) == 0
     signal = np.stack(
         [0.3 + 0 * rows[:, 0], 0.5 + 0.2 * (rows[:, 0] > 0), 0.5 + 0.4 * (rows[:, 0] > 0)], axis=1
     )
-    found = curves(rows, signal + 0.05 * rng.normal(size=(200, 3)), owner, groups=columns, seed=0).scores(
+    found = fit_curves(rows, signal + 0.05 * rng.normal(size=(200, 3)), owner, groups=columns, seed=0).scores(
         rows
     )
     assert np.abs(found[:, 2] - (signal[:, 2] - 0.3)).mean() < 0.05
@@ -276,12 +281,12 @@ def test_trees_are_believed_only_as_far_as_other_problems_bear_them_out():
 def test_many_requests_at_once_get_what_each_gets_alone():
     policy, rng = fitted(), np.random.default_rng(1)
     rows = rng.integers(len(words()), size=6000)
-    standing = replace_entropy(Standing.empty(6000), rng.choice([0.1, 0.3, 0.7, np.nan], size=6000))
+    standing = replace_entropy(VoteState.empty(6000), rng.choice([0.1, 0.3, 0.7, np.nan], size=6000))
     reading = policy.read(words().prompts)[rows]
     for price in (0.002, 0.01):  # the second from memory
         large = policy.decide(reading, standing, price)
         parts = [
-            policy.decide(reading[i : i + 500], standing.only(np.arange(i, i + 500)), price)
+            policy.decide(reading[i : i + 500], standing.select(np.arange(i, i + 500)), price)
             for i in range(0, 6000, 500)
         ]
         assert (np.concatenate(parts) == large).all()

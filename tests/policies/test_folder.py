@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from adacompute.errors import PolicyError
-from adacompute.policies import folder as room
-from adacompute.policies.artefact import read_artefact, write_artefact
-from adacompute.policies.folder import publish
-from adacompute.policies.oneshot import FixedPolicy
-from adacompute.policies.registry import load_policy
+from adacompute.policies import artefact as room
+from adacompute.policies import load_policy
+from adacompute.policies.artefact import publish, read_artefact, write_artefact
+from adacompute.policies.baselines import FixedPolicy
 
 
 def left(folder: Path) -> list[str]:
@@ -60,14 +59,14 @@ def test_writers_that_meet_leave_the_arrays_of_one_of_them(tmp_path):
 
 def test_a_folder_that_fills_while_another_is_written_is_replaced_or_left_alone(tmp_path, monkeypatch):
     """The check that nothing is there, and the rename, are two steps: here something comes between them."""
-    write, between = room._write, []
+    write, between = room._write_file, []
 
     def slow(path, content):
         write(path, content)
         if between:
             between.pop()()
 
-    monkeypatch.setattr(room, "_write", slow)
+    monkeypatch.setattr(room, "_write_file", slow)
     between.append(lambda: FixedPolicy(1).save(tmp_path / "policy"))
     FixedPolicy(8).save(tmp_path / "policy")
     assert load_policy(tmp_path / "policy").budget == 8
@@ -83,7 +82,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(room, "_write", full)
+    monkeypatch.setattr(room, "_write_file", full)
     with pytest.raises(PolicyError, match="No space left on device"):
         FixedPolicy(2).save(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +141,7 @@ def test_a_link_that_leads_to_no_folder_is_refused_and_kept(tmp_path):
         (tmp_path / "file").write_text("mine")
         link.symlink_to(target)
         with pytest.raises(PolicyError, match="link"):
-            publish(link, {}, last=("policy.json", b"{}"), ours=lambda _: True)
+            publish(link, {}, last=("policy.json", b"{}"), is_policy=lambda _: True)
         assert link.is_symlink()
         link.unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid
-from adacompute.paths.paths import paths
-from adacompute.paths.standing import Standing
 from adacompute.policies.agreement import AdaptiveConsistency
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.lots import lots, shares
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
-from adacompute.policies.oracle import OraclePolicy
-from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.base import VoteState
+from adacompute.policies.baselines import (
+    FixedPolicy,
+    HeuristicPolicy,
+    OraclePolicy,
+    RandomPolicy,
+    ShuffledPolicy,
+    compute_shares,
+    hash_to_unit,
+)
+from adacompute.policies.paths import draw_paths
 from adacompute.pool import bundled
-from adacompute.replay.run import run
+from adacompute.replay.per_problem import run_policy
 from adacompute.score import score
 from adacompute.solve import solve
 
@@ -45,7 +49,7 @@ def fitted(words):
         HeuristicPolicy(2.0).fit(words),
         HeuristicPolicy(3.0, spread="all").fit(words),
         ShuffledPolicy(2.0).fit(words),
-        ShuffledPolicy(of={3: 1, 7: 2}, weigh=Weigh(signal="logprob", scale=-0.5)),
+        ShuffledPolicy(of={3: 1, 7: 2}, weigh=VoteWeights(signal="logprob", scale=-0.5)),
     )
 
 
@@ -64,7 +68,7 @@ def test_fixed_is_the_largest_budget_not_above_the_one_asked_for(asked, given_):
 @given(BUDGETS, st.floats(0, 1), st.sampled_from(SPREADS))
 def test_shares_average_the_budget_exactly(modes, place, spread):
     average = modes[0] + place * (modes[-1] - modes[0])
-    part = shares(modes, average, spread)
+    part = compute_shares(modes, average, spread)
     assert part.sum() == pytest.approx(1, abs=1e-12)
     assert (part >= 0).all()
     assert part @ modes == pytest.approx(average, rel=1e-12, abs=1e-9)
@@ -73,7 +77,7 @@ def test_shares_average_the_budget_exactly(modes, place, spread):
 @untimed
 @given(BUDGETS, st.floats(0.001, 0.999))
 def test_spread_over_all_is_the_distribution_of_maximum_entropy(modes, place):
-    part = shares(modes, modes[0] + place * (modes[-1] - modes[0]), "all")
+    part = compute_shares(modes, modes[0] + place * (modes[-1] - modes[0]), "all")
     if len(modes) > 2 and part.min() > 1e-200:
         logs, costs = np.log(part), np.array(modes)
         slopes = np.diff(logs) / np.diff(costs)  # log-linear in the budget, and only that is the maximum
@@ -96,11 +100,11 @@ def test_random_as_in_the_paper_is_as_fixed_where_the_budget_is_one_of_its_modes
 
 
 def test_a_lot_is_the_prompts_own_whoever_asks_with_it():
-    alone = [lots([prompt], seed=3)[0] for prompt in PROMPTS[:100]]
-    assert alone == lots(PROMPTS, seed=3)[:100].tolist()
+    alone = [hash_to_unit([prompt], seed=3)[0] for prompt in PROMPTS[:100]]
+    assert alone == hash_to_unit(PROMPTS, seed=3)[:100].tolist()
     assert len(set(alone)) == 100
-    assert not set(alone) & set(lots(PROMPTS[:100], seed=4).tolist())
-    assert 0 <= lots(["\ud800", ""], seed=0).min() < 1  # half a surrogate pair has a lot too
+    assert not set(alone) & set(hash_to_unit(PROMPTS[:100], seed=4).tolist())
+    assert 0 <= hash_to_unit(["\ud800", ""], seed=0).min() < 1  # half a surrogate pair has a lot too
 
 
 def test_longer_prompts_never_get_less():
@@ -138,7 +142,7 @@ def test_shuffled_has_the_histogram_of_the_policy_and_not_its_choice(words):
 
 def test_shuffled_takes_a_priced_policy_at_its_price_and_what_any_policy_spent(words):
     oracle = OraclePolicy().fit(words)
-    spent = oracle.decide(oracle.read(words.prompts), Standing.empty(len(words)), 0.01)
+    spent = oracle.decide(oracle.read(words.prompts), VoteState.empty(len(words)), 0.01)
     by_policy = ShuffledPolicy().fit(words, like=oracle, dial=0.01)
     by_array = ShuffledPolicy().fit(words, like=spent)
     assert by_policy.histogram_ == by_array.histogram_
@@ -175,8 +179,8 @@ def test_they_ask_once_and_never_beyond_the_longest(fitted, words):
 def test_replay_spends_what_they_decide(fitted, words):
     some = words.only(range(0, len(words), 8))
     for policy in fitted:
-        walked = paths(some, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
-        found = run(policy, walked, dial=None)
+        walked = draw_paths(some, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
+        found = run_policy(policy, walked, dial=None)
         assert (found.waves == 1).all()
         assert found.drawn.tolist() == np.repeat(budgets(policy, some.prompts), walked.orders).tolist()
 
@@ -184,7 +188,7 @@ def test_replay_spends_what_they_decide(fitted, words):
 def test_what_is_stored_comes_back_and_decides_the_same(fitted, words):
     for policy in fitted:
         stored = json.loads(json.dumps(policy.settings()))
-        again = type(policy).restored(stored, policy.arrays())
+        again = type(policy).restore(stored, policy.arrays())
         assert again.settings() == policy.settings()
         assert again.weigh == policy.weigh
         assert budgets(again, words.prompts).tolist() == budgets(policy, words.prompts).tolist()
@@ -194,7 +198,7 @@ def test_before_they_have_learned_they_say_so():
     for policy in (HeuristicPolicy(2), ShuffledPolicy(2)):
         with pytest.raises(NotFitted, match=r"fit\(pool"):
             policy.more("?", Tally())
-        again = type(policy).restored(json.loads(json.dumps(policy.settings())), {})
+        again = type(policy).restore(json.loads(json.dumps(policy.settings())), {})
         with pytest.raises(NotFitted):
             again.more("?", Tally())
 
@@ -274,7 +278,7 @@ def test_a_fit_that_teaches_nothing_is_refused(words):
 )
 def test_stored_settings_that_cannot_be_are_refused_by_name(policy, change, named):
     with pytest.raises(PolicyInvalid, match=named) as caught:
-        type(policy).restored(policy.settings() | change, {})
+        type(policy).restore(policy.settings() | change, {})
     assert "\n" not in str(caught.value)
     assert policy.kind in str(caught.value)
 
@@ -283,4 +287,4 @@ def test_a_stored_setting_that_is_missing_is_named():
     settings = FixedPolicy(2).settings()
     for name in settings:
         with pytest.raises(PolicyInvalid, match=f"'{name}' is missing"):
-            FixedPolicy.restored({k: v for k, v in settings.items() if k != name}, {})
+            FixedPolicy.restore({k: v for k, v in settings.items() if k != name}, {})

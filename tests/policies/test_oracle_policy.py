@@ -9,12 +9,12 @@ import pytest
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid
-from adacompute.paths.paths import paths
-from adacompute.policies.oracle import OraclePolicy
+from adacompute.policies.baselines import OraclePolicy
+from adacompute.policies.paths import draw_paths
 from adacompute.pool import bundled
-from adacompute.replay.run import run
+from adacompute.replay.per_problem import run_policy
 from adacompute.score import halves, score
-from adacompute.score.weighted import fitted
+from adacompute.score.aggregates import fit_vote_weights
 from adacompute.solve import averages, best_at
 
 PRICES = (0.0, 1e-4, 0.003, 0.01, 0.02, 0.05, 0.2, 1.0, 5.0)
@@ -64,10 +64,10 @@ def test_problems_of_one_prompt_share_their_mean_curve():
 
 
 def test_replayed_on_its_own_samples_it_is_the_in_sample_end(oracle, words):
-    walked = paths(words, rng=np.random.default_rng(2), orders=200)
+    walked = draw_paths(words, rng=np.random.default_rng(2), orders=200)
     table = score(words)
     for price in (0.005, 0.02):
-        found = run(oracle, walked, dial=price)
+        found = run_policy(oracle, walked, dial=price)
         cost, accuracy = averages(table, best_at(table, price))
         assert found.drawn.mean() == pytest.approx(cost)
         assert found.grade.mean() == pytest.approx(
@@ -79,15 +79,16 @@ def test_fitted_on_one_half_and_judged_on_the_other_it_is_the_lower_end(oracle, 
     one, other = halves(words, np.random.default_rng(5))
     half = OraclePolicy().fit(one)
     chosen = [
-        run(half, paths(part, rng=np.random.default_rng(6), orders=60), dial=0.01) for part in (one, other)
+        run_policy(half, draw_paths(part, rng=np.random.default_rng(6), orders=60), dial=0.01)
+        for part in (one, other)
     ]
     same, judged = (found.grade.mean() - 0.01 * found.drawn.mean() for found in chosen)
     assert judged < same
 
 
 def test_its_cost_never_rises_with_the_price(oracle, words):
-    walked = paths(words.only(range(40)), rng=np.random.default_rng(3), orders=4)
-    costs = [run(oracle, walked, dial=price).drawn.mean() for price in PRICES]
+    walked = draw_paths(words.only(range(40)), rng=np.random.default_rng(3), orders=4)
+    costs = [run_policy(oracle, walked, dial=price).drawn.mean() for price in PRICES]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 1
 
@@ -109,18 +110,18 @@ def test_budgets_beyond_the_longest_are_left_out(words):
 
 def test_weighed_votes_are_scored_as_weighed(words):
     some = words.only(range(25))
-    weigh = fitted(some, "logprob")
+    weigh = fit_vote_weights(some, "logprob")
     policy = OraclePolicy(budgets=(1, 4), weigh=weigh).fit(some)
     table = score(some, (1, 4), aggregate="weighted", by=weigh)
     assert budgets(policy, some.prompts, 0.03) == np.array([1, 4])[best_at(table, 0.03)].tolist()
 
 
 def test_what_is_stored_comes_back(oracle, words):
-    again = OraclePolicy.restored(json.loads(json.dumps(oracle.settings())), oracle.arrays())
+    again = OraclePolicy.restore(json.loads(json.dumps(oracle.settings())), oracle.arrays())
     prompts = [*words.prompts, "never asked before"]
     for price in PRICES:
         assert budgets(again, prompts, price) == budgets(oracle, prompts, price)
-    bare = OraclePolicy.restored(OraclePolicy(longest=8).settings(), {})
+    bare = OraclePolicy.restore(OraclePolicy(longest=8).settings(), {})
     assert bare.longest == 8
     with pytest.raises(NotFitted, match="has seen no answers"):
         bare.more("?", Tally(), 0.1)
@@ -143,7 +144,7 @@ def test_what_is_stored_comes_back(oracle, words):
 )
 def test_stored_arrays_that_cannot_be_are_refused_by_name(oracle, change, named):
     with pytest.raises(PolicyInvalid, match=named):
-        OraclePolicy.restored(oracle.settings(), change(dict(oracle.arrays())))
+        OraclePolicy.restore(oracle.settings(), change(dict(oracle.arrays())))
 
 
 def test_stored_settings_that_cannot_be_are_refused_by_name(oracle):
@@ -154,7 +155,7 @@ def test_stored_settings_that_cannot_be_are_refused_by_name(oracle):
         ({"longest": None}, "longest None"),
     ):
         with pytest.raises(PolicyInvalid, match=named):
-            OraclePolicy.restored(oracle.settings() | change, oracle.arrays())
+            OraclePolicy.restore(oracle.settings() | change, oracle.arrays())
 
 
 @pytest.mark.parametrize("price", [None, math.nan, -1e-9, "0.1"])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from adacompute import Ballots, bundled, score
-from adacompute.policies.confidence import confidence
-from adacompute.policies.scored import scored
+from adacompute.policies.base import fit_confidence_weights, score_votes
 
 
 @pytest.fixture
@@ -18,19 +17,19 @@ def words() -> Ballots:
 
 
 def test_the_table_is_what_score_gives_and_is_kept(words: Ballots):
-    weigh = confidence(words)
+    weigh = fit_confidence_weights(words)
     plain, weighed = score(words, (1, 2, 4)), score(words, (1, 2, 4), aggregate="weighted", by=weigh)
-    first = scored(words, (1, 2, 4), None)
+    first = score_votes(words, (1, 2, 4), None)
     assert np.array_equal(first.accuracy, plain.accuracy)
-    assert scored(words, [1, 2, 4], None) is first
-    assert np.array_equal(scored(words, (1, 2, 4), weigh).accuracy, weighed.accuracy)
-    assert scored(words, (1, 2), None).accuracy.shape[1] == 2
-    assert np.array_equal(scored(words, (1, 2, 4), None).accuracy, plain.accuracy)
+    assert score_votes(words, [1, 2, 4], None) is first
+    assert np.array_equal(score_votes(words, (1, 2, 4), weigh).accuracy, weighed.accuracy)
+    assert score_votes(words, (1, 2), None).accuracy.shape[1] == 2
+    assert np.array_equal(score_votes(words, (1, 2, 4), None).accuracy, plain.accuracy)
 
 
 def test_a_pool_that_is_gone_is_not_kept(words: Ballots):
     other = words.only(range(5))
-    scored(other, (1, 2), None)
+    score_votes(other, (1, 2), None)
     seen = weakref.ref(other)
     del other
     gc.collect()

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from every_policy import KINDS, ballots, made
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, PolicyInvalid, TaskError
+from adacompute.policies import POLICIES
+from adacompute.policies.baselines import FixedPolicy, RandomPolicy, ShuffledPolicy
 from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
-from adacompute.policies.registry import POLICIES
-from adacompute.policies.settings import checked_dial, number, restoring, shown
-from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.setting_checks import check_dial, check_number, format_value, wrap_restore_errors
 from adacompute.replay import replay
 
 HUGE = [10**400, -(10**400), 10**5000]  # beyond floats; the last one beyond what Python writes
@@ -26,22 +25,22 @@ DIALS = {
 def shown_in(value: object, error: pytest.ExceptionInfo[AdacomputeError]) -> bool:
     """Whether a message of one line, and no longer than that, says which value it is about."""
     text = str(error.value)
-    return "\n" not in text and len(text) < 300 and shown(value) in text
+    return "\n" not in text and len(text) < 300 and format_value(value) in text
 
 
-@pytest.mark.parametrize("value", WRONG, ids=shown)
+@pytest.mark.parametrize("value", WRONG, ids=format_value)
 def test_what_is_no_finite_number_is_none_anywhere(value):
     with pytest.raises(PolicyError, match="give a number from 0 up") as error:
-        number("share", value, low=0)
+        check_number("share", value, low=0)
     assert shown_in(value, error)
     for high in (1.0, math.inf):
         with pytest.raises(PolicyError, match=r"give a number from 0 .*calibrate") as error:
-            checked_dial("price", value, high=high)
+            check_dial("price", value, high=high)
         assert shown_in(value, error)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if POLICIES[kind].dial is not None])
-@pytest.mark.parametrize("value", [*WRONG, 1.5], ids=shown)
+@pytest.mark.parametrize("value", [*WRONG, 1.5], ids=format_value)
 def test_live_and_replay_refuse_the_same_dials_in_the_same_words(kind, value):
     policy = made(kind)
     if value == 1.5 and policy.dial == "price":
@@ -68,7 +67,7 @@ def test_live_and_replay_take_the_same_dials(kind):
         assert policy.more("What is 2 + 2?", Tally(), value) >= 1
 
 
-@pytest.mark.parametrize("value", HUGE, ids=shown)
+@pytest.mark.parametrize("value", HUGE, ids=format_value)
 def test_a_number_beyond_floats_is_refused_wherever_it_is_given(value):
     for make in (FixedPolicy, RandomPolicy, lambda one: ShuffledPolicy(of={1: one, 2: 1})):
         with pytest.raises(PolicyError) as error:
@@ -76,7 +75,7 @@ def test_a_number_beyond_floats_is_refused_wherever_it_is_given(value):
         assert shown_in(value, error)
     for given in ({"scale": value}, {"scale": 0.5, "sharpness": value}):
         with pytest.raises(TaskError, match="give a") as error:
-            Weigh(signal="entropy", **given)
+            VoteWeights(signal="entropy", **given)
         assert len(str(error.value)) < 200
     with pytest.raises(BudgetOutOfRange, match="give 1 to 16") as error:
         ClassifierPolicy().fit(ballots(), budget=value)
@@ -91,7 +90,7 @@ def test_stored_numbers_beyond_floats_are_of_no_policy():
     weigh = {"signal": "logprob", "scale": -(10**400), "sharpness": 2.0}
     for change in ({"budget": 10**400}, {"seed": 10**400}, {"longest": 10**400}, {"weigh": weigh}):
         with pytest.raises(PolicyInvalid) as error:
-            FixedPolicy.restored(stored | change, {})
+            FixedPolicy.restore(stored | change, {})
         assert "\n" not in str(error.value)
 
 
@@ -99,14 +98,17 @@ def test_stored_numbers_beyond_floats_are_of_no_policy():
     "wrong", [OverflowError("too\nlarge"), ZeroDivisionError("0"), TypeError("a"), ValueError("b")]
 )
 def test_what_can_not_be_computed_with_is_no_stored_policy(wrong):
-    with pytest.raises(PolicyInvalid, match="no asc policy has been stored so") as error, restoring("asc"):
+    with (
+        pytest.raises(PolicyInvalid, match="not the settings of a stored asc policy") as error,
+        wrap_restore_errors("asc"),
+    ):
         raise wrong
     assert "\n" not in str(error.value)
 
 
 def test_a_long_value_is_shortened_in_a_message():
-    assert shown(0.25) == "0.25"
-    assert shown("a\nb") == "'a\\nb'"
-    assert shown(np.zeros((2, 2))) == "array([[0., 0.], [0., 0.]])"
-    assert shown("x" * 500) == "'" + "x" * 29 + "...xxxxxxx' (502 characters)"
-    assert len(shown(10**5000)) < 60
+    assert format_value(0.25) == "0.25"
+    assert format_value("a\nb") == "'a\\nb'"
+    assert format_value(np.zeros((2, 2))) == "array([[0., 0.], [0., 0.]])"
+    assert format_value("x" * 500) == "'" + "x" * 29 + "...xxxxxxx' (502 characters)"
+    assert len(format_value(10**5000)) < 60

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
-from adacompute.paths import Paths, Standing, paths
-from adacompute.policies.registry import load_policy
+from adacompute.policies import load_policy
+from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.counts import counts_table, look_up
-from adacompute.policies.stopping.hints import COUNT, hints_for
-from adacompute.policies.stopping.judge import crossing
-from adacompute.policies.stopping.prints import prints
-from adacompute.policies.stopping.prior import BUNDLED, bundled_prior
-from adacompute.policies.stopping.waves import Waves
+from adacompute.policies.stopping.critical_price import (
+    WavePlan,
+    build_price_table,
+    find_crossing,
+    look_up_prices,
+)
+from adacompute.policies.stopping.pool_model import HINT_COUNT, fit_hints
+from adacompute.policies.stopping.prior import BUNDLED_PRIORS, fingerprint_prompts, load_bundled_prior
 from adacompute.pool import Ballots, bundled
-from adacompute.replay import calibrate, replay, run
+from adacompute.replay import calibrate, replay, run_policy
 from kept import assert_same_array
 
 PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
@@ -36,8 +38,8 @@ def recording(name: str) -> Ballots:
 @functools.cache
 def some_paths(weighed: bool) -> tuple[StoppingPolicy, Paths]:
     ballots = recording("words").only(range(0, 441, 7))
-    policy = StoppingPolicy(weigh="auto" if weighed else None).adapted(ballots)
-    return policy, paths(ballots, rng=np.random.default_rng(5), orders=16, weigh=policy.weigh)
+    policy = StoppingPolicy(weigh="auto" if weighed else None).copy_for(ballots)
+    return policy, draw_paths(ballots, rng=np.random.default_rng(5), orders=16, weigh=policy.weigh)
 
 
 @functools.cache
@@ -45,8 +47,8 @@ def fitted(labels: bool = True) -> StoppingPolicy:
     return StoppingPolicy().fit(recording("words").only(range(0, 441, 3)), labels=labels)
 
 
-def standing(**fields: int | float) -> Standing:
-    base = Standing.empty(1)
+def standing(**fields: int | float) -> VoteState:
+    base = VoteState.empty(1)
     made = {name: np.array([value], dtype=getattr(base, name).dtype) for name, value in fields.items()}
     return replace(base, **made)
 
@@ -54,7 +56,7 @@ def standing(**fields: int | float) -> Standing:
 @pytest.mark.parametrize("weighed", [False, True])
 def test_on_every_path_cost_never_rises_with_the_price(weighed):
     policy, some = some_paths(weighed)
-    drawn = [run(policy, some, dial=price).drawn for price in PRICES]
+    drawn = [run_policy(policy, some, dial=price).drawn for price in PRICES]
     assert all((one >= other).all() for one, other in itertools.pairwise(drawn))
     assert (drawn[0] == policy.longest).all()  # what is free is taken
     assert drawn[-1].mean() < drawn[2].mean() < drawn[0].mean()
@@ -82,7 +84,7 @@ def test_more_margin_never_means_more_sampling(drawn, first, second, weight, mov
             drawn=drawn, answered=answered, first=one, second=two, kinds=kinds,
             lead=one * weight, runner=two * weight, total=answered * weight,
         )  # fmt: skip
-        return float(policy.critical(told, at)[0])
+        return float(policy.estimate_critical_prices(told, at)[0])
 
     for each in (1.0, weight):  # counted, and weighed
         wider = critical(first + 1, second - 1 if move and second else second, each)
@@ -96,11 +98,13 @@ def test_the_table_of_plain_tallies_is_as_good_as_exact_dynamic_programming():
     chances = rng.beta(3.0, 2.0, problems)
     answers = (rng.random((problems, longest)) >= chances[:, None]).astype(np.int32)  # 0 is right
     ballots = _of_answers(answers)
-    some = paths(ballots, rng=rng, orders=1, longest=longest)
-    table = counts_table([some], [some.grade])
+    some = draw_paths(ballots, rng=rng, orders=1, longest=longest)
+    table = build_price_table([some], [some.grade])
     for price in (0.004, 0.012, 0.03):
         steps = range(longest - 1)
-        critical = [look_up(table, np.full(len(some), t + 1), some.first[t], some.second[t]) for t in steps]
+        critical = [
+            look_up_prices(table, np.full(len(some), t + 1), some.first[t], some.second[t]) for t in steps
+        ]
         goes = np.stack(critical) > np.log(price)
         extra = np.minimum.accumulate(goes, axis=0).sum(axis=0)
         value = float((some.grade[extra, np.arange(len(some))] - price * (extra + 1)).mean())
@@ -115,8 +119,8 @@ def test_without_labels_a_fit_never_looks_at_them():
         ballots, correct=np.full_like(ballots.correct, np.nan), gold_known=np.zeros(len(ballots), dtype=bool)
     )
     one, other = fitted(labels=False), StoppingPolicy().fit(blind)
-    assert other.own_ is not None
-    assert not other.own_.labels
+    assert other.pool_model_ is not None
+    assert not other.pool_model_.labels
     assert all(np.array_equal(one.arrays()[name], array) for name, array in other.arrays().items())
     with pytest.raises(PolicyError, match="labels=False"):
         StoppingPolicy().fit(blind, labels=True)
@@ -126,22 +130,22 @@ def test_a_fit_learns_something_and_is_the_same_twice():
     ballots = recording("words").only(range(0, 441, 3))
     again = StoppingPolicy().fit(ballots)
     assert all(np.array_equal(array, again.arrays()[name]) for name, array in fitted().arrays().items())
-    assert fitted().own_ is not None
-    assert fitted().own_.hints is not None  # words has templates: its prompts tell
+    assert fitted().pool_model_ is not None
+    assert fitted().pool_model_.hints is not None  # words has templates: its prompts tell
     at = standing(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=0.9, total=1.9)
     told = fitted().read(ballots.prompts)
-    prices = [float(fitted().critical(row[None], at)[0]) for row in told]
+    prices = [float(fitted().estimate_critical_prices(row[None], at)[0]) for row in told]
     assert max(prices) - min(prices) > 0.2  # as logarithms: who is promising gets more
 
 
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_a_bundled_recording_is_never_judged_by_a_prior_that_has_seen_it(name):
     ballots = recording(name)
-    for policy in (StoppingPolicy().adapted(ballots), StoppingPolicy().without(ballots)):
-        assert not np.isin(prints(ballots.prompts), policy.prior_.prints).any()
-        assert len(policy.prior_.prints)
-    whole = bundled_prior(BUNDLED[0])
-    assert np.isin(prints(ballots.prompts), whole.prints).all()
+    for policy in (StoppingPolicy().copy_for(ballots), StoppingPolicy().copy_without(ballots)):
+        assert not np.isin(fingerprint_prompts(ballots.prompts), policy.prior_.fingerprints).any()
+        assert len(policy.prior_.fingerprints)
+    whole = load_bundled_prior(BUNDLED_PRIORS[0])
+    assert np.isin(fingerprint_prompts(ballots.prompts), whole.fingerprints).all()
 
 
 def test_a_prior_that_has_seen_the_pool_is_refused():
@@ -150,31 +154,33 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
     with pytest.raises(PolicyError, match="learned on 40 of these 40 prompts"):
         policy.fit(ballots)
     with pytest.raises(PolicyError, match="recollection"):
-        policy.adapted(ballots)
+        policy.copy_for(ballots)
     with pytest.raises(PolicyError, match="no recording to learn from"):
         StoppingPolicy.pooled([ballots], without=ballots)
     apart = StoppingPolicy.pooled([recording("words").only(range(30, 80))], without=ballots, longest=4)
-    assert len(apart.prior_.prints) == 40
-    assert apart.adapted(ballots).prior_ is apart.prior_
+    assert len(apart.prior_.fingerprints) == 40
+    assert apart.copy_for(ballots).prior_ is apart.prior_
 
 
 def test_the_priors_in_the_package_are_made_of_the_recordings_in_it():
     facts = recording("facts")
-    some = paths(facts, rng=np.random.default_rng(0), orders=64)
-    fresh = counts_table([some], [some.agrees])
-    assert_same_array(fresh, bundled_prior("facts").table, "run scripts/prior.py")
-    assert set(bundled_prior("facts").prints.tolist()) == set(prints(facts.prompts).tolist())
+    some = draw_paths(facts, rng=np.random.default_rng(0), orders=64)
+    fresh = build_price_table([some], [some.agrees])
+    assert_same_array(fresh, load_bundled_prior("facts").table, "run scripts/prior.py")
+    assert set(load_bundled_prior("facts").fingerprints.tolist()) == set(
+        fingerprint_prompts(facts.prompts).tolist()
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_a_fit_works_from_few_problems(count):
     policy = StoppingPolicy().fit(recording("facts").only(range(count)))
-    assert policy.own_ is not None
-    assert policy.own_.share <= 0.26
-    some = paths(
+    assert policy.pool_model_ is not None
+    assert policy.pool_model_.share <= 0.26
+    some = draw_paths(
         recording("facts").only(range(40, 80)), rng=np.random.default_rng(1), orders=4, weigh=policy.weigh
     )
-    assert 1.0 <= run(policy, some, dial=0.02).drawn.mean() <= 16.0
+    assert 1.0 <= run_policy(policy, some, dial=0.02).drawn.mean() <= 16.0
 
 
 def test_a_pool_of_nothing_is_refused_and_one_of_abstentions_is_not():
@@ -183,26 +189,26 @@ def test_a_pool_of_nothing_is_refused_and_one_of_abstentions_is_not():
     silent = _of_answers(np.full((40, 16), -1, dtype=np.int32))
     policy = StoppingPolicy().fit(silent)
     assert policy.weigh is None
-    some = paths(silent, rng=np.random.default_rng(0), orders=1)
-    assert run(policy, some, dial=0.05).drawn.max() <= 16
+    some = draw_paths(silent, rng=np.random.default_rng(0), orders=1)
+    assert run_policy(policy, some, dial=0.05).drawn.max() <= 16
 
 
 def test_votes_are_plain_where_no_log_probabilities_were_recorded():
     ballots = recording("words").only(range(0, 441, 7))
     bare = replace(ballots, logprob=np.full_like(ballots.logprob, np.nan))
-    assert StoppingPolicy().adapted(bare).weigh is None
-    assert StoppingPolicy().adapted(ballots).weigh is not None
-    weigh = Weigh(signal="logprob", scale=-0.3)
+    assert StoppingPolicy().copy_for(bare).weigh is None
+    assert StoppingPolicy().copy_for(ballots).weigh is not None
+    weigh = VoteWeights(signal="logprob", scale=-0.3)
     assert StoppingPolicy(weigh=weigh).fit(ballots).weigh == weigh  # what was given is kept
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_waves_are_never_more_than_allowed(most):
     policy, some = some_paths(True)
-    limited = StoppingPolicy(max_waves=most).adapted(some.ballots)
+    limited = StoppingPolicy(max_waves=most).copy_for(some.ballots)
     costs = []
     for price in PRICES:
-        done = run(limited, some, dial=price)
+        done = run_policy(limited, some, dial=price)
         assert done.waves.max() <= most
         costs.append(float(done.drawn.mean()))
     assert all(one >= other for one, other in itertools.pairwise(costs)), costs
@@ -212,8 +218,8 @@ def test_waves_are_never_more_than_allowed(most):
 def test_a_ladder_is_climbed_rung_by_rung():
     _, some = some_paths(True)
     ladder = (1, 2, 4, 8, 16)
-    climbing = StoppingPolicy(ladder=ladder).adapted(some.ballots)
-    done = [run(climbing, some, dial=price) for price in PRICES]
+    climbing = StoppingPolicy(ladder=ladder).copy_for(some.ballots)
+    done = [run_policy(climbing, some, dial=price) for price in PRICES]
     assert set(np.concatenate([one.drawn for one in done]).tolist()) <= set(ladder)
     assert all((one.drawn >= other.drawn).all() for one, other in itertools.pairwise(done))
     assert max(int(one.waves.max()) for one in done) == len(ladder)
@@ -230,8 +236,8 @@ def test_a_ladder_is_climbed_rung_by_rung():
 @settings(deadline=None)
 def test_a_wave_ends_between_one_sample_and_the_longest(price, drawn, log, most):
     openings = np.sort(np.linspace(-8, -3, 45).reshape(3, 15), axis=1)[:, ::-1]
-    waves = Waves(longest=16, max_waves=most)
-    more = int(waves.asked(price, np.array([drawn]), np.array([log]), openings)[0])
+    waves = WavePlan(longest=16, max_waves=most)
+    more = int(waves.count_draws(price, np.array([drawn]), np.array([log]), openings)[0])
     assert 0 <= more <= 16 - drawn
     assert more >= 1 or drawn > 0
 
@@ -240,17 +246,22 @@ def test_hints_tell_families_apart_and_keep_silent_where_words_tell_nothing():
     rng = np.random.default_rng(0)
     prompts = [f"Which {'river' if i % 2 else 'prime'} number {i} comes next?" for i in range(80)]
     family = np.array([0.9 if i % 2 else 0.1 for i in range(80)])
-    hints = hints_for(prompts, np.repeat(family[:, None], COUNT, axis=1), seed=0)
+    hints = fit_hints(prompts, np.repeat(family[:, None], HINT_COUNT, axis=1), seed=0)
     assert hints is not None
-    left_out = hints.of(prompts)
+    left_out = hints.predict(prompts)
     assert left_out[1::2].min() > left_out[::2].max()
-    assert hints.of(["Which river is it?"])[0, 0] > 0.55 > 0.45 > hints.of(["Which prime is it?"])[0, 0]
-    together = hints.of(prompts)
-    assert all(np.array_equal(together[i], hints.of([prompt])[0]) for i, prompt in enumerate(prompts))
-    noise = rng.random((80, COUNT))
+    assert (
+        hints.predict(["Which river is it?"])[0, 0]
+        > 0.55
+        > 0.45
+        > hints.predict(["Which prime is it?"])[0, 0]
+    )
+    together = hints.predict(prompts)
+    assert all(np.array_equal(together[i], hints.predict([prompt])[0]) for i, prompt in enumerate(prompts))
+    noise = rng.random((80, HINT_COUNT))
     random = [f"{rng.random()}" for _ in range(80)]
-    assert hints_for(random, noise, seed=0) is None
-    assert hints_for(random * 2, np.concatenate([noise, noise]), seed=0) is None  # a copy is no evidence
+    assert fit_hints(random, noise, seed=0) is None
+    assert fit_hints(random * 2, np.concatenate([noise, noise]), seed=0) is None  # a copy is no evidence
 
 
 def test_a_critical_price_lies_where_the_advantage_turns():
@@ -258,7 +269,7 @@ def test_a_critical_price_lies_where_the_advantage_turns():
     rows = np.array(
         [[1.0, 0.5, -0.5], [1.0, -1.0, -2.0], [-0.01, -0.1, -0.2], [3.0, 2.0, 1.0], [1.0, -1.0, 5.0]]
     )
-    low, high = np.exp(crossing(prices, rows)), np.exp(crossing(prices, rows + 1e-3))
+    low, high = np.exp(find_crossing(prices, rows)), np.exp(find_crossing(prices, rows + 1e-3))
     assert prices[1] < low[0] < prices[2]
     assert prices[0] < low[1] < prices[1]
     assert low[2] < prices[0]
@@ -323,7 +334,7 @@ def test_a_few_prompts_in_common_with_every_prior_do_no_harm():
     shared = {one: recording(one).prompts[0] for one in ("facts", "words")}
     ballots = _of_answers(np.zeros((60, 16), dtype=np.int32))
     mixed = replace(ballots, prompts=(*shared.values(), *ballots.prompts[2:]))
-    assert StoppingPolicy().fit(mixed).own_ is not None
+    assert StoppingPolicy().fit(mixed).pool_model_ is not None
     assert calibrate(StoppingPolicy(), mixed, budget=2.0, orders=4) is not None
 
 
@@ -357,9 +368,9 @@ def test_hints_are_learned_on_labelled_problems_only():
 def test_one_sample_a_request_leaves_nothing_to_learn():
     ballots = recording("facts").only(range(40))
     policy = StoppingPolicy(longest=1).fit(ballots)
-    assert policy.own_ is None
-    some = paths(ballots, rng=np.random.default_rng(0), longest=1, weigh=policy.weigh)
-    assert (run(policy, some, dial=0.0).drawn == 1).all()
+    assert policy.pool_model_ is None
+    some = draw_paths(ballots, rng=np.random.default_rng(0), longest=1, weigh=policy.weigh)
+    assert (run_policy(policy, some, dial=0.0).drawn == 1).all()
     with pytest.raises(PolicyError, match="longest 1"):
         StoppingPolicy.pooled([ballots], longest=1)
     with pytest.raises(PolicyError, match="list"):
@@ -368,9 +379,9 @@ def test_one_sample_a_request_leaves_nothing_to_learn():
 
 def test_waves_without_need_of_a_limit_are_as_without_one():
     policy, some = some_paths(True)
-    free = StoppingPolicy(max_waves=16).adapted(some.ballots)
+    free = StoppingPolicy(max_waves=16).copy_for(some.ballots)
     for price in PRICES[1:]:
-        few, one = run(free, some, dial=price), run(policy, some, dial=price)
+        few, one = run_policy(free, some, dial=price), run_policy(policy, some, dial=price)
         assert few.drawn.mean() == pytest.approx(one.drawn.mean(), abs=0.05)
 
 

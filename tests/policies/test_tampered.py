@@ -9,9 +9,9 @@ from every_policy import KINDS, ballots, made, some
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyInvalid
+from adacompute.policies import load_policy
 from adacompute.policies.artefact import write_artefact
 from adacompute.policies.base import Policy
-from adacompute.policies.registry import load_policy
 
 WRONG = (None, True, "x", -1, 0, 1.5, 1e300, [], [1, "x"], {}, {"x": 1})
 

@@ -8,7 +8,7 @@ import xgboost
 from sklearn.ensemble import RandomForestClassifier
 
 from adacompute.errors import PolicyInvalid
-from adacompute.policies.trees import DEEPEST, Trees, joined, of_booster, of_forest
+from adacompute.policies.trees import MAX_DEPTH, Trees, join_trees, read_booster, read_forest
 
 FEATURES = 6
 
@@ -40,7 +40,7 @@ def shares(scores: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def trees() -> Trees:
-    return of_booster(boosted(3, seed=0).save_raw("json"), outputs=3)
+    return read_booster(boosted(3, seed=0).save_raw("json"), outputs=3)
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.3])
@@ -50,7 +50,7 @@ def test_boosted_trees_say_what_xgboost_says(seed: int, classes: int, unknown: f
     booster = boosted(classes, seed=seed, unknown=unknown)
     rows = random_rows(np.random.default_rng(100 + seed), 400, 0.3)  # NaN where none was seen in training too
     theirs = booster.predict(xgboost.DMatrix(rows))
-    ours = of_booster(booster.save_raw("json"), outputs=classes).scores(rows)
+    ours = read_booster(booster.save_raw("json"), outputs=classes).scores(rows)
     assert np.abs(shares(ours) - theirs).max() < 1e-6
     assert (ours.argmax(axis=1) == theirs.argmax(axis=1)).all()
 
@@ -62,7 +62,7 @@ def test_regressions_are_xgboosts_too(seed: int):
     booster = xgboost.train(
         {"max_depth": 3, "nthread": 1}, xgboost.DMatrix(rows, label=target), num_boost_round=15
     )
-    ours = of_booster(booster.save_raw("json"), outputs=1).scores(rows)[:, 0]
+    ours = read_booster(booster.save_raw("json"), outputs=1).scores(rows)[:, 0]
     assert np.abs(ours - booster.predict(xgboost.DMatrix(rows))).max() < 1e-6
 
 
@@ -73,7 +73,7 @@ def test_a_forest_says_what_scikit_learn_says(seed: int, classes: int):
     rows, labels = random_rows(rng, 150, 0.0), rng.integers(classes, size=150)
     forest = RandomForestClassifier(n_estimators=20, random_state=seed).fit(rows, labels)
     others = random_rows(rng, 400, 0.0)
-    ours = of_forest([each.tree_ for each in forest.estimators_], outputs=classes).scores(others)
+    ours = read_forest([each.tree_ for each in forest.estimators_], outputs=classes).scores(others)
     assert np.abs(ours - forest.predict_proba(others)).max() < 1e-9
 
 
@@ -91,8 +91,10 @@ def test_joined_trees_add_up_output_by_output():
     for seed in range(3):
         data = xgboost.DMatrix(rows[:, :2], label=rng.normal(size=100))
         grown = xgboost.train({"max_depth": 2, "nthread": 1, "seed": seed}, data, num_boost_round=5)
-        parts.append(of_booster(grown.save_raw("json"), outputs=1).moved(np.array([4, 1])).scaled(0.5))
-    both = joined(parts, [1, 0, 1], base=np.array([10.0, 20.0])).scores(rows)
+        parts.append(
+            read_booster(grown.save_raw("json"), outputs=1).remap_columns(np.array([4, 1])).scale(0.5)
+        )
+    both = join_trees(parts, [1, 0, 1], base=np.array([10.0, 20.0])).scores(rows)
     each = [part.scores(rows)[:, 0] for part in parts]
     assert np.allclose(both, np.stack([10 + each[1], 20 + each[0] + each[2]], axis=1), atol=1e-9)
     assert np.allclose(each[0], 0.5 * part_of(parts[0]).scores(rows[:, [4, 1]])[:, 0], atol=1e-9)
@@ -100,15 +102,15 @@ def test_joined_trees_add_up_output_by_output():
 
 def part_of(trees: Trees) -> Trees:
     """The trees before they were moved and halved."""
-    return trees.scaled(2.0).moved(np.array([9, 1, 9, 9, 0]))
+    return trees.scale(2.0).remap_columns(np.array([9, 1, 9, 9, 0]))
 
 
 def test_without_trees_all_rows_are_alike():
-    assert joined([], [], base=np.array([0.5, 0.1])).scores(np.zeros((3, 4))).tolist() == [[0.5, 0.1]] * 3
+    assert join_trees([], [], base=np.array([0.5, 0.1])).scores(np.zeros((3, 4))).tolist() == [[0.5, 0.1]] * 3
 
 
 def test_stored_trees_are_the_same_trees(trees: Trees):
-    again = Trees.restored(trees.arrays(), features=FEATURES, outputs=3)
+    again = Trees.restore(trees.arrays(), features=FEATURES, outputs=3)
     rows = random_rows(np.random.default_rng(3), 200, 0.3)
     assert (again.scores(rows) == trees.scores(rows)).all()
     assert again.depth == trees.depth
@@ -124,7 +126,7 @@ def test_children_that_lead_back_or_out_are_refused(trees: Trees, name: str, chi
     array = getattr(trees, name).copy()
     array[inner(trees)] = child
     with pytest.raises(PolicyInvalid, match="no such tree"):
-        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+        Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_numbers_out_of_range_are_refused(trees: Trees, name: str, value: int):
     array = getattr(trees, name).copy()
     array[0] = value
     with pytest.raises(PolicyInvalid, match=name):
-        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+        Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
 
 
 @pytest.mark.parametrize("name", ["threshold", "value", "base"])
@@ -143,7 +145,7 @@ def test_what_is_not_finite_is_refused(trees: Trees, name: str, value: float):
     array = getattr(trees, name).copy()
     array.reshape(-1)[0] = value
     with pytest.raises(PolicyInvalid, match="finite"):
-        Trees.restored({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
+        Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +159,12 @@ def test_an_array_that_is_missing_of_another_type_or_size_is_refused(trees: Tree
     ]
     for changed in [*wrong, {**arrays, name: arrays[name][:-1]}, {**arrays, name: arrays[name][None]}]:
         with pytest.raises(PolicyInvalid) as error:
-            Trees.restored(changed, features=FEATURES, outputs=3)
+            Trees.restore(changed, features=FEATURES, outputs=3)
         assert "\n" not in str(error.value)
 
 
 def test_trees_without_end_are_refused():
-    nodes = DEEPEST + 3
+    nodes = MAX_DEPTH + 3
     own = np.arange(nodes, dtype=np.int32)
     arrays = {
         "roots": own[:1],
@@ -176,4 +178,4 @@ def test_trees_without_end_are_refused():
         "base": np.zeros(1),
     }
     with pytest.raises(PolicyInvalid, match="deeper"):
-        Trees.restored(arrays, features=1, outputs=1)
+        Trees.restore(arrays, features=1, outputs=1)

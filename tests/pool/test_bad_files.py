@@ -28,7 +28,7 @@ from adacompute.errors import (
     TaskError,
 )
 from adacompute.pool import import_file, open_pool
-from adacompute.pool.jsonl import LINE_LIMIT
+from adacompute.pool.formats import LINE_LIMIT
 
 GOOD = json.dumps(line("good")).encode() + b"\n"
 
@@ -245,9 +245,9 @@ def other_database(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p.write_text("hello, this is a text file\n"), "is no pool"),
+        (lambda p: p.write_text("hello, this is a text file\n"), "is not a pool"),
         (lambda p: p.write_bytes(b""), "empty file"),
-        (lambda p: p.write_bytes(os.urandom(5000)), "is no pool"),
+        (lambda p: p.write_bytes(os.urandom(5000)), "is not a pool"),
         (lambda p: p.write_bytes(b"SQLite format 3\0"), "something else"),
         (other_database, "an SQLite database of something else"),
     ],
@@ -384,7 +384,7 @@ def test_parquet_of_the_wrong_shape(tmp_path: Path):
 
 def test_damaged_parquet(tmp_path: Path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(NotAPool, match="is no Parquet file") as caught:
+    with pytest.raises(NotAPool, match="is not a Parquet file") as caught:
         open_pool(tmp_path / "a.parquet")
     assert_one_line(caught.value)
     pq.write_table(
@@ -408,6 +408,6 @@ def test_damaged_parquet(tmp_path: Path):
 
 
 def test_no_private_error_leaves_the_room():
-    from adacompute.pool.flaw import Flaw, Inexact
+    from adacompute.pool.error_mapping import Flaw, InexactNumber
 
-    assert not {Flaw.__name__, Inexact.__name__} & set(errors.__all__)
+    assert not {Flaw.__name__, InexactNumber.__name__} & set(errors.__all__)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import PoolError, RecordInvalid, RecordNotFound
-from adacompute.pool import Drawn, Pool, export_file, import_file, open_pool
+from adacompute.pool import DrawnSamples, Pool, export_file, import_file, open_pool
 from adacompute.records import Account, Call, Failure, Problem, Sample
 
 MODEL, PARAMETERS = "m", {"temperature": 0.7}
@@ -23,17 +23,19 @@ def call(**fields) -> Call:
     return Call(**{"at": 1.5, "seconds": 0.25, "asked": 2, "got": 2, "prompt_tokens": 10} | fields)
 
 
-def add(pool: Pool, *drawn: Drawn) -> None:
+def add(pool: Pool, *drawn: DrawnSamples) -> None:
     pool.add_drawn(drawn, model=MODEL, parameters=PARAMETERS)
 
 
 def test_samples_failures_and_calls_of_many_problems_are_stored_in_one_go(pool: Pool):
     add(
         pool,
-        Drawn(
+        DrawnSamples(
             "a", [(0, Sample(text="The answer is 2.")), (1, Sample(text="The answer is 3."))], (), [call()]
         ),
-        Drawn("b", (), [Failure(index=0, kind="timeout")], [call(kind="timeout", paid="maybe", got=0)]),
+        DrawnSamples(
+            "b", (), [Failure(index=0, kind="timeout")], [call(kind="timeout", paid="maybe", got=0)]
+        ),
     )
     a, b = list(pool)
     assert [(s.answer, s.correct) for s in a.samples] == [("2", 1.0), ("3", 0.0)]
@@ -50,8 +52,8 @@ def test_the_account_is_the_sum_of_the_calls_to_one_source(pool: Pool):
         call(kind="timeout", paid="maybe", got=0, completion_tokens=64, estimated=True),
         call(kind="refused", paid="no", got=0, prompt_tokens=None, status=400),
     ]
-    add(pool, Drawn("a", [(0, Sample(answer="2"))], (), calls))
-    pool.add_drawn([Drawn("a", (), (), [call()])], model="another", parameters=PARAMETERS)
+    add(pool, DrawnSamples("a", [(0, Sample(answer="2"))], (), calls))
+    pool.add_drawn([DrawnSamples("a", (), (), [call()])], model="another", parameters=PARAMETERS)
     assert pool.account(MODEL, PARAMETERS) == Account(
         calls=4,
         paid=2,
@@ -72,12 +74,12 @@ def test_the_account_is_the_sum_of_the_calls_to_one_source(pool: Pool):
 
 
 def test_one_bad_record_stores_none_of_the_batch_and_is_named(pool: Pool):
-    good = Drawn("a", [(0, Sample(text="2"))], (), [call()])
-    bad = Drawn("b", [(0, Sample(text="half \ud800"))], (), [call()])
+    good = DrawnSamples("a", [(0, Sample(text="2"))], (), [call()])
+    bad = DrawnSamples("b", [(0, Sample(text="half \ud800"))], (), [call()])
     with pytest.raises(RecordInvalid, match=r"problem 'b'.*surrogate"):
         add(pool, good, bad)
     with pytest.raises(RecordNotFound, match="no problem 'c'"):
-        add(pool, good, Drawn("c"))
+        add(pool, good, DrawnSamples("c"))
     assert pool.keys(MODEL, PARAMETERS) == set()
     assert pool.account(MODEL, PARAMETERS).calls == 0
     add(pool, good)  # and the classes of what was rolled back are forgotten
@@ -85,7 +87,7 @@ def test_one_bad_record_stores_none_of_the_batch_and_is_named(pool: Pool):
 
 
 def test_a_changed_call_is_found_by_verify(pool: Pool, tmp_path: Path):
-    add(pool, Drawn("a", (), (), [call(completion_tokens=3)]))
+    add(pool, DrawnSamples("a", (), (), [call(completion_tokens=3)]))
     pool.close()
     connection = sqlite3.connect(tmp_path / "p.sqlite")
     connection.execute("UPDATE calls SET completion_tokens = 4")
@@ -106,7 +108,7 @@ def test_problems_are_added_once_and_another_of_the_same_id_is_refused(pool: Poo
 
 
 def test_calls_are_no_part_of_what_was_recorded(pool: Pool, tmp_path: Path):
-    add(pool, Drawn("a", [(0, Sample(text="2"))], (), [call()]))
+    add(pool, DrawnSamples("a", [(0, Sample(text="2"))], (), [call()]))
     export_file(pool, tmp_path / "p.jsonl")
     import_file(tmp_path / "p.jsonl", tmp_path / "q.sqlite")
     with open_pool(tmp_path / "q.sqlite") as copy:
@@ -128,7 +130,7 @@ def test_a_pool_of_before_there_were_calls_is_read_as_it_is_and_brought_up_to_da
         assert old.account("m").calls == 0
         assert old.verify().ok
     with open_pool(path, write=True) as new:
-        new.add_drawn([Drawn("a", [(1, Sample(answer="1"))], (), [call()])], model="m")
+        new.add_drawn([DrawnSamples("a", [(1, Sample(answer="1"))], (), [call()])], model="m")
         assert new.account("m").calls == 1
 
 

@@ -10,7 +10,7 @@ from pool_lines import line, write
 
 from adacompute.answers import vote
 from adacompute.errors import AdacomputeError, NotAPool, PoolDamaged, PoolError, RecordInvalid
-from adacompute.pool import archive, import_file, open_pool
+from adacompute.pool import import_file, open_pool
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LM_EVAL = FIXTURES / "lm_eval" / "tiny-model"
@@ -109,8 +109,8 @@ def test_lm_eval_filters_that_find_an_answer_give_it(tmp_path: Path):
             ),
             "generate_until",
         ),
-        (lambda p: write(p / "samples_a.jsonl", [line()]), "line 1: is no lm-eval sample"),
-        (lambda p: write(p / "samples_a.jsonl", [b"{"]), "line 1 is no JSON"),
+        (lambda p: write(p / "samples_a.jsonl", [line()]), "line 1: is not an lm-eval sample"),
+        (lambda p: write(p / "samples_a.jsonl", [b"{"]), "line 1 is not JSON"),
         (lambda p: write(p / "samples_a.jsonl", [b""]), "holds no problem"),
         (lambda p: write(p / "a.jsonl", [line()]), "has no samples_"),
     ],
@@ -247,10 +247,10 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
     bomb = packed(
         tmp_path / "a.eval", {"header.json": HEADER, "samples/1.json": b" " * 9_000_000}, compression=8
     )
-    monkeypatch.setattr(archive, "MEMBER_LIMIT", 1_000_000)
+    monkeypatch.setattr("adacompute.pool.importers.MEMBER_LIMIT", 1_000_000)
     with pytest.raises(PoolError, match=r"samples/1\.json has 9000000 bytes; at most 1000000 are read"):
         import_file(bomb, tmp_path / "p.sqlite", format="inspect")
-    monkeypatch.setattr(archive, "TOTAL_LIMIT", 1_000_000)
+    monkeypatch.setattr("adacompute.pool.importers.TOTAL_LIMIT", 1_000_000)
     with pytest.raises(PoolError, match="more than a log of its size has"):
         import_file(bomb, tmp_path / "p.sqlite", format="inspect")
 
@@ -290,7 +290,7 @@ def test_a_damaged_archive_is_never_taken_for_a_whole_one(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.eval", b"no zip", "is no zip archive"),
+        ("a.eval", b"no zip", "is not a zip archive"),
         ("a.json", b"[]", "no JSON object"),
         ("a.json", b"{", "no JSON"),
         ("a.json", b"{}", "names no model"),

@@ -1,5 +1,6 @@
 """Forks, threads, killed exports, locks: nobody takes what is another's, or sees half of it."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 from pool_lines import line, write
 
+from adacompute.atomic import WriterLock
 from adacompute.errors import NotAPool, PoolError
-from adacompute.pool import export_file, import_file, lock, open_pool
+from adacompute.pool import export_file, import_file, open_pool
 from adacompute.records import Problem, Sample
 from adacompute.score import summarise
 
@@ -63,7 +65,7 @@ def test_a_forked_child_that_exits_takes_nothing_from_its_parent(tmp_path: Path)
 
 def test_a_lock_is_not_a_forked_childs_to_release(tmp_path: Path):
     script = (
-        "import os, pathlib, sys; from adacompute.pool.lock import WriterLock\n"
+        "import os, pathlib, sys; from adacompute.atomic import WriterLock\n"
         "held = WriterLock(pathlib.Path(sys.argv[1]))\n"
         "if (child := os.fork()) == 0: held.release(); os._exit(0)\n"
         "os.waitpid(child, 0); print(held.path.exists()); held.release(); print(held.path.exists())"
@@ -177,7 +179,7 @@ def test_leftovers_of_killed_processes_are_swept_and_those_of_the_living_are_not
 def test_a_lock_whose_file_was_replaced_meanwhile_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path, real, calls = tmp_path / "p.sqlite", lock.fcntl.flock, []
+    path, real, calls = tmp_path / "p.sqlite", fcntl.flock, []
 
     def flock(descriptor: int, how: int) -> None:
         if not calls:  # the holder before us is done in this very moment
@@ -185,8 +187,8 @@ def test_a_lock_whose_file_was_replaced_meanwhile_is_taken_anew(
         calls.append(descriptor)
         real(descriptor, how)
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
-    held = lock.WriterLock(path)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    held = WriterLock(path)
     assert len(calls) == 2
     assert os.path.samestat(os.fstat(held._descriptor), held.path.stat())
     held.release()
@@ -198,7 +200,7 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_no_file(
     def flock(descriptor: int, how: int) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(PoolError, match="No locks available; check the file and the disk"):
         open_pool(tmp_path / "p.sqlite", create=True)
     assert list(tmp_path.iterdir()) == []

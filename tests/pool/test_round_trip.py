@@ -17,7 +17,7 @@ from pool_lines import line, pools, write
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, NotAPool, RecordInvalid
-from adacompute.pool import export_file, import_file, open_pool, parquet
+from adacompute.pool import export_file, import_file, open_pool
 
 FORMATS = (".jsonl", ".jsonl.gz", ".parquet")
 
@@ -142,11 +142,11 @@ def test_gzip_says_nothing_of_when_and_where(tmp_path: Path):
     assert (tmp_path / "o.jsonl.gz").read_bytes()[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # no name, no time
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_SAMPLES", 6), ("_BYTES", 30)])
+@pytest.mark.parametrize(("limit", "value"), [("_GROUP_SAMPLES", 6), ("_GROUP_BYTES", 30)])
 def test_parquet_is_cut_into_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ):
-    monkeypatch.setattr(parquet, limit, value)
+    monkeypatch.setattr(f"adacompute.pool.formats.{limit}", value)
     source = write(tmp_path / "a.jsonl", [line(f"p{i}") for i in range(5)])
     with open_pool(source) as pool:
         export_file(pool, tmp_path / "o.parquet")

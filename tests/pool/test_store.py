@@ -25,7 +25,7 @@ from adacompute.errors import (
     TaskError,
 )
 from adacompute.pool import export_file, fingerprint, import_file, open_pool
-from adacompute.pool.schema import MIGRATIONS, migrate
+from adacompute.pool.sqlite import MIGRATIONS, migrate
 from adacompute.records import Failure, Problem, Sample
 
 HOT = {"temperature": 0.7}

@@ -12,8 +12,8 @@ import pytest
 from pool_lines import line, write
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid
-from adacompute.pool import archive, export_file, fingerprint, grouping, import_file, open_pool
-from adacompute.pool.content import DEPTH_LIMIT
+from adacompute.pool import export_file, fingerprint, import_file, open_pool
+from adacompute.pool.content_hash import DEPTH_LIMIT
 from adacompute.records import Problem, Sample
 
 
@@ -238,7 +238,7 @@ def test_parquet_that_is_no_utf8_is_refused(tmp_path: Path):
     pq.write_table(table, tmp_path / "b.parquet", store_schema=False)
     content = (tmp_path / "b.parquet").read_bytes().replace(b"zzzzzz", b"\xff\xfe\xff\xfe\xff\xfe")
     (tmp_path / "b.parquet").write_bytes(content)
-    with pytest.raises(NotAPool, match=r"is no Parquet file .*utf-8"):
+    with pytest.raises(NotAPool, match=r"is not a Parquet file .*utf-8"):
         open_pool(tmp_path / "b.parquet")
 
 
@@ -256,7 +256,7 @@ def packed(path: Path, texts: list[str]) -> Path:
 @pytest.mark.parametrize(
     ("offset", "value", "error", "message"),
     [
-        (6, 99, NotAPool, "is no zip archive .zip file version 9.9"),  # version needed
+        (6, 99, NotAPool, "is not a zip archive .zip file version 9.9"),  # version needed
         (8, 1, PoolError, "is encrypted; give a log without a password"),  # flags
         (10, 77, PoolDamaged, "can't be unpacked .*compression"),  # method
         (45, 0x7F, (NotAPool, PoolDamaged), "copy the log again"),  # place of the member
@@ -277,10 +277,10 @@ def test_an_archive_is_bounded_by_its_own_size_and_by_what_is_kept(
 ):
     path = packed(tmp_path / "a.eval", ["x" * 300_000] * 3)
     assert import_file(path, tmp_path / "good.sqlite", format="inspect").samples == 3
-    monkeypatch.setattr(grouping, "KEPT_LIMIT", 700_000)
+    monkeypatch.setattr("adacompute.pool.importers.KEPT_LIMIT", 700_000)
     with pytest.raises(PoolError, match="holds more than 700000 bytes to put together; import its files one"):
         import_file(path, tmp_path / "p.sqlite", format="inspect")
-    monkeypatch.setattr(archive, "FREE", 100_000)
+    monkeypatch.setattr("adacompute.pool.importers.FREE_BYTES", 100_000)
     with pytest.raises(PoolError, match="more than a log of its size has; check its origin"):
         import_file(path, tmp_path / "p.sqlite", format="inspect")
     assert not (tmp_path / "p.sqlite").exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adacompute.errors import AdacomputeError, ProblemsInvalid
 from adacompute.problems import read_problems
-from adacompute.problems.streams import LINE_LIMIT
+from adacompute.problems.row_readers import LINE_LIMIT
 
 Write = Callable[..., Path]  # the fixture jsonl
 
@@ -29,11 +29,11 @@ GOOD = b'{"id": "a", "question": "Why?"}\n'
         ("p.csv", b"", ["holds no problem"]),
         ("p.csv", b"question,gold\n", ["holds no problem"]),
         ("p.jsonl.gz", gzip.compress(b"", mtime=0), ["holds no problem"]),
-        ("p.jsonl", GOOD + b"{oops\n", ["line 2 is no JSON", "one object a line"]),
-        ("p.jsonl", GOOD + b'{"question": NaN}\n', ["line 2 is no JSON", "NaN"]),
+        ("p.jsonl", GOOD + b"{oops\n", ["line 2 is not JSON", "one object a line"]),
+        ("p.jsonl", GOOD + b'{"question": NaN}\n', ["line 2 is not JSON", "NaN"]),
         ("p.jsonl", GOOD + b"[1]\n", ["line 2: is a list", "one object a problem"]),
         ("p.jsonl", GOOD + b"\xff\n", ["line 2", "not UTF-8 at byte 1"]),
-        ("p.jsonl", b"[" * 100_000, ["is no JSON", "nested too deeply"]),
+        ("p.jsonl", b"[" * 100_000, ["is not JSON", "nested too deeply"]),
         (
             "p.jsonl",
             b'{"question": "a?", "x": ' + b"[" * 300 + b"]" * 300 + b"}",
@@ -48,7 +48,7 @@ GOOD = b'{"id": "a", "question": "Why?"}\n'
         ("p.jsonl", GOOD + b'{"question": null}\n', ["line 2: 'question' is empty", "leave the row out"]),
         ("p.csv", b"question,prompt\na?,x\n,y\n", ["line 3: 'question' is empty", "leave the row out"]),
         ("p.jsonl", b'{"question": "a", "gold": null, "answer": "5"}', ["'gold' is empty", "gold=answer"]),
-        ("p.jsonl", b'{"question": "a"}, oops\n', ["line 1 is no JSON: Extra data: character 18;"]),
+        ("p.jsonl", b'{"question": "a"}, oops\n', ["line 1 is not JSON: Extra data: character 18;"]),
         ("p.jsonl", '{"question": "a"}'.encode("utf-16-le"), ["line 1", "not UTF-8 but UTF-16"]),
         ("p.json", '[{"question": "a"}]'.encode("utf-16-le"), ["line 1", "not UTF-8 but UTF-16"]),
         ("p.csv", "question\na?\n".encode("utf-16"), ["line 1", "not UTF-8 but UTF-16"]),
@@ -67,11 +67,11 @@ GOOD = b'{"id": "a", "question": "Why?"}\n'
         ("p.jsonl", b'{"question": "a", "level": 1e999}', ["line 1", "level", "finite"]),
         ("p.jsonl.gz", gzip.compress(GOOD * 50, mtime=0)[:-9], ["gzip", "cut off"]),
         ("p.jsonl.gz", b"\x1f\x8b" + b"x" * 50, ["gzip", "corrupt"]),
-        ("p.json", b'{\n"question": "a"\n}', ["line 1 is no JSON", "one list of objects"]),
+        ("p.json", b'{\n"question": "a"\n}', ["line 1 is not JSON", "one list of objects"]),
         ("p.json", b'[{"question": "a"}, 5]', ["item 2: is a number"]),
-        ("p.json", b'[{"question": "a"},', ["is no JSON"]),
+        ("p.json", b'[{"question": "a"},', ["is not JSON"]),
         ("p.csv", b"question,gold\na?,1\nb?,1,2\n", ["line 3 has 3 cells, and the header 2", "quote"]),
-        ("p.csv", b'question\n"a\nb"\n"c', ["line 4 is no CSV", "quotes"]),
+        ("p.csv", b'question\n"a\nb"\n"c', ["line 4 is not CSV", "quotes"]),
         ("p.csv", b"question,question\na,b\n", ["line 1", "'question' twice"]),
         ("p.csv", b"question,\na,b\n", ["line 1", "without a name"]),
         ("p.csv", b"question\na?\n\xe9?\n", ["line 3 is not UTF-8 at byte 1", "save the file as UTF-8"]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adacompute.problems import read_problems
-from adacompute.problems.shape import Ids
+from adacompute.problems.problem_set import IdMaker
 from adacompute.records import Problem
 
 Write = Callable[..., Path]  # the fixture jsonl
@@ -77,9 +77,9 @@ def test_many_equal_questions_take_no_longer_each_than_few(jsonl: Write):
             return super().__contains__(key)
 
     places = Places()
-    ids = Ids(places)
+    ids = IdMaker(places)
     for _ in range(1000):
-        places[ids.made("Why?", None)] = None
+        places[ids.make_id("Why?", None)] = None
     assert len(looked_up) == len(places) == 1000
     last = read_problems(jsonl([{"question": "Why?"}] * 3000)).problems[-1]
     assert last.id.endswith("-3000")

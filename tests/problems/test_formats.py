@@ -238,7 +238,7 @@ def test_a_json_list_is_read_under_any_name_and_from_a_pipe(tmp_path: Path, pipe
 
 
 def test_csv_in_a_pipe_is_told_what_a_pipe_is_read_as(pipe: Callable[[bytes], Path]):
-    with pytest.raises(ProblemsInvalid, match=r"line 1 is no JSON.*pipe is read as JSON lines.*\.csv"):
+    with pytest.raises(ProblemsInvalid, match=r"line 1 is not JSON.*pipe is read as JSON lines.*\.csv"):
         read_problems(pipe(b"question,answer\na?,1\n"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from adacompute.errors import ProblemsInvalid
 from adacompute.pool import open_pool
 from adacompute.problems import read_problems
-from adacompute.problems.gym import SIZE
+from adacompute.problems.dataset_loaders import DEFAULT_SIZE
 
 
 def test_the_seed_decides_what_is_made():
@@ -35,7 +35,7 @@ def test_the_limit_is_shared_out_among_datasets():
     found = read_problems("gym:chain_sum+leg_counting+gcd", limit=8)
     assert [problem.subject for problem in found] == ["chain_sum"] * 3 + ["leg_counting"] * 3 + ["gcd"] * 2
     assert len({problem.id for problem in found}) == 8
-    assert len(read_problems("gym:gcd")) == SIZE
+    assert len(read_problems("gym:gcd")) == DEFAULT_SIZE
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 
 from adacompute.errors import ProblemsInvalid
 from adacompute.problems import PRESETS, read_problems
-from adacompute.problems.hub import HubName
-from adacompute.problems.presets import HUB_NAMES, preset_for
+from adacompute.problems.dataset_loaders import HubName
+from adacompute.problems.presets import HUB_NAMES, find_preset
 
 ROWS: dict[str, list[dict[str, Any]]] = {
     split: [
@@ -230,8 +230,8 @@ def test_a_name_that_cannot_be_read_is_refused(text: str, split: str | None):
 
 def test_every_known_name_leads_to_a_preset():
     for name in HUB_NAMES:
-        found = preset_for(name)
+        found = find_preset(name)
         assert found is not None
         assert found[0] in PRESETS.values()
     assert {"openai/gsm8k", "HuggingFaceH4/MATH-500", "Idavidrein/gpqa", "cais/mmlu"} <= set(HUB_NAMES)
-    assert preset_for("nobody/knows") is None
+    assert find_preset("nobody/knows") is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import NotAPool, ProblemsInvalid
-from adacompute.pool import bundled, bundled_names, export_file, import_file, open_pool
+from adacompute.pool import bundled_names, export_file, import_file, open_pool, bundled
 from adacompute.problems import read_problems
 from adacompute.records import Problem, Sample
 

@@ -12,7 +12,7 @@ from adacompute.answers import Task, extract_answer
 from adacompute.errors import ProblemsInvalid
 from adacompute.pool import bundled_card, fingerprint
 from adacompute.problems import PRESETS, Template, Turn, template_names, template_path
-from adacompute.problems.presets import gives_away
+from adacompute.problems.presets import reveals_answer
 from adacompute.records import Problem
 
 SUM = Problem(id="p1", question="What is 6 times 7?", gold="42", subject="sums", level=2)
@@ -118,7 +118,7 @@ def test_no_column_that_holds_the_answer_may_be_filled_in(name: str):
 def test_every_column_that_a_preset_reads_the_answer_from_is_known_to_hold_it():
     for preset in PRESETS.values():
         right = preset.columns["choices"][:1] if preset.choices == "shuffled" else preset.columns["gold"]
-        assert [name for name in right if not gives_away(name)] == []
+        assert [name for name in right if not reveals_answer(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_every_column_that_a_preset_reads_the_answer_from_is_known_to_hold_it():
 )
 def test_what_a_latex_command_holds_stays(text: str):
     assert asking(text).messages(SUM)[0]["content"] == text
-    assert asking(text).holes == {"question"}
+    assert asking(text).placeholders == {"question"}
 
 
 def test_a_template_knows_its_holes():
-    assert Template.named("choice").holes == {"question", "choices"}
-    assert asking("{level} {{subject}} \\boxed{x} \\boxed{{{level}}}").holes == {"question", "level"}
+    assert Template.named("choice").placeholders == {"question", "choices"}
+    assert asking("{level} {{subject}} \\boxed{x} \\boxed{{{level}}}").placeholders == {"question", "level"}
 
 
 def test_roles_may_have_capitals_and_other_bracketed_words_are_text():
@@ -236,5 +236,5 @@ def test_a_stored_template_asks_as_before():
         {"messages": 5},
         {"messages": [{"role": 1, "content": 2}]},
     ):
-        with pytest.raises(ProblemsInvalid, match="no stored template"):
+        with pytest.raises(ProblemsInvalid, match="not a stored template"):
             Template.from_dict(wrong)

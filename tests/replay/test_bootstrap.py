@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from adacompute.replay.bootstrap import estimate, interval, resampled
+from adacompute.replay.replay import compute_interval, draw_resamples, estimate_mean
 
 
 def test_each_resample_draws_as_many_problems_as_there_are():
-    weights = resampled(7, np.random.default_rng(0), resamples=500)
+    weights = draw_resamples(7, np.random.default_rng(0), resamples=500)
     assert weights.shape == (500, 7)
     assert (abs(weights.sum(axis=1) - 1) < 1e-12).all()
     assert weights.mean(axis=0) == pytest.approx(np.full(7, 1 / 7), rel=0.2)
@@ -15,18 +15,18 @@ def test_each_resample_draws_as_many_problems_as_there_are():
 
 def test_the_interval_is_that_of_the_normal_law_where_problems_are_many():
     values = np.random.default_rng(1).random(400)
-    low, high = interval(values, resampled(400, np.random.default_rng(2)))
+    low, high = compute_interval(values, draw_resamples(400, np.random.default_rng(2)))
     half = 1.96 * values.std(ddof=1) / 20
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
 
 
 def test_the_same_seed_gives_the_same_interval():
     values = np.random.default_rng(1).random(50)
-    assert estimate(values, np.random.default_rng(3)) == estimate(values, np.random.default_rng(3))
+    assert estimate_mean(values, np.random.default_rng(3)) == estimate_mean(values, np.random.default_rng(3))
 
 
 def test_one_problem_has_no_interval_and_equal_ones_prove_little():
-    assert estimate(np.array([0.5]), np.random.default_rng(0)).low is None
-    alike = estimate(np.ones(4), np.random.default_rng(0))
+    assert estimate_mean(np.array([0.5]), np.random.default_rng(0)).low is None
+    alike = estimate_mean(np.ones(4), np.random.default_rng(0))
     assert alike.mean == 1.0
     assert alike.low < 0.6

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 from drawn_ballots import drawn
 
-from adacompute.answers import Weigh
+from adacompute.answers import VoteWeights
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, TooFewSamples
-from adacompute.paths.standing import Standing
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
-from adacompute.policies.oracle import OraclePolicy
-from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.base import VoteState
+from adacompute.policies.baselines import (
+    FixedPolicy,
+    HeuristicPolicy,
+    OraclePolicy,
+    RandomPolicy,
+    ShuffledPolicy,
+)
 from adacompute.pool import bundled
-from adacompute.replay import calibrate, paths, replay, run
+from adacompute.replay import calibrate, draw_paths, replay, run_policy
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +28,13 @@ def words():
 
 
 def cost_at(policy, ballots, dial: float) -> float:
-    ways = paths(ballots, rng=np.random.default_rng(0), orders=50, longest=policy.longest, weigh=policy.weigh)
-    return float(run(policy, ways, dial=dial).drawn.mean())
+    ways = draw_paths(
+        ballots, rng=np.random.default_rng(0), orders=50, longest=policy.longest, weigh=policy.weigh
+    )
+    return float(run_policy(policy, ways, dial=dial).drawn.mean())
 
 
-WEIGHED = AdaptiveConsistency(weigh=Weigh(signal="logprob", scale=-0.2))
+WEIGHED = AdaptiveConsistency(weigh=VoteWeights(signal="logprob", scale=-0.2))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +69,12 @@ def test_a_price_is_found_wherever_it_lies(words):
     policy = Scaled().fit(words)
     plain = calibrate(policy, words, 2.0)
     assert 0 < plain < 1
-    assert policy.decide(policy.read(words.prompts), Standing.empty(80), plain).mean() <= 2.0
+    assert policy.decide(policy.read(words.prompts), VoteState.empty(80), plain).mean() <= 2.0
     for unit in (1e-7, 1e-3, 1e3, 1e7):
         policy.unit = unit
         dial = calibrate(policy, words, 2.0)
-        cost = policy.decide(policy.read(words.prompts), Standing.empty(80), dial).mean()
-        nearer = policy.decide(policy.read(words.prompts), Standing.empty(80), dial * (1 - 1e-6)).mean()
+        cost = policy.decide(policy.read(words.prompts), VoteState.empty(80), dial).mean()
+        nearer = policy.decide(policy.read(words.prompts), VoteState.empty(80), dial * (1 - 1e-6)).mean()
         assert cost <= 2.0
         assert cost >= 1.99 or nearer > 2.0
 
@@ -163,9 +168,9 @@ def test_a_histogram_that_was_given_is_not_replaced_by_the_oracles(words):
         assert "\n" not in str(error.value)
         assert policy.settings() == before
     with pytest.raises(PolicyError, match="was given its histogram"):
-        calibrate(ShuffledPolicy.restored(given.settings(), {}), words, 4.0)
+        calibrate(ShuffledPolicy.restore(given.settings(), {}), words, 4.0)
     for policy in (ShuffledPolicy(), ShuffledPolicy(2.0), ShuffledPolicy(2.0).fit(words)):
-        again = ShuffledPolicy.restored(policy.settings(), {})
+        again = ShuffledPolicy.restore(policy.settings(), {})
         assert calibrate(again, words, 4.0) is None
         assert again.histogram_ == ShuffledPolicy(4.0).fit(words).histogram_
 
@@ -175,16 +180,16 @@ def test_what_is_calibrated_is_settled_and_what_is_replayed_is_not(words):
         """Its votes are weighed on the samples' own scale, once it has seen them."""
 
         def settle(self, ballots):
-            self.weigh = Weigh(signal="logprob", scale=-0.2)
+            self.weigh = VoteWeights(signal="logprob", scale=-0.2)
             return self
 
-        def adapted(self, ballots):
+        def copy_for(self, ballots):
             return Settling().settle(ballots)
 
     policy = Settling()
     replay(policy, words, dial=0.1, orders=4)
     assert policy.weigh is None
     dial = calibrate(policy, words, 4.0)
-    assert policy.weigh == Weigh(signal="logprob", scale=-0.2)
+    assert policy.weigh == VoteWeights(signal="logprob", scale=-0.2)
     assert dial == calibrate(AdaptiveConsistency(weigh=policy.weigh), words, 4.0)
     assert cost_at(policy, words, dial) <= 4.0

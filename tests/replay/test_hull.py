@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.replay.hull import Mixed, hull, hull_at, hull_height
+from adacompute.replay.sweep import Mixture, compute_hull_height, find_hull, find_mixture
 
 points = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=8)
 
@@ -26,15 +26,15 @@ def brute(cost, accuracy, budget: float) -> float | None:
 @given(points=points, budget=st.integers(0, 26))
 def test_the_hull_is_the_best_mixture_of_two_points(points, budget):
     cost, accuracy = np.array(points, dtype=float).T
-    found, best = hull_at(cost, accuracy, budget / 2), brute(cost, accuracy, budget / 2)
-    height = hull_height(cost[None], accuracy[None], budget / 2)[0]
+    found, best = find_mixture(cost, accuracy, budget / 2), brute(cost, accuracy, budget / 2)
+    height = compute_hull_height(cost[None], accuracy[None], budget / 2)[0]
     if best is None:
         assert found is None
         assert np.isnan(height)
         return
     assert found is not None
-    assert found.of(accuracy) == pytest.approx(best)
-    assert found.of(cost) <= budget / 2 + 1e-12
+    assert found.mix(accuracy) == pytest.approx(best)
+    assert found.mix(cost) <= budget / 2 + 1e-12
     assert height == pytest.approx(best)
     assert 0 <= found.share <= 1
 
@@ -42,7 +42,7 @@ def test_the_hull_is_the_best_mixture_of_two_points(points, budget):
 @given(points=points)
 def test_corners_rise_in_cost_and_accuracy_at_falling_slopes(points):
     cost, accuracy = np.array(points, dtype=float).T
-    corners = hull(cost, accuracy)
+    corners = find_hull(cost, accuracy)
     assert (np.diff(cost[corners]) > 0).all()
     assert (np.diff(accuracy[corners]) > 0).all()
     assert (np.diff(np.diff(accuracy[corners]) / np.diff(cost[corners])) < 0).all()
@@ -51,12 +51,12 @@ def test_corners_rise_in_cost_and_accuracy_at_falling_slopes(points):
 
 
 def test_a_budget_below_the_cheapest_point_has_no_mixture_and_one_above_the_best_has_the_best():
-    assert hull_at([1.5, 3], [0.5, 0.6], 1.4) is None
-    assert hull_at([1.5, 3], [0.5, 0.6], 1.5 * (1 - 1e-12)) == Mixed(0, 0, 0.0)
-    assert hull_at([1.5, 3, 9], [0.5, 0.6, 0.55], 20) == Mixed(1, 1, 0.0)
-    assert hull_at([1.5, 3], [0.5, 0.6], 1.5) == Mixed(0, 0, 0.0)
+    assert find_mixture([1.5, 3], [0.5, 0.6], 1.4) is None
+    assert find_mixture([1.5, 3], [0.5, 0.6], 1.5 * (1 - 1e-12)) == Mixture(0, 0, 0.0)
+    assert find_mixture([1.5, 3, 9], [0.5, 0.6, 0.55], 20) == Mixture(1, 1, 0.0)
+    assert find_mixture([1.5, 3], [0.5, 0.6], 1.5) == Mixture(0, 0, 0.0)
 
 
 def test_a_mixture_applies_to_each_problem():
     each = np.array([[0.0, 1.0], [1.0, 1.0]])
-    assert Mixed(0, 1, 0.25).of(each).tolist() == [0.25, 1.0]
+    assert Mixture(0, 1, 0.25).mix(each).tolist() == [0.25, 1.0]

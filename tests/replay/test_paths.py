@@ -8,17 +8,17 @@ import pytest
 from drawn_ballots import WORDS, drawn, samples
 from made_ballots import made
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import TooFewSamples
-from adacompute.paths.standing import Standing
-from adacompute.replay import Paths, paths, paths_of_orders
-from adacompute.score.grades import class_values, grades
+from adacompute.policies.base import VoteState
+from adacompute.replay import Paths, build_paths, draw_paths
+from adacompute.score.grades import grade_samples, measure_classes
 
 WEIGHS = {
     "plain": None,
-    "logprob": Weigh(signal="logprob", scale=-1.0),
-    "entropy": Weigh(signal="entropy", scale=1.0, sharpness=7.0),
-    "equal": Weigh(signal="logprob", scale=-1.0, sharpness=0.0),
+    "logprob": VoteWeights(signal="logprob", scale=-1.0),
+    "entropy": VoteWeights(signal="entropy", scale=1.0, sharpness=7.0),
+    "equal": VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0),
 }
 
 
@@ -27,8 +27,8 @@ def orders(ballots, count: int, longest: int, seed: int = 0) -> np.ndarray:
     return np.array([[rng.permutation(n)[:longest] for _ in range(count)] for n in ballots.drawn])
 
 
-def same(one: Standing, other: Standing) -> None:
-    for field in fields(Standing):
+def same(one: VoteState, other: VoteState) -> None:
+    for field in fields(VoteState):
         ours, theirs = getattr(one, field.name), getattr(other, field.name)
         assert ours.dtype == theirs.dtype
         assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), field.name
@@ -39,8 +39,8 @@ def same(one: Standing, other: Standing) -> None:
 def test_every_prefix_of_a_path_stands_as_the_live_tally_does(weigh, kinds):
     ballots = drawn(kinds, kinds=kinds)
     order = orders(ballots, 5, 8)
-    found = paths_of_orders(ballots, order, weigh=weigh)
-    worth = class_values(ballots.classes, grades(ballots))[1]
+    found = build_paths(ballots, order, weigh=weigh)
+    worth = measure_classes(ballots.classes, grade_samples(ballots))[1]
     ties = 0
     for row in range(len(found)):
         problem, drawn_samples = row // 5, samples(ballots, row // 5, order[row // 5, row % 5])
@@ -48,7 +48,7 @@ def test_every_prefix_of_a_path_stands_as_the_live_tally_does(weigh, kinds):
         tally = Tally(weigh=weigh)
         for step, sample in enumerate(drawn_samples, start=1):
             tally.add(sample)
-            same(found.standing(np.array([row]), np.array([step])), Standing.of([tally]))
+            same(found.state_after(np.array([row]), np.array([step])), VoteState.from_tallies([tally]))
             at = (step - 1, row)
             leader = tally.leader
             right = 0.0 if leader is None else worth[problem, WORDS.index(leader)]
@@ -61,7 +61,7 @@ def test_every_prefix_of_a_path_stands_as_the_live_tally_does(weigh, kinds):
 
 def test_classes_that_never_come_and_problems_that_always_abstain_are_no_answer():
     ballots = made([[(-1, 0.0)] * 4, [(-1, 0.0)] * 4])
-    found = paths(ballots, rng=np.random.default_rng(0), orders=3, longest=4)
+    found = draw_paths(ballots, rng=np.random.default_rng(0), orders=3, longest=4)
     for name in ("answered", "first", "second", "kinds", "run", "lead", "total", "grade", "agrees"):
         assert not getattr(found, name).any()
 
@@ -69,7 +69,7 @@ def test_classes_that_never_come_and_problems_that_always_abstain_are_no_answer(
 def test_a_path_draws_each_sample_once_and_only_those_that_are_there():
     ballots = drawn(3, samples=20, least=5)
     numbered = replace(ballots, tokens=np.broadcast_to(2.0 ** np.arange(20), (12, 20)))
-    found = paths(numbered, rng=np.random.default_rng(0), orders=50, longest=5)
+    found = draw_paths(numbered, rng=np.random.default_rng(0), orders=50, longest=5)
     for row, problem in enumerate(found.problems.tolist()):
         bits = int(found.tokens[-1, row])
         assert bits.bit_count() == 5
@@ -79,21 +79,21 @@ def test_a_path_draws_each_sample_once_and_only_those_that_are_there():
 def test_windows_of_one_shuffle_share_no_sample():
     ballots = drawn(3, samples=20, least=20)
     numbered = replace(ballots, tokens=np.broadcast_to(2.0 ** np.arange(20), (12, 20)))
-    found = paths(numbered, rng=np.random.default_rng(0), orders=7, longest=5)
+    found = draw_paths(numbered, rng=np.random.default_rng(0), orders=7, longest=5)
     assert found.orders == 8  # two whole shuffles of four windows
     assert found.tokens[-1].reshape(12, 2, 4).sum(axis=2).tolist() == [[2.0**20 - 1] * 2] * 12
 
 
 def test_every_sample_comes_first_equally_often():
     ballots = replace(drawn(0, problems=2, samples=10, least=10), entropy=np.tile(np.arange(10.0), (2, 1)))
-    found = paths(ballots, rng=np.random.default_rng(0), orders=20_000, longest=2)
+    found = draw_paths(ballots, rng=np.random.default_rng(0), orders=20_000, longest=2)
     for problem in range(2):
         counts = np.bincount(found.entropy[found.problems == problem].astype(int), minlength=10)
         assert (abs(counts / 2000 - 1) < 0.1).all()  # some four standard deviations
 
 
 def test_the_same_seed_gives_the_same_paths():
-    one, other = (paths(drawn(), rng=np.random.default_rng(5), orders=9, longest=8) for _ in range(2))
+    one, other = (draw_paths(drawn(), rng=np.random.default_rng(5), orders=9, longest=8) for _ in range(2))
     for field in fields(Paths):
         if field.name not in ("ballots", "weigh", "orders", "longest"):
             assert np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
@@ -101,16 +101,16 @@ def test_the_same_seed_gives_the_same_paths():
 
 def test_paths_are_the_same_whether_walked_together_or_in_parts(monkeypatch):
     ballots, order = drawn(), orders(drawn(), 6, 8)
-    whole = paths_of_orders(ballots, order, weigh=WEIGHS["logprob"])
-    monkeypatch.setattr(sys.modules["adacompute.paths.paths"], "_CELLS", 40)
-    parts = paths_of_orders(ballots, order, weigh=WEIGHS["logprob"])
+    whole = build_paths(ballots, order, weigh=WEIGHS["logprob"])
+    monkeypatch.setattr(sys.modules["adacompute.policies.paths"], "_CELLS", 40)
+    parts = build_paths(ballots, order, weigh=WEIGHS["logprob"])
     rows, step = np.arange(len(whole)), np.full(len(whole), 8)
-    same(whole.standing(rows, step), parts.standing(rows, step))
+    same(whole.state_after(rows, step), parts.state_after(rows, step))
 
 
 def test_votes_without_the_signal_weigh_one_as_they_do_live():
     ballots = made([[(0, 1.0), (1, 0.0), (0, 1.0)]])
-    found = paths(ballots, rng=np.random.default_rng(0), orders=2, longest=3, weigh=WEIGHS["logprob"])
+    found = draw_paths(ballots, rng=np.random.default_rng(0), orders=2, longest=3, weigh=WEIGHS["logprob"])
     assert found.total[-1].tolist() == [3.0, 3.0]
 
 
@@ -118,5 +118,5 @@ def test_too_few_samples_are_named_in_one_line():
     with pytest.raises(
         TooFewSamples, match=r"up to 9 samples .* problem 'p\d+' has 8; collect more"
     ) as error:
-        paths(drawn(least=8), rng=np.random.default_rng(0), longest=9)
+        draw_paths(drawn(least=8), rng=np.random.default_rng(0), longest=9)
     assert "\n" not in str(error.value)

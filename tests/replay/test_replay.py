@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from drawn_ballots import drawn, samples
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy, RandomPolicy
 from adacompute.pool import bundled
-from adacompute.replay import Exact, Paths, paths, paths_of_orders, replay, run, sweep
+from adacompute.replay import ExactReplay, Paths, build_paths, draw_paths, replay, run_policy, sweep
 
-LOGPROB = Weigh(signal="logprob", scale=-1.0)
+LOGPROB = VoteWeights(signal="logprob", scale=-1.0)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_run_is_what_asking_one_by_one_gives(kind, dial, weigh):
     rng = np.random.default_rng(0)
     order = np.array([[rng.permutation(n)[:8] for _ in range(6)] for n in ballots.drawn])
     policy = kind(longest=8, weigh=weigh)
-    found = run(policy, paths_of_orders(ballots, order, weigh=weigh), dial=dial)
+    found = run_policy(policy, build_paths(ballots, order, weigh=weigh), dial=dial)
     counts, waves, tokens = one_by_one(policy, ballots, order, dial)
     assert found.drawn.tolist() == counts.tolist()
     assert found.waves.tolist() == waves.tolist()
@@ -71,32 +71,34 @@ def test_cost_and_accuracy_are_the_means_over_problems(words):
 def test_deciding_beforehand_is_scored_exactly_and_orders_agree(words):
     policy = RandomPolicy(3.0, spread="all")
     exact = replay(policy, words)
-    ways = paths(words, rng=np.random.default_rng(0), orders=2000)
-    found = run(policy, ways, dial=None)
+    ways = draw_paths(words, rng=np.random.default_rng(0), orders=2000)
+    found = run_policy(policy, ways, dial=None)
     assert exact.exact
     assert exact.orders == 0
     assert "all subsets" in exact.protocol
-    assert exact.each_cost.tolist() == ways.mean(found.drawn).tolist()
-    assert ways.mean(found.grade) == pytest.approx(exact.each_accuracy, abs=0.06)  # 4 standard errors
-    assert ways.mean(found.grade).mean() == pytest.approx(exact.accuracy.mean, abs=0.004)
-    assert ways.mean(found.agrees).mean() == pytest.approx(exact.agreement, abs=0.004)
-    assert ways.mean(found.tokens).mean() == pytest.approx(exact.tokens, rel=0.02)
+    assert exact.each_cost.tolist() == ways.mean_per_problem(found.drawn).tolist()
+    assert ways.mean_per_problem(found.grade) == pytest.approx(
+        exact.each_accuracy, abs=0.06
+    )  # 4 standard errors
+    assert ways.mean_per_problem(found.grade).mean() == pytest.approx(exact.accuracy.mean, abs=0.004)
+    assert ways.mean_per_problem(found.agrees).mean() == pytest.approx(exact.agreement, abs=0.004)
+    assert ways.mean_per_problem(found.tokens).mean() == pytest.approx(exact.tokens, rel=0.02)
 
 
 def test_ties_and_abstentions_score_the_same_exactly_and_by_orders():
     ballots = drawn(9, least=8, problems=20)
     policy = FixedPolicy(4, longest=8)
     exact = replay(policy, ballots, rng=np.random.default_rng(0))
-    ways = paths(ballots, rng=np.random.default_rng(0), orders=6000, longest=8)
-    found = run(policy, ways, dial=None)
-    assert ways.mean(found.grade) == pytest.approx(exact.each_accuracy, abs=0.03, nan_ok=True)
+    ways = draw_paths(ballots, rng=np.random.default_rng(0), orders=6000, longest=8)
+    found = run_policy(policy, ways, dial=None)
+    assert ways.mean_per_problem(found.grade) == pytest.approx(exact.each_accuracy, abs=0.03, nan_ok=True)
     assert exact.each_accuracy[0] == 0.0  # it always abstains
     assert np.isnan(exact.each_accuracy[1])
     assert exact.accuracy.problems == 19
 
 
 def test_weighed_votes_are_replayed_by_orders(words):
-    found = replay(FixedPolicy(4, weigh=Weigh(signal="logprob", scale=-0.2)), words, orders=40)
+    found = replay(FixedPolicy(4, weigh=VoteWeights(signal="logprob", scale=-0.2)), words, orders=40)
     assert not found.exact
     assert found.protocol.startswith("votes weighted by logprob")
     assert found.accuracy.mean > replay(FixedPolicy(4), words).accuracy.mean
@@ -148,7 +150,7 @@ def test_price_and_dial_are_two_names_of_one_thing(words):
         (
             AdaptiveConsistency(),
             {"dial": 0.1, "orders": 900_000},
-            "orders 900000 of 80 problems are more than there is room for; give at most",
+            "orders 900000 of 80 problems need more memory than is allowed; give at most",
         ),
         (None, {}, "None is no policy; give one"),
         (FixedPolicy(2), {"rng": 7}, "rng 7 can't be used"),
@@ -188,7 +190,7 @@ def test_a_policy_that_draws_nothing_or_too_much_is_refused(words):
             return np.zeros(len(standing), dtype=np.int64)
 
     class Much(FixedPolicy):
-        beforehand = False
+        one_shot = False
 
         def decide(self, reading, standing, dial):
             return np.full(len(standing), 9)
@@ -198,26 +200,30 @@ def test_a_policy_that_draws_nothing_or_too_much_is_refused(words):
     with pytest.raises(PolicyError, match="asks for 18 samples of a request, above its own 16"):
         replay(Much(2), words, orders=4)
     with pytest.raises(PolicyError, match="may draw 16 samples of a request, and the paths have 4"):
-        run(FixedPolicy(2), paths(words, rng=np.random.default_rng(0), orders=4, longest=4), dial=None)
+        run_policy(
+            FixedPolicy(2), draw_paths(words, rng=np.random.default_rng(0), orders=4, longest=4), dial=None
+        )
 
 
 def test_paths_that_weigh_votes_otherwise_than_the_policy_are_refused(words):
-    ways = paths(words, rng=np.random.default_rng(0), orders=4)
-    with pytest.raises(PolicyError, match=r"fixed weighs votes by Weigh\(.*\), and the paths by None; make"):
-        run(FixedPolicy(2, weigh=LOGPROB), ways, dial=None)
+    ways = draw_paths(words, rng=np.random.default_rng(0), orders=4)
+    with pytest.raises(
+        PolicyError, match=r"fixed weighs votes by VoteWeights\(.*\), and the paths by None; make"
+    ):
+        run_policy(FixedPolicy(2, weigh=LOGPROB), ways, dial=None)
 
 
 def test_a_policy_with_a_scale_of_confidence_is_adapted_to_the_pool_first(words):
     class Scaled(FixedPolicy):
-        def adapted(self, ballots):
+        def copy_for(self, ballots):
             assert len(ballots) == 80
-            return Scaled(self.budget, weigh=Weigh(signal="logprob", scale=-0.2))
+            return Scaled(self.budget, weigh=VoteWeights(signal="logprob", scale=-0.2))
 
     plain = replay(Scaled(4), words, orders=40)
     assert plain.protocol.startswith("votes weighted")
     assert (
         plain.accuracy
-        == replay(FixedPolicy(4, weigh=Weigh(signal="logprob", scale=-0.2)), words, orders=40).accuracy
+        == replay(FixedPolicy(4, weigh=VoteWeights(signal="logprob", scale=-0.2)), words, orders=40).accuracy
     )
 
 
@@ -225,7 +231,7 @@ def test_what_was_fitted_on_these_problems_is_said_to_be(words):
     class Recalls(FixedPolicy):
         seen = 3
 
-        def fitted_on(self, ballots):
+        def count_in_sample(self, ballots):
             return min(self.seen, len(ballots))
 
     said = "; in-sample: it was fitted on 3 of these 80 problems"
@@ -240,17 +246,17 @@ def test_what_was_fitted_on_these_problems_is_said_to_be(words):
 
 
 def test_a_sweep_holds_what_each_dial_gives(words):
-    ways: Paths = paths(words, rng=np.random.default_rng(0), orders=8)
+    ways: Paths = draw_paths(words, rng=np.random.default_rng(0), orders=8)
     dials = [0.0, 0.05, 0.2, 0.5]
     found = sweep(AdaptiveConsistency(), ways, dials)
     assert len(found) == 4
     assert found.cost.shape == found.accuracy.shape == found.tokens.shape == (4, 80)
-    alone = run(AdaptiveConsistency(), ways, dial=0.2)
-    assert found.cost[2].tolist() == ways.mean(alone.drawn).tolist()
-    assert found.agreement[2].tolist() == ways.mean(alone.agrees).tolist()
+    alone = run_policy(AdaptiveConsistency(), ways, dial=0.2)
+    assert found.cost[2].tolist() == ways.mean_per_problem(alone.drawn).tolist()
+    assert found.agreement[2].tolist() == ways.mean_per_problem(alone.agrees).tolist()
     assert (np.diff(found.cost, axis=0) <= 0).all()
-    some = found.only([3, 5])
+    some = found.select([3, 5])
     assert some.accuracy.tolist() == found.accuracy[:, [3, 5]].tolist()
-    exact = sweep(FixedPolicy(4), ways, [None], exact=Exact(words))
+    exact = sweep(FixedPolicy(4), ways, [None], exact=ExactReplay(words))
     assert exact.accuracy[0].tolist() == replay(FixedPolicy(4), words).each_accuracy.tolist()
     assert sweep(FixedPolicy(4), ways, []).cost.shape == (0, 80)

@@ -18,18 +18,15 @@ from prompt_files import KEPT, budgets_in, file_of, folder_of, questions
 
 from adacompute.cli.app import app
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, ScaleError
-from adacompute.paths.standing import Standing
 from adacompute.policies.agreement import AdaptiveConsistency
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Policy, VoteState
+from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import bundled
 from adacompute.records import AccuracyTable
-from adacompute.scale.allocate import allocate
-from adacompute.scale.allocate.record import Progress
+from adacompute.scale.allocate import AllocateProgress, allocate
 from adacompute.solve import solve
 
 
@@ -46,7 +43,7 @@ def test_every_prompt_gets_what_solve_gives_it_on_the_predicted_curves(
     prompts = (questions() * 3)[:2000]  # every one thrice: at the price there are ties
     source = folder_of(tmp_path / "in", prompts, [700, 0, 1, 900])
     told = allocate(source, curve, budget=budget, into=tmp_path / "out")
-    curves = curve.curve(prompts)
+    curves = curve.predict_curve(prompts)
     costs = np.array(curve.modes, dtype=float)
     plan = solve(AccuracyTable(accuracy=curves, costs=costs, modes=curve.modes), budget=budget)
     assert budgets_in(tmp_path / "out") == [curve.modes[column] for column in plan.choice]
@@ -78,7 +75,7 @@ def test_a_price_buys_what_the_policy_decides_at_it(tmp_path: Path, curve: Curve
     prompts = questions()[:400]
     source = file_of(tmp_path / "in.parquet", prompts)
     told = allocate(source, curve, price=0.0123, into=tmp_path / "out.parquet")
-    decided = curve.decide(curve.read(prompts), Standing.empty(len(prompts)), 0.0123)
+    decided = curve.decide(curve.read(prompts), VoteState.empty(len(prompts)), 0.0123)
     assert budgets_in(tmp_path / "out.parquet") == decided.tolist()
     assert told.cost == decided.mean()
     assert (told.budget, told.price, told.bound, told.mix) == (None, 0.0123, None, None)
@@ -96,7 +93,7 @@ def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes
         ]
     for policy in policies:
         told = allocate(source, policy, budget=3, into=tmp_path / "out.parquet", overwrite=True)
-        decided = policy.decide(policy.read(prompts), Standing.empty(len(prompts)), None)
+        decided = policy.decide(policy.read(prompts), VoteState.empty(len(prompts)), None)
         assert budgets_in(tmp_path / "out.parquet") == decided.tolist()
         assert told.cost == decided.mean()
         assert (told.price, told.accuracy, told.bound) == (None, None, None)
@@ -106,7 +103,7 @@ def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes
 
 
 def test_a_policy_that_tells_nothing_apart_says_so(tmp_path: Path, curve: CurvePolicy):
-    flat = CurvePolicy.restored(curve.settings(), {**curve.arrays(), **no_trees(curve)})
+    flat = CurvePolicy.restore(curve.settings(), {**curve.arrays(), **no_trees(curve)})
     source = file_of(tmp_path / "in.parquet", questions()[:50])
     told = allocate(source, flat, budget=2, into=tmp_path / "out.parquet")
     assert "predicts the same of every prompt" in told.notes[0]
@@ -119,7 +116,7 @@ def no_trees(curve: CurvePolicy) -> dict[str, object]:
 
 def test_progress_is_told_for_reading_and_for_writing(tmp_path: Path, curve: CurvePolicy):
     source = file_of(tmp_path / "in.parquet", questions()[:300])
-    told: list[Progress] = []
+    told: list[AllocateProgress] = []
     allocate(source, curve, budget=2, into=tmp_path / "out.parquet", progress=told.append)
     assert [(each.doing, each.done, each.prompts) for each in told] == [
         ("reading", 300, 300),
@@ -256,7 +253,7 @@ def test_a_curve_with_entropy_is_refused_with_the_command_that_fits_one_without(
     tmp_path: Path, curve: CurvePolicy
 ):
     settings = curve.settings() | {"features": "text+entropy", "learned": {"entropy": True}}
-    seen = CurvePolicy.restored(settings, curve.arrays())
+    seen = CurvePolicy.restore(settings, curve.arrays())
     with pytest.raises(PolicyError, match="--policy curve --features text"):
         allocate(file_of(tmp_path / "in.parquet", ["a"]), seen, budget=2, into=tmp_path / "out.parquet")
 
@@ -282,7 +279,7 @@ def test_what_a_killed_run_left_is_removed_and_two_runs_don_t_meet(tmp_path: Pat
     left.mkdir(parents=True)
     (left / "in.parquet").write_text("half")
 
-    def again(_: Progress) -> None:
+    def again(_: AllocateProgress) -> None:
         with pytest.raises(ScaleError, match="another run is writing it"):
             allocate(source, curve, budget=2, into=tmp_path / "out.parquet")
 
@@ -331,7 +328,7 @@ def test_a_folder_that_is_replaced_comes_back_where_a_run_ends_between_two_renam
 MEASURED = """
 import sys
 from pathlib import Path
-from adacompute.policies.registry import load_policy
+from adacompute.policies import load_policy
 from adacompute.scale.allocate import allocate
 allocate(sys.argv[2], load_policy(sys.argv[1]), budget=2, into=sys.argv[2] + ".out")
 status = Path("/proc/self/status").read_text().splitlines()  # getrusage counts the parent's size too

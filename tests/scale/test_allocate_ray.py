@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from prompt_files import file_of, folder_of, long_prompts, questions, table_of
 
 from adacompute.errors import ScaleError
+from adacompute.policies.baselines import RandomPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.oneshot import RandomPolicy
-from adacompute.pool import bundled, open_pool
-from adacompute.scale.allocate import Allotted, allocate
+from adacompute.pool import open_pool, bundled
+from adacompute.scale.allocate import AllocateResult, allocate
 
 pytestmark = pytest.mark.usefixtures("on_ray")
 
@@ -40,13 +40,13 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
-def numbers(told: Allotted) -> tuple[object, ...]:
+def numbers(told: AllocateResult) -> tuple[object, ...]:
     return told.price, told.counts, told.cost, told.mix, told.budget, told.rounds
 
 
 def check_equal(
     source: Path, policy: CurvePolicy, folder: Path, *, budget: float
-) -> tuple[Allotted, Allotted]:
+) -> tuple[AllocateResult, AllocateResult]:
     local = allocate(source, policy, budget=budget, into=folder / "local")
     ray = allocate(source, policy, budget=budget, into=folder / "ray", engine="ray", workers=2)
     assert same(folder / "local", folder / "ray")

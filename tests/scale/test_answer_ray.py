@@ -16,29 +16,36 @@ from collecting import asking, count, endpoint, problems, process, stored
 from drawn_on_ray import COMMAND, SEEDED, Steady, exported
 from vllm_shaped import stages
 
-from adacompute.batch import Answers, answer
-from adacompute.collect import Asking
-from adacompute.collect.engine import Engine
-from adacompute.collect.left import Run
-from adacompute.endpoint import Endpoint
+from adacompute.client import Endpoint
 from adacompute.errors import EngineUnavailable
 from adacompute.policies.base import Policy
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
-from adacompute.scale.batch.engine import HttpEngine
-from adacompute.scale.batch.feed import Feed, fed
-from adacompute.scale.batch.processor import processor_of, vllm_config
-from adacompute.scale.batch.rows import ERROR, drawn_of, rows_of, vllm_request, vllm_told
+from adacompute.sampling import Answers, Asking, answer
+from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine
+from adacompute.scale.vllm import (
+    ERROR_COLUMN,
+    HttpEngine,
+    RowFeed,
+    build_dataset,
+    build_record,
+    build_rows,
+    build_vllm_config,
+    build_vllm_processor,
+    build_vllm_request,
+    parse_vllm_row,
+)
 from upstream import Upstream
 
 if TYPE_CHECKING:
-    from adacompute.endpoint.local import LocalModel
+    from adacompute.client.local import LocalModel
 
 
-def run(path: Path, where: Endpoint | Engine, *, policy: Policy, budget: float, many: int) -> Answers:
+def run(path: Path, where: Endpoint | SamplingEngine, *, policy: Policy, budget: float, many: int) -> Answers:
     with open_pool(path, create=True) as pool:
         return answer(
             problems(many),
@@ -167,10 +174,10 @@ def test_vllms_stages_get_the_rows_that_they_ask_for():
     from ray.llm._internal.batch.stages.chat_template_stage import ChatTemplateStage
 
     stage = ChatTemplateStage(fn_constructor_kwargs={}, map_batches_kwargs={})
-    rows = list(rows_of([Run(problems(1)[0], 3, 2)], ASKED))
+    rows = list(build_rows([SampleRun(problems(1)[0], 3, 2)], ASKED))
     assert [(row["problem"], row["index"]) for row in rows] == [("p0", 3), ("p0", 4)]
     for row, seed in zip(rows, (10, 11), strict=True):
-        given = vllm_request(row)
+        given = build_vllm_request(row)
         assert set(stage.get_required_input_keys()) <= set(given)
         assert given["messages"] == ASKED.body(problems(1)[0])["messages"]
         assert given["sampling_params"] == {
@@ -185,7 +192,7 @@ def test_vllms_stages_get_the_rows_that_they_ask_for():
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["as vLLM gives it", "as Arrow passes it on"])
 def test_vllms_output_becomes_a_sample(as_text: bool):
-    (row,) = rows_of([Run(problems(1)[0], 0, 1)], ASKED)
+    (row,) = build_rows([SampleRun(problems(1)[0], 0, 1)], ASKED)
     half, quarter = math.log(0.5), math.log(0.25)
     each: list[dict[Any, Any]] = [
         {11: {"logprob": half}, 12: {"logprob": quarter}},
@@ -201,7 +208,7 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
         "logprobs": each,
         "time_taken_llm": 0.5,
     }
-    drawn = drawn_of(vllm_told(row | vllm_request(row) | output))
+    drawn = build_record(parse_vllm_row(row | build_vllm_request(row) | output))
     ((index, sample),) = drawn.samples
     assert (drawn.problem_id, index, sample.text, sample.tokens) == ("p0", 0, "It is 4.", 2)
     assert sample.finished
@@ -211,7 +218,7 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
     (call,) = drawn.calls
     assert (call.prompt_tokens, call.completion_tokens, call.seconds, call.got) == (9, 2, 0.5, 1)
     cut = output | {"num_generated_tokens": 4, "logprobs": None}
-    ((_, sample),) = drawn_of(vllm_told(row | cut)).samples
+    ((_, sample),) = build_record(parse_vllm_row(row | cut)).samples
     assert (sample.finished, sample.logprob, sample.entropy) == (False, None, None)
 
 
@@ -220,16 +227,21 @@ def test_waves_pass_stages_shaped_as_vllms_and_none_waits_for_the_next():
     import ray
     from ray.llm._internal.batch.processor import Processor
 
-    feed: Any = ray.remote(num_cpus=0)(Feed).remote()
+    feed: Any = ray.remote(num_cpus=0)(RowFeed).remote()
     built = Processor(
-        vllm_config("some/model", engines=1), stages(), preprocess=vllm_request, postprocess=vllm_told
+        build_vllm_config("some/model", engines=1),
+        stages(),
+        preprocess=build_vllm_request,
+        postprocess=parse_vllm_row,
     )
-    first, *second = rows_of([Run(problem, 0, 4) for problem in problems(1)], ASKED)
+    first, *second = build_rows([SampleRun(problem, 0, 4) for problem in problems(1)], ASKED)
     found = []
     ray.get(feed.put.remote([first]))
-    rows = built(fed(feed)).iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
+    rows = built(build_dataset(feed)).iter_batches(
+        batch_size=None, prefetch_batches=0, batch_format="pyarrow"
+    )
     for row in (row for block in rows for row in block.to_pylist()):
-        found.append(drawn_of(row))
+        found.append(build_record(row))
         if len(found) == 1:  # a wave of one row came through by itself
             ray.get(feed.put.remote(second))
         if len(found) == 4:
@@ -247,8 +259,8 @@ def test_waves_pass_stages_shaped_as_vllms_and_none_waits_for_the_next():
 
 
 def test_a_row_that_vllm_could_not_draw_is_a_failure():
-    (row,) = rows_of([Run(problems(1)[0], 5, 1)], ASKED)
-    drawn = drawn_of(row | {ERROR: "ValueError: the prompt is\ntoo long"})
+    (row,) = build_rows([SampleRun(problems(1)[0], 5, 1)], ASKED)
+    drawn = build_record(row | {ERROR_COLUMN: "ValueError: the prompt is\ntoo long"})
     (failure,) = drawn.failures
     assert (failure.index, failure.kind, failure.message) == (
         5,
@@ -260,7 +272,7 @@ def test_a_row_that_vllm_could_not_draw_is_a_failure():
 
 
 def test_vllms_settings_are_those_that_waves_need():
-    config = vllm_config("some/model", engines=2, options={"tensor_parallel_size": 2})
+    config = build_vllm_config("some/model", engines=2, options={"tensor_parallel_size": 2})
     assert (config.model_source, config.concurrency) == ("some/model", 2)
     assert config.batch_size == 1, "the last rows of a wave would wait for the next"
     assert config.should_continue_on_error
@@ -270,4 +282,4 @@ def test_vllms_settings_are_those_that_waves_need():
         with pytest.raises(
             EngineUnavailable, match="transformers is not installed"
         ):  # Ray's builder wants it
-            processor_of(config)
+            build_vllm_processor(config)

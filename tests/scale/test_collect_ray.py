@@ -19,16 +19,26 @@ from drawn_on_ray import COMMAND, SEEDED, Steady, exported
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.collect import Collected, Prices, collect
-from adacompute.collect.left import Run
-from adacompute.collect.shards import fresh, gather, shards_of, take_in
-from adacompute.endpoint import Limits
+from adacompute.client import RateLimits
 from adacompute.errors import EngineUnavailable, PoolError, SourceChanged
 from adacompute.pool import open_pool
 from adacompute.records import Secret
-from adacompute.scale.collect import RayEngine
-from adacompute.scale.collect.sealed import seal
-from adacompute.scale.collect.shares import cut, most_of, rest_of, share
+from adacompute.sampling import Collected, Prices, collect
+from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.shard_merge import (
+    find_shard_folder,
+    make_shard_path,
+    merge_leftover_shards,
+    merge_shard,
+)
+from adacompute.scale.collect import (
+    RayEngine,
+    count_useful_collectors,
+    find_missing_runs,
+    seal_key,
+    split_limits,
+    split_runs,
+)
 from upstream import Upstream
 
 KEY = "sk-not-to-be-seen-anywhere"
@@ -90,11 +100,11 @@ def test_a_wrong_key_stops_all_and_a_key_is_in_no_file_of_rays(tmp_path: Path):
 
 
 def test_a_sealed_key_is_worthless_without_its_pad(tmp_path: Path):
-    sealed = seal(Secret(KEY), tmp_path / "pad")
+    sealed = seal_key(Secret(KEY), tmp_path / "pad")
     assert sealed is not None
     assert sealed.open().reveal() == KEY
     assert KEY not in repr(sealed)
-    assert KEY.encode() not in sealed.under
+    assert KEY.encode() not in sealed.masked
     assert KEY.encode() not in (tmp_path / "pad").read_bytes()
     assert (tmp_path / "pad").stat().st_mode & 0o777 == 0o600
 
@@ -254,33 +264,33 @@ def test_a_shard_is_taken_in_once_wherever_a_crash_falls(tmp_path: Path):
     with Upstream(Honest()) as up:
         run(tmp_path / "part.sqlite", up.url, workers=None, many=5, samples=4)
     with open_pool(path, create=True) as pool:
-        folder = shards_of(pool)
+        folder = find_shard_folder(pool)
         folder.mkdir()
-        shard = fresh(folder)
+        shard = make_shard_path(folder)
         shutil.copy(tmp_path / "part.sqlite", shard)
         shutil.copy(tmp_path / "part.sqlite", aside)
-        assert take_in(pool, shard) == {f"p{i}": {0, 1, 2, 3} for i in range(5)}
+        assert merge_shard(pool, shard) == {f"p{i}": {0, 1, 2, 3} for i in range(5)}
         shutil.copy(aside, shard)  # as if it had been killed before the shard was removed
-        gather(pool)
+        merge_leftover_shards(pool)
         assert not folder.exists()
         with open_pool(aside) as part:
             assert pool.digest() == part.digest()
             parameters = asking(sampling=SEEDED).parameters
             assert pool.account("scripted", parameters) == part.account("scripted", parameters)
         folder.mkdir()
-        shutil.copy(aside, fresh(folder))  # another one with samples that are there
-        gather(pool)
+        shutil.copy(aside, make_shard_path(folder))  # another one with samples that are there
+        merge_leftover_shards(pool)
         assert len(stored(pool)) == 20
         assert pool.verify().ok
 
 
 def test_what_somebody_else_keeps_in_a_folder_of_that_name_stays(tmp_path: Path):
     with open_pool(tmp_path / "pool.sqlite", create=True) as pool:
-        folder = shards_of(pool)
+        folder = find_shard_folder(pool)
         (folder / "more").mkdir(parents=True)
         for name in ("part-0.parquet", "mine.sqlite", "pad"):
             (folder / name).write_text("no shard")
-        gather(pool)
+        merge_leftover_shards(pool)
         assert sorted(path.name for path in folder.iterdir()) == ["mine.sqlite", "more", "part-0.parquet"]
 
 
@@ -289,17 +299,19 @@ def test_what_somebody_else_keeps_in_a_folder_of_that_name_stays(tmp_path: Path)
     st.integers(1, 9),
 )
 def test_shards_hold_every_run_once_and_in_order(counts: list[int], workers: int):
-    runs = [Run(problem, 0, number) for problem, number in zip(problems(len(counts)), counts, strict=True)]
-    shards = cut(runs, workers)
+    runs = [
+        SampleRun(problem, 0, number) for problem, number in zip(problems(len(counts)), counts, strict=True)
+    ]
+    shards = split_runs(runs, workers)
     assert list(itertools.chain(*shards)) == runs
     assert all(shards)
 
 
 @given(st.integers(1, 100), st.integers(1, 20), st.floats(0.1, 1e6))
 def test_shares_never_sum_up_to_more_than_the_limit(concurrency: int, workers: int, rate: float):
-    limits = Limits(concurrency=concurrency, requests_per_minute=rate, tokens_per_minute=rate)
-    workers = min(workers, most_of(limits))
-    shares = [share(limits, worker, workers) for worker in range(workers)]
+    limits = RateLimits(concurrency=concurrency, requests_per_minute=rate, tokens_per_minute=rate)
+    workers = min(workers, count_useful_collectors(limits))
+    shares = [split_limits(limits, worker, workers) for worker in range(workers)]
     assert sum(one.concurrency for one in shares) == concurrency
     assert sum(one.requests_per_minute or 0 for one in shares) <= rate * (1 + 1e-12)
     assert sum(one.tokens_per_minute or 0 for one in shares) <= rate * (1 + 1e-12)
@@ -310,7 +322,7 @@ def test_shares_never_sum_up_to_more_than_the_limit(concurrency: int, workers: i
 @given(st.sets(st.integers(0, 30)), st.integers(0, 10), st.integers(1, 20))
 def test_the_rest_of_a_run_is_what_is_not_there(there: set[int], first: int, number: int):
     (problem,) = problems(1)
-    rest = rest_of([Run(problem, first, number)], {problem.id: there})
+    rest = find_missing_runs([SampleRun(problem, first, number)], {problem.id: there})
     left = [index for run in rest for index in range(run.first, run.first + run.count)]
     assert left == [index for index in range(first, first + number) if index not in there]
-    assert rest_of([Run(problem, first, number)], {}, failed={problem.id}) == ()
+    assert find_missing_runs([SampleRun(problem, first, number)], {}, failed={problem.id}) == ()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import adacompute as ac
-from adacompute.paths.paths import paths
-from adacompute.replay.asked import settled
-from adacompute.replay.run import run
+from adacompute.policies.paths import draw_paths
+from adacompute.replay.per_problem import run_policy
+from adacompute.replay.replay import settle_policy
 from kept import assert_same_drawing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,11 +33,11 @@ single, tables, figure = (module(name) for name in ("single", "tables", "figure"
 @pytest.mark.slow
 def test_a_request_takes_what_the_policy_draws_on_its_path():
     ballots = ac.bundled("words").ballots()
-    policy = settled(ac.StoppingPolicy(), ballots)
-    along = paths(ballots, rng=np.random.default_rng(7), orders=12, longest=16, weigh=policy.weigh)
+    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    along = draw_paths(ballots, rng=np.random.default_rng(7), orders=12, longest=16, weigh=policy.weigh)
     recorded = traffic.recorded("words")
     for row in map(traffic.row_of, (0.001, 0.027, 0.09)):
-        found = run(policy, along, dial=traffic.price_of(row))
+        found = run_policy(policy, along, dial=traffic.price_of(row))
         assert (recorded.drawn[row] == found.drawn).all()
         assert (recorded.waves[row] == found.waves).all()
         assert recorded.accuracy[row] == pytest.approx(np.nanmean(found.grade))

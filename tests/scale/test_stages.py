@@ -18,25 +18,25 @@ from typer.testing import CliRunner
 import adacompute as ac
 from adacompute.cli.app import app
 from adacompute.errors import AdacomputeError, ScaleError
-from adacompute.policies.oneshot import FixedPolicy
-from adacompute.policies.registry import POLICIES
-from adacompute.pool.parquet import write_parquet
-from adacompute.pool.store import Pool
+from adacompute.policies import POLICIES
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.pool.formats import write_parquet
+from adacompute.pool.pool import Pool
 from adacompute.records import AccuracyTable
 from adacompute.scale.stages import (
-    Opened,
+    ShardedPool,
     calibrate_shards,
-    opened,
+    open_sharded_pool,
+    replay_open_shards,
     replay_shards,
-    replayed,
+    score_open_shards,
     score_shards,
-    scored,
     solve_shards,
-    solved,
+    solve_table_on_ray,
 )
-from adacompute.scale.stages.shards import MOST, cut
-from adacompute.scale.stages.streams import later
-from adacompute.scale.stages.sums import exact_sum
+from adacompute.scale.stages.replay import advance_generator
+from adacompute.scale.stages.score import sum_exactly
+from adacompute.scale.stages.sharded_pool import MAX_SHARDS, group_files
 
 SMALL = (1, 2, 4)
 
@@ -61,9 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(folder: Path, on_ray: None) -> Iterator[tuple[Opened, Pool]]:
+def both(folder: Path, on_ray: None) -> Iterator[tuple[ShardedPool, Pool]]:
     """The folder on Ray, and as a pool here."""
-    with ac.open_pool(folder) as pool, opened(folder, workers=2) as shards:
+    with ac.open_pool(folder) as pool, open_sharded_pool(folder, workers=2) as shards:
         yield shards, pool
 
 
@@ -113,7 +113,7 @@ def test_shards_hold_the_ballots_of_the_pool(both):
 )
 def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str, Any]):
     shards, pool = both
-    assert_same_table(scored(shards, SMALL, **way), ac.score(pool, SMALL, **way))
+    assert_same_table(score_open_shards(shards, SMALL, **way), ac.score(pool, SMALL, **way))
 
 
 @pytest.mark.parametrize("cost", ["samples", "tokens"])
@@ -121,7 +121,7 @@ def test_one_price_over_all_parts_is_that_of_the_whole_table(both, cost):
     shards, pool = both
     table = ac.score(pool, SMALL, cost=cost)
     budget = float(table.cost_matrix.mean(axis=0)[1])
-    found = solved(table, budget=budget, workers=2, parts=len(shards.ballots))
+    found = solve_table_on_ray(table, budget=budget, workers=2, parts=len(shards.ballots))
     assert_same_plan(found, ac.solve(table, budget=budget))
 
 
@@ -137,7 +137,7 @@ def test_one_price_over_all_parts_is_that_of_the_whole_table(both, cost):
 def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, price):
     shards, pool = both
     here, there = (np.random.default_rng(3) for _ in range(2))
-    found = replayed(policy, shards, price=price, orders=9, rng=there)
+    found = replay_open_shards(policy, shards, price=price, orders=9, rng=there)
     assert_same_replay(found, ac.replay(policy, pool, price=price, orders=9, rng=here))
     assert here.bit_generator.state == there.bit_generator.state
 
@@ -152,7 +152,7 @@ def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind):
 def test_a_fitted_policy_is_said_to_be_in_sample(both):
     shards, pool = both
     policy = ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool)
-    found = replayed(policy, shards, price=0.02, orders=5)
+    found = replay_open_shards(policy, shards, price=0.02, orders=5)
     assert found.in_sample == found.problems == 353
     assert_same_replay(found, ac.replay(policy, pool, price=0.02, orders=5))
 
@@ -279,7 +279,7 @@ def test_what_is_no_folder_and_what_is_no_stream_are_refused_with_the_remedy(tmp
         score_shards(tmp_path / "a.jsonl")
     other = np.random.Generator(np.random.MT19937(0))
     with pytest.raises(ScaleError, match="MT19937 can't be shared out"):
-        replayed(ac.StoppingPolicy(), both[0], price=0.1, rng=other)
+        replay_open_shards(ac.StoppingPolicy(), both[0], price=0.1, rng=other)
 
 
 @pytest.mark.recordings
@@ -303,7 +303,7 @@ def test_a_stream_is_entered_in_the_middle_as_if_all_before_had_been_drawn():
         for rng in (whole, before):
             rng.integers(0, 10)  # leaves half of a number over, which has to be kept
         drawn = whole.integers(0, 1 << bits, 700, dtype=np.int64)
-        part = later(before, 300)
+        part = advance_generator(before, 300)
         assert np.array_equal(part.integers(0, 1 << bits, 400, dtype=np.int64), drawn[300:])
         assert part.integers(0, 1000, 5).tolist() == whole.integers(0, 1000, 5).tolist()
 
@@ -311,11 +311,11 @@ def test_a_stream_is_entered_in_the_middle_as_if_all_before_had_been_drawn():
 def test_sums_of_parts_are_the_sum_of_the_whole_to_the_last_bit():
     rng = np.random.default_rng(1)
     values = rng.normal(size=5000) * 10.0 ** rng.integers(-12, 12, 5000)
-    parts = exact_sum(values[:17]) + exact_sum(values[17:1000]) + exact_sum(values[1000:])
+    parts = sum_exactly(values[:17]) + sum_exactly(values[17:1000]) + sum_exactly(values[1000:])
     assert float(parts) == math.fsum(values)
 
 
 def test_many_small_files_make_few_shards_in_order():
-    shards = cut([100] * 5000 + [10**6] + [1] * 5000)
-    assert len(shards) <= MOST
+    shards = group_files([100] * 5000 + [10**6] + [1] * 5000)
+    assert len(shards) <= MAX_SHARDS
     assert [file for shard in shards for file in shard] == list(range(10001))

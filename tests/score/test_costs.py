@@ -9,7 +9,7 @@ from made_ballots import made
 
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool import Ballots
-from adacompute.score.costs import Costs, Price, costs_of
+from adacompute.score.score import Costs, Price, compute_costs
 
 ALL = np.array([0, 1])
 
@@ -22,7 +22,7 @@ def ballots(**fields: Any) -> Ballots:
 
 
 def cost(kind: Any, rows: np.ndarray = ALL, **fields: Any) -> Costs:
-    return costs_of(ballots(**fields), (1, 2, 4), kind, rows=rows)
+    return compute_costs(ballots(**fields), (1, 2, 4), kind, rows=rows)
 
 
 def test_samples_cost_the_same_for_every_problem():
@@ -75,7 +75,7 @@ def test_unknown_tokens_are_named_where_they_are_needed():
         ({"prompt_tokens": "many"}, "prompt_tokens 'many'"),
         ({"prompt_tokens": [[1, 2]]}, r"prompt_tokens\[0\] \[1, 2\]"),
         ({"prompts": "never"}, "prompts 'never' is not known; give 'each' or 'once'"),
-        ({"currency": ""}, "currency '' is no name"),
+        ({"currency": ""}, "currency '' is not a name"),
     ],
 )
 def test_a_price_that_cant_be_is_refused_by_name(fields: dict[str, Any], words: str):

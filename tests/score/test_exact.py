@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from made_ballots import Draw, jackknife, made, over_subsets
 
 from adacompute.errors import ScoreError
-from adacompute.score.exact import exact_vote
-from adacompute.score.grades import Scored, grades
+from adacompute.score.grades import AccuracyEstimates, grade_samples
+from adacompute.score.plain_vote import score_exact_vote
 
 draws = st.tuples(st.integers(-1, 3), st.sampled_from([0.0, 0.0, 1.0, 1.0, 0.5, 0.25]))
 
 
-def scored(problems: list[list[Draw]], *budgets: int) -> Scored:
+def scored(problems: list[list[Draw]], *budgets: int) -> AccuracyEstimates:
     ballots = made(problems)
-    return exact_vote(ballots, grades(ballots), budgets)
+    return score_exact_vote(ballots, grade_samples(ballots), budgets)
 
 
 @settings(max_examples=150, deadline=None)
@@ -173,7 +173,7 @@ def test_what_is_sure_is_exactly_so_at_every_budget():
 
 def test_problems_without_a_known_grade_have_no_accuracy():
     ballots = made([[(0, 1.0), (1, math.nan)], [(0, 1.0), (1, 0.0)]])
-    found = exact_vote(ballots, grades(ballots), (1,))
+    found = score_exact_vote(ballots, grade_samples(ballots), (1,))
     assert math.isnan(found.accuracy[0, 0])
     assert found.accuracy[1, 0] == 0.5
 

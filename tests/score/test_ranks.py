@@ -12,8 +12,8 @@ from made_ballots import made as plain
 
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
-from adacompute.score.grades import grades as grades_of
-from adacompute.score.ranks import any_correct, best_of
+from adacompute.score.aggregates import score_any_correct, score_best_of
+from adacompute.score.grades import grade_samples as grades_of
 
 Draw = tuple[int, float, float]  # class, grade, score
 
@@ -58,7 +58,7 @@ PROBLEMS = st.lists(st.lists(ANSWERS | ABSTENTIONS, min_size=3, max_size=8), min
 @given(PROBLEMS)
 def test_best_of_is_the_mean_over_every_subset(problems: list[list[Draw]]):
     ballots, scores = made(problems)
-    scored = best_of(ballots, grades_of(ballots), (1, 2, 3), scores)
+    scored = score_best_of(ballots, grades_of(ballots), (1, 2, 3), scores)
     wanted = [[over_subsets(drawn, b) for b in (1, 2, 3)] for drawn in problems]
     np.testing.assert_allclose(scored.accuracy, wanted, atol=1e-10)
     assert not scored.simulated
@@ -67,7 +67,7 @@ def test_best_of_is_the_mean_over_every_subset(problems: list[list[Draw]]):
 @given(PROBLEMS)
 def test_its_standard_error_is_the_delete_one_jackknife(problems: list[list[Draw]]):
     ballots, scores = made(problems)
-    scored = best_of(ballots, grades_of(ballots), (1, 2, 3), scores)
+    scored = score_best_of(ballots, grades_of(ballots), (1, 2, 3), scores)
     wanted = [[jackknife(drawn, b) for b in (1, 2, 3)] for drawn in problems]
     np.testing.assert_allclose(scored.standard_error, wanted, atol=1e-9)
 
@@ -77,7 +77,7 @@ def test_any_correct_is_the_published_pass_at_k(n: int, data: st.DataObject):
     right = data.draw(st.integers(0, n))
     budget = data.draw(st.integers(1, n))
     ballots, _ = made([[(0, 1.0, 0.0)] * right + [(1, 0.0, 0.0)] * (n - right)])
-    scored = any_correct(ballots, grades_of(ballots), (budget,))
+    scored = score_any_correct(ballots, grades_of(ballots), (budget,))
     # Chen et al. 2021, the numerically stable product
     product = 0.0 if n - right < budget else np.prod(1.0 - budget / np.arange(n - right + 1, n + 1))
     np.testing.assert_allclose(scored.accuracy[0, 0], 1.0 - product, atol=1e-10)
@@ -86,7 +86,7 @@ def test_any_correct_is_the_published_pass_at_k(n: int, data: st.DataObject):
 @given(PROBLEMS)
 def test_any_correct_is_the_mean_of_the_best_grade(problems: list[list[Draw]]):
     ballots, _ = made(problems)
-    scored = any_correct(ballots, grades_of(ballots), (1, 2, 3))
+    scored = score_any_correct(ballots, grades_of(ballots), (1, 2, 3))
     for i, drawn in enumerate(problems):
         for k, b in enumerate((1, 2, 3)):
             subsets = [max(d[1] for d in subset) for subset in itertools.combinations(drawn, b)]
@@ -102,8 +102,8 @@ def test_thousands_of_samples_neither_overflow_nor_leave_the_unit_interval():
     ]
     ballots, scores = made(problems)
     for scored in (
-        best_of(ballots, grades_of(ballots), (1, 1500, 2999), scores),
-        any_correct(ballots, grades_of(ballots), (1, 1500, 2999)),
+        score_best_of(ballots, grades_of(ballots), (1, 1500, 2999), scores),
+        score_any_correct(ballots, grades_of(ballots), (1, 1500, 2999)),
     ):
         assert np.isfinite(scored.accuracy).all()
         assert ((scored.accuracy >= 0) & (scored.accuracy <= 1)).all()
@@ -120,27 +120,27 @@ def test_the_named_scores_are_log_probability_per_token_and_minus_entropy():
         entropy=np.array([[0.9, 0.5, 0.1]]),
     )
     graded = grades_of(ballots)
-    assert best_of(ballots, graded, (3,), "logprob").accuracy[0, 0] == 1.0
-    assert best_of(ballots, graded, (3,), "entropy").accuracy[0, 0] == 0.5
+    assert score_best_of(ballots, graded, (3,), "logprob").accuracy[0, 0] == 1.0
+    assert score_best_of(ballots, graded, (3,), "entropy").accuracy[0, 0] == 0.5
 
 
 def test_a_sample_without_a_score_is_named_with_its_problem():
     ballots, scores = made([[(0, 1.0, 1.0), (0, 1.0, 1.0)], [(0, 1.0, 2.0), (1, 0.0, math.nan)]])
     with pytest.raises(NotRecorded, match=r"sample 1 of problem 'p1' has no score"):
-        best_of(ballots, grades_of(ballots), (1,), scores)
+        score_best_of(ballots, grades_of(ballots), (1,), scores)
     with pytest.raises(NotRecorded, match=r"sample 0 of problem 'p0' has no tokens and log-prob"):
-        best_of(ballots, grades_of(ballots), (1,), "logprob")
+        score_best_of(ballots, grades_of(ballots), (1,), "logprob")
 
 
 def test_scores_of_another_shape_or_name_are_refused():
     ballots, scores = made([[(0, 1.0, 1.0), (0, 1.0, 1.0)]])
     with pytest.raises(ScoreError, match=r"give \(problems, samples\) = \(1, 2\)"):
-        best_of(ballots, grades_of(ballots), (1,), scores[:, :1])
+        score_best_of(ballots, grades_of(ballots), (1,), scores[:, :1])
     with pytest.raises(ScoreError, match="give 'logprob', 'entropy' or an array"):
-        best_of(ballots, grades_of(ballots), (1,), "length")
+        score_best_of(ballots, grades_of(ballots), (1,), "length")
 
 
 def test_null_answers_that_were_graded_are_no_abstentions():
     ballots, scores = made([[(ABSTAINS, 1.0, 1.0), (ABSTAINS, 0.0, 2.0)]])
     # the answers weren't recorded: the second sample has the better score, and is wrong
-    assert best_of(ballots, grades_of(ballots), (2,), scores).accuracy[0, 0] == 0.0
+    assert score_best_of(ballots, grades_of(ballots), (2,), scores).accuracy[0, 0] == 0.0

@@ -11,9 +11,9 @@ from pool_lines import line, write
 
 import adacompute as ac
 from adacompute.errors import AdacomputeError, NotRecorded, ScoreError, SourceAmbiguous, TooFewSamples
-from adacompute.score.grades import grades
-from adacompute.score.ranks import any_correct, best_of
-from adacompute.score.windows import window_vote
+from adacompute.score.aggregates import score_any_correct, score_best_of
+from adacompute.score.grades import grade_samples
+from adacompute.score.plain_vote import score_window_vote
 
 ONE: list[Draw] = [(0, 1.0), (1, 0.0), (0, 1.0), (-1, 0.0)]
 TWO: list[Draw] = [(0, 0.0), (1, 1.0), (2, 0.0), (1, 1.0)]
@@ -63,17 +63,17 @@ def test_an_empty_pool_is_refused(tmp_path: Path):
 
 def test_every_aggregate_is_the_one_that_was_asked_for():
     ballots = sure(ONE, TWO)
-    values = grades(ballots)
+    values = grade_samples(ballots)
     budgets = (1, 2, 3)
     table = ac.score(ballots, budgets, aggregate="any-correct")
-    assert table.accuracy.tolist() == any_correct(ballots, values, budgets).accuracy.tolist()
+    assert table.accuracy.tolist() == score_any_correct(ballots, values, budgets).accuracy.tolist()
     assert "any of b" in table.protocol
     for by in ("logprob", "entropy", np.arange(8.0).reshape(2, 4)):
         table = ac.score(ballots, budgets, aggregate="best-of", by=by)
-        assert table.accuracy.tolist() == best_of(ballots, values, budgets, by=by).accuracy.tolist()
+        assert table.accuracy.tolist() == score_best_of(ballots, values, budgets, by=by).accuracy.tolist()
         assert (by if isinstance(by, str) else "scores given") in table.protocol
     windows = ac.score(ballots, budgets, estimator="windows")
-    assert windows.accuracy.tolist() == window_vote(ballots, values, budgets).accuracy.tolist()
+    assert windows.accuracy.tolist() == score_window_vote(ballots, values, budgets).accuracy.tolist()
     assert "windows" in windows.protocol
 
 
@@ -85,7 +85,7 @@ def test_weighted_votes_follow_the_signal_and_one_answer_is_the_plain_vote():
         logprob=clear,
         entropy=-clear,
     )
-    for by in ("logprob", "entropy", ac.Weigh(signal="logprob", scale=-0.3, sharpness=4.0)):
+    for by in ("logprob", "entropy", ac.VoteWeights(signal="logprob", scale=-0.3, sharpness=4.0)):
         table = ac.score(ballots, (1, 3), aggregate="weighted", by=by)
         assert table.accuracy[:, 1].tolist() == [1.0, 0.0]
         assert table.accuracy[:, 0] == pytest.approx([1 / 3, 2 / 3])
@@ -160,7 +160,7 @@ def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_d
     scores = np.random.default_rng(3).random((3, 4))
     price = ac.Price(input_per_million=1e6, output_per_million=0, prompt_tokens=[1, 2, 3])
     table = ac.score(ballots, (1, 3), aggregate="best-of", by=scores, cost=price, too_few="drop")
-    alone = best_of(sure(ONE, TWO), grades(sure(ONE, TWO)), (1, 3), by=scores[1:])
+    alone = score_best_of(sure(ONE, TWO), grade_samples(sure(ONE, TWO)), (1, 3), by=scores[1:])
     assert table.accuracy.tolist() == alone.accuracy.tolist()
     assert table.costs.tolist() == [[2, 6], [3, 9]]
 
@@ -185,7 +185,10 @@ def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_d
         ),
         ({"aggregate": "best-of", "by": "length"}, "'length' is not known"),
         ({"aggregate": "best-of", "by": np.zeros((2, 2))}, r"scores of shape \(2, 2\).*\(2, 4\)"),
-        ({"aggregate": "best-of", "by": ac.Weigh(signal="entropy", scale=1)}, "best-of can't rank by Weigh"),
+        (
+            {"aggregate": "best-of", "by": ac.VoteWeights(signal="entropy", scale=1)},
+            "best-of can't rank by Weigh",
+        ),
         ({"aggregate": "weighted", "by": "length"}, "votes can't be weighted by 'length'"),
         ({"aggregate": "weighted", "by": np.zeros((2, 4))}, "votes can't be weighted by scores"),
         ({"aggregate": "weighted"}, "no sample of these 2 problems has tokens and log-probabilities"),

@@ -10,10 +10,9 @@ import adacompute as ac
 from adacompute.errors import ScoreError
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
-from adacompute.score.exact import exact_vote
-from adacompute.score.grades import grades
-from adacompute.score.shrink import shrink
-from adacompute.score.split import halves
+from adacompute.score.grades import grade_samples, halves
+from adacompute.score.plain_vote import score_exact_vote
+from adacompute.score.shrinkage import shrink
 
 BUDGETS = (1, 2, 4, 8, 16)
 PRICES = (0.01, 0.04)
@@ -37,7 +36,7 @@ def measured(seed: int, *, problems: int = 400, samples: int = 16) -> tuple[Accu
         logprob=nothing,
         entropy=nothing,
     )
-    scored = exact_vote(ballots, right.astype(float), (1, 3, 7))
+    scored = score_exact_vote(ballots, right.astype(float), (1, 3, 7))
     truth = np.stack([binom.sf(b // 2, b, p) for b in (1, 3, 7)], axis=1)
     return AccuracyTable.of(scored.accuracy, costs=[1, 3, 7], standard_error=scored.standard_error), truth
 
@@ -76,7 +75,7 @@ def test_on_real_samples_claims_come_nearer_and_choices_are_as_good(name: str):
     ballots, found = ac.bundled(name).ballots(), []
     for seed in range(3):
         parts = halves(ballots, np.random.default_rng(seed))
-        scored = [exact_vote(part, grades(part), BUDGETS) for part in parts]
+        scored = [score_exact_vote(part, grade_samples(part), BUDGETS) for part in parts]
         for mine, other in (scored, scored[::-1]):
             table = AccuracyTable.of(mine.accuracy, costs=BUDGETS, standard_error=mine.standard_error)
             both = (table, shrink(table))

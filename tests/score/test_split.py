@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import adacompute as ac
 from adacompute.errors import TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.score.split import halves
+from adacompute.score.grades import halves
 
 ARRAYS = ("classes", "correct", "tokens", "logprob", "entropy")
 

@@ -12,9 +12,9 @@ import pytest
 from pool_lines import line, write
 
 from adacompute.errors import RecordInvalid
-from adacompute.pool import bundled, open_pool
+from adacompute.pool import open_pool, bundled
 from adacompute.score import SourceSummary, summarise
-from adacompute.score.summary import estimated
+from adacompute.score.pool_summary import estimate_mean
 
 
 def by_hand(answers: list[str | None], budget: int) -> Fraction:
@@ -201,5 +201,5 @@ def test_medians_and_classes_by_hand(tmp_path: Path):
     ],
 )
 def test_the_interval_is_the_normal_one_over_problems(values: list[float], low: float, high: float):
-    found = estimated(np.array(values))
+    found = estimate_mean(np.array(values))
     assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from made_ballots import made as plain
 
 import adacompute as ac
-from adacompute.answers import Weigh
+from adacompute.answers import VoteWeights
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
 from adacompute.records import Sample
-from adacompute.score.grades import grades as grades_of
-from adacompute.score.weighted import units, weighted_vote
+from adacompute.score.aggregates import compute_weight_units, score_weighted_vote
+from adacompute.score.grades import grade_samples as grades_of
 
 Draw = tuple[int, float]  # class, mean log-probability
-WEIGH = Weigh(signal="logprob", scale=-0.5)
-PLAIN = Weigh(signal="logprob", scale=-0.5, sharpness=0.0)
+WEIGH = VoteWeights(signal="logprob", scale=-0.5)
+PLAIN = VoteWeights(signal="logprob", scale=-0.5, sharpness=0.0)
 
 
 def made(problems: Sequence[Sequence[Draw]], worth: Sequence[float] = (1.0, 0.0, 0.5, 0.0)) -> Ballots:
@@ -34,7 +34,7 @@ def made(problems: Sequence[Sequence[Draw]], worth: Sequence[float] = (1.0, 0.0,
     return plain(graded, tokens=tokens, logprob=logprob)
 
 
-def vote(drawn: Sequence[Draw], weigh: Weigh, worth: Sequence[float] = (1.0, 0.0, 0.5, 0.0)) -> float:
+def vote(drawn: Sequence[Draw], weigh: VoteWeights, worth: Sequence[float] = (1.0, 0.0, 0.5, 0.0)) -> float:
     """One vote with the real `Weigh`, as a tally counts it."""
     sums: dict[int, int] = {}
     for kind, sure in drawn:
@@ -44,11 +44,11 @@ def vote(drawn: Sequence[Draw], weigh: Weigh, worth: Sequence[float] = (1.0, 0.0
     return sum(worth[kind] for kind in leaders) / len(leaders) if leaders else 0.0
 
 
-def over_subsets(drawn: Sequence[Draw], budget: int, weigh: Weigh) -> float:
+def over_subsets(drawn: Sequence[Draw], budget: int, weigh: VoteWeights) -> float:
     return float(np.mean([vote(subset, weigh) for subset in itertools.combinations(drawn, budget)]))
 
 
-def jackknife(drawn: Sequence[Draw], budget: int, weigh: Weigh) -> float:
+def jackknife(drawn: Sequence[Draw], budget: int, weigh: VoteWeights) -> float:
     n = len(drawn)
     if budget == n:
         return math.nan
@@ -56,9 +56,11 @@ def jackknife(drawn: Sequence[Draw], budget: int, weigh: Weigh) -> float:
     return math.sqrt((n - 1) * np.var(left))
 
 
-def scored(ballots: Ballots, budgets: Sequence[int], weigh: Weigh | None, seed: int = 0, draws: int = 2000):
+def scored(
+    ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None, seed: int = 0, draws: int = 2000
+):
     rng = np.random.default_rng(seed)
-    return weighted_vote(ballots, grades_of(ballots), budgets, weigh=weigh, rng=rng, draws=draws)
+    return score_weighted_vote(ballots, grades_of(ballots), budgets, weigh=weigh, rng=rng, draws=draws)
 
 
 SURE = st.sampled_from([-0.1, -0.4, -0.5, -2.0])  # few values, so that weights tie
@@ -68,7 +70,7 @@ PROBLEMS = st.lists(st.lists(DRAWS, min_size=4, max_size=7), min_size=1, max_siz
 
 @pytest.mark.parametrize("weigh", [PLAIN, WEIGH], ids=["equal weights", "by log-probability"])
 @given(problems=PROBLEMS)
-def test_with_few_samples_it_is_the_mean_over_every_subset(problems: list[list[Draw]], weigh: Weigh):
+def test_with_few_samples_it_is_the_mean_over_every_subset(problems: list[list[Draw]], weigh: VoteWeights):
     found = scored(made(problems), (1, 2, 3, 4), weigh)
     wanted = [[over_subsets(drawn, b, weigh) for b in (1, 2, 3, 4)] for drawn in problems]
     errors = [[jackknife(drawn, b, weigh) for b in (1, 2, 3, 4)] for drawn in problems]
@@ -141,21 +143,25 @@ def test_units_are_those_of_weigh(signals: list[tuple[int, float]], sharpness: f
     ballots = made([[(0, 0.0)] * len(samples)])
     ballots.tokens[0] = [s.tokens for s in samples]
     ballots.logprob[0] = [s.logprob for s in samples]
-    weigh = Weigh.of(samples) if fitted else Weigh(signal="logprob", scale=-0.3, sharpness=sharpness)
+    weigh = (
+        VoteWeights.of(samples) if fitted else VoteWeights(signal="logprob", scale=-0.3, sharpness=sharpness)
+    )
     if not any(s.tokens for s in samples):
         with pytest.raises(NotRecorded, match="tokens and log-prob"):
-            units(ballots, weigh)
+            compute_weight_units(ballots, weigh)
         return
     given_weigh = None if fitted else weigh
     wanted = [2**36 if weigh is None else weigh.units(s) for s in samples]
-    assert units(ballots, given_weigh)[0].tolist() == wanted
+    assert compute_weight_units(ballots, given_weigh)[0].tolist() == wanted
 
 
 def test_entropy_weighs_too():
     ballots = made([[(0, -0.5), (1, -0.5)]])
     ballots.entropy[0] = [0.9, 0.1]
-    weigh = Weigh(signal="entropy", scale=0.5)
-    assert units(ballots, weigh)[0].tolist() == [weigh.units(Sample(entropy=e)) for e in (0.9, 0.1)]
+    weigh = VoteWeights(signal="entropy", scale=0.5)
+    assert compute_weight_units(ballots, weigh)[0].tolist() == [
+        weigh.units(Sample(entropy=e)) for e in (0.9, 0.1)
+    ]
     assert scored(ballots, (2,), weigh).accuracy[0, 0] == 0.0  # the second, surer and wrong
 
 
@@ -164,7 +170,7 @@ def test_what_was_not_recorded_is_named():
     with pytest.raises(NotRecorded, match=r"no sample of these 1 problems has tokens and log-probabilities"):
         scored(ballots, (1,), None)
     with pytest.raises(NotRecorded, match="entropies"):
-        scored(ballots, (1,), Weigh(signal="entropy", scale=0.4))
+        scored(ballots, (1,), VoteWeights(signal="entropy", scale=0.4))
 
 
 def test_a_single_draw_is_refused():

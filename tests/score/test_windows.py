@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from made_ballots import Draw, made, vote, worths
 
-from adacompute.score.exact import exact_vote
-from adacompute.score.grades import Scored, grades
-from adacompute.score.windows import agreement, window_vote
+from adacompute.score.grades import AccuracyEstimates, grade_samples
+from adacompute.score.plain_vote import compute_agreement, score_exact_vote, score_window_vote
 
 
-def scored(problems: list[list[Draw]], *budgets: int) -> Scored:
+def scored(problems: list[list[Draw]], *budgets: int) -> AccuracyEstimates:
     ballots = made(problems)
-    return window_vote(ballots, grades(ballots), budgets)
+    return score_window_vote(ballots, grade_samples(ballots), budgets)
 
 
 def by_hand(drawn: list[Draw], budget: int) -> list[float]:
@@ -51,7 +50,7 @@ def test_the_mean_over_shuffled_orders_is_the_exact_accuracy(budget: int):
     orders = [[drawn[i] for i in rng.permutation(24)] for _ in range(4000)]
     found = scored(orders, budget).accuracy[:, 0]
     ballots = made([drawn])
-    exact = exact_vote(ballots, grades(ballots), (budget,)).accuracy[0, 0]
+    exact = score_exact_vote(ballots, grade_samples(ballots), (budget,)).accuracy[0, 0]
     assert abs(found.mean() - exact) < 4.5 * found.std() / len(found) ** 0.5
     assert found.std() > 0
 
@@ -61,7 +60,7 @@ def test_agreement_is_the_leaders_share_of_the_answers_of_a_window():
     classes = np.array(
         [[0, 0, 1, 1, -1, -1, -1, -1, -1, 0], [0, 1, -2, -2, -2, -2, -2, -2, -2, -2]], np.int32
     )
-    found = agreement(classes, 3)
+    found = compute_agreement(classes, 3)
     assert found[0] == pytest.approx((2 / 3 + 1 + 0) / 3)
     assert math.isnan(found[1])
 

@@ -66,7 +66,7 @@ class Watched:
         self.see()
 
     def see(self) -> None:
-        taken = ledger_of(self._gate).taken.of(self._gate.config.serve.unit)
+        taken = ledger_of(self._gate).total.amount_in(self._gate.config.serve.unit)
         self.most, self.looks = max(self.most, taken), self.looks + 1
 
     async def _look(self) -> None:
@@ -76,7 +76,7 @@ class Watched:
 
 
 def ledger_of(gate: Running) -> Balance:
-    return gate.gateway.means.ledger.account()
+    return gate.gateway.resources.ledger.account()
 
 
 def until(true: Callable[[], Any], seconds: float = PATIENCE) -> None:
@@ -92,5 +92,5 @@ def settled(gate: Running) -> Balance:
     until(lambda: not gate.gateway.under_way)
     account = ledger_of(gate)
     assert (account.reserved.samples, account.reserved.tokens, account.reserved.nanos) == (0, 0, 0)
-    assert gate.gateway.means.client.account.in_flight == 0
+    assert gate.gateway.resources.client.totals.in_flight == 0
     return account

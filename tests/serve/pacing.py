@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import adacompute as ac
-from adacompute.paths.paths import paths
-from adacompute.replay.asked import settled
-from adacompute.replay.run import Run, run
+from adacompute.policies.paths import draw_paths
+from adacompute.replay.per_problem import PolicyRun, run_policy
+from adacompute.replay.replay import settle_policy
 from adacompute.serve.pacer import Pacer
 
 LOW, HIGH = 1e-6, 1.0
@@ -55,12 +55,14 @@ class Costs:
 def recorded(name: str, points: int = 40) -> Costs:
     """The stopping policy, as it comes, on one of the bundled recordings."""
     ballots = ac.bundled(name).ballots()
-    policy = settled(ac.StoppingPolicy(), ballots)
-    along = paths(ballots, rng=np.random.default_rng(7), orders=4, longest=policy.longest, weigh=policy.weigh)
+    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    along = draw_paths(
+        ballots, rng=np.random.default_rng(7), orders=4, longest=policy.longest, weigh=policy.weigh
+    )
     reading = policy.read(ballots.prompts)
 
-    def found(log: float) -> Run:
-        return run(policy, along, dial=math.exp(log), reading=reading)
+    def found(log: float) -> PolicyRun:
+        return run_policy(policy, along, dial=math.exp(log), reading=reading)
 
     runs = {log: found(log) for log in np.linspace(math.log(LOW), math.log(HIGH), 15).tolist()}
     while len(runs) < points:  # halves the gap in which cost falls most

@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig
 from adacompute.serve import server
+from adacompute.serve.chat import Gateway
 
 __all__ = ["QUESTION", "Answer", "Process", "Running"]
 
@@ -127,7 +128,7 @@ class _Asked:
 class Running(_Asked):
     """The gateway in a thread, on a loop of its own. `gateway` is the live object: look, don't touch."""
 
-    gateway: Any
+    gateway: Gateway
     loop: asyncio.AbstractEventLoop
 
     def __init__(
@@ -207,9 +208,9 @@ class Running(_Asked):
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        await server.run(self.config, told=self._listens, stop=self._stop, holds=self._hold)
+        await server.run(self.config, on_listening=self._listens, stop=self._stop, on_open=self._hold)
 
-    def _hold(self, gateway: Any) -> None:
+    def _hold(self, gateway: Gateway) -> None:
         self.gateway = gateway
 
     def _listens(self, url: str) -> None:

@@ -54,7 +54,9 @@ def test_an_error_of_a_request_under_way_has_the_id_that_its_log_line_has(tmp_pa
         gate.ask(temperature=0)
         over = gate.ask(temperature=0)
     assert over.status == 429
-    ids = [one["id"] for one in gate.gateway.seen.board()["recent"]]  # of both, now that it has stopped
+    ids = [
+        one["id"] for one in gate.gateway.observability.dashboard_data()["recent"]
+    ]  # of both, now that it has stopped
     assert over.headers["x-request-id"][-8:] in ids
 
 
@@ -94,7 +96,7 @@ def test_a_method_that_there_isnt_is_told_which_there_is(gate):
 def test_what_the_policy_would_have_done_is_in_the_metrics(tmp_path):
     with Upstream() as up, Running(up.url, folder=tmp_path, mode="shadow") as gate:
         would = gate.ask().json["adacompute"]["would"]
-    text = gate.gateway.seen.metrics().decode()  # now that it has stopped
+    text = gate.gateway.observability.render_metrics().decode()  # now that it has stopped
     assert f'adacompute_would_samples_sum{{policy="stopping"}} {float(1 + would)}' in text
     assert 'adacompute_would_samples_count{policy="stopping"} 1.0' in text
 

@@ -14,8 +14,8 @@ from crowd import until
 from running import Answer, Process
 from test_shelf import BROKEN, chart
 
+from adacompute.policies import read_policy
 from adacompute.policies.chart import write_chart
-from adacompute.policies.registry import read_policy
 from adacompute.policies.stopping import StoppingPolicy
 from upstream import Upstream
 

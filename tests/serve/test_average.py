@@ -40,7 +40,7 @@ def test_c18_the_average_meets_the_budget_while_traffic_shifts():
                 prices.append(answer.json["adacompute"]["price"])
                 samples.append(answer.json["adacompute"]["samples"])
         text = gate.get("/metrics").raw.decode()
-        low, high = gate.gateway.shelf.of("stopping").start(budget)[1:]
+        low, high = gate.gateway.policy_registry.get("stopping").find_start(budget)[1:]
     average = sum(samples) / len(samples)
     print(f"average {average:.3f} of {budget}, price {min(prices):.4g} to {max(prices):.4g}")
     assert sum(samples) == up.count.choices
@@ -56,8 +56,8 @@ def test_c18_clients_that_name_many_budgets_do_not_make_the_operators_forgotten(
         assert gate.ask().status == 200
         others = [Visit(headers={"x-adacompute-budget": f"{3 + i / 4}"}) for i in range(100)]
         assert {answer.status for answer in crowd(gate, others, at_once=8)} == {200}
-        lanes = gate.gateway.paces.state()
+        lanes = gate.gateway.pacers.state()
         assert gate.ask().status == 200
         assert len(lanes) == 65
         assert lanes['["stopping", 2.0]']["requests"] == 1
-        assert gate.gateway.paces.state()['["stopping", 2.0]']["requests"] == 2
+        assert gate.gateway.pacers.state()['["stopping", 2.0]']["requests"] == 2

@@ -8,7 +8,7 @@ from behaviours import Honest, Reply
 from crowd import Visit, crowd, ledger_of, settled
 from running import Answer, Running
 
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt
@@ -108,7 +108,7 @@ def test_c19_a_cap_in_the_middle_of_the_waves_leaves_the_vote_on_what_came(
     (note,) = told["notes"]
     assert note.startswith("stopped by a cap: the gateway's cap is reached")
     assert "missing" not in told  # what was never asked for is not missing
-    assert account.spent.of(caps.get("unit", "samples")) <= caps["cap"]
+    assert account.spent.amount_in(caps.get("unit", "samples")) <= caps["cap"]
 
 
 def test_c19_a_wave_that_a_cap_has_no_room_for_is_cut(tmp_path: Path):

@@ -13,7 +13,7 @@ from behaviours import Behaviour, Break, Honest, Reply, Stall
 from running import Process, Running
 from wires import connect, end, post, reply_of, resident, until
 
-from adacompute.policies.oneshot import FixedPolicy
+from adacompute.policies.baselines import FixedPolicy
 from upstream import Upstream
 
 LIMIT = 1_000_000  # bytes of a body
@@ -92,7 +92,7 @@ def test_c08_who_goes_away_takes_all_upstream_calls_along(
     print(f"{way}, {how}: aborted after {seconds * 1000:.0f} ms")
     assert seconds < 3.0  # 1 s, and what a loaded machine may stall for
     assert upstream.count.aborted - aborted == calls
-    account = gate.gateway.means.ledger.account()
+    account = gate.gateway.resources.ledger.account()
     assert (account.reserved.samples, account.reserved.tokens) == (0, 0)
     assert gone(gate) == before + 1
     upstream.script = Reply(texts=["The answer is 42."])
@@ -121,9 +121,9 @@ def test_c08_a_hundred_clients_that_go_away_at_any_moment_leave_nothing_behind(
         time.sleep(0.0007 * (number % 50))
         end(line, ("fin", "rst")[number % 2])
     until(lambda: gate.gateway.under_way == 0 and upstream.count.in_flight == 0)
-    account = gate.gateway.means.ledger.account()
+    account = gate.gateway.resources.ledger.account()
     assert (account.reserved.samples, account.reserved.tokens) == (0, 0)
-    assert gate.gateway.means.client.account.in_flight == 0
+    assert gate.gateway.resources.client.totals.in_flight == 0
     assert b"adacompute_in_flight 0.0" in gate.get("/metrics").raw
     assert gate.ask().status == 200
 

@@ -19,7 +19,7 @@ from traffic import PROTOCOL, Clock, hour, told
 
 from adacompute.config import ServeConfig
 from adacompute.serve.dashboard import CSP, HEADERS, PAGE
-from adacompute.serve.seen import Seen, Standing
+from adacompute.serve.observability import Observability, SpendStatus
 from upstream import Upstream
 
 in_browser = pytest.mark.skipif(
@@ -36,7 +36,7 @@ class Served:
     """The page, and whatever `seen` has seen."""
 
     url: str = ""
-    seen: Seen | None = None
+    seen: Observability | None = None
     status: int = 200
     asked: int = 0
 
@@ -52,7 +52,7 @@ def served():
         held.asked += 1
         if held.status != 200 or held.seen is None:
             return Response(status_code=held.status)
-        return JSONResponse(held.seen.board(request.query_params.get("span", "hour")))
+        return JSONResponse(held.seen.dashboard_data(request.query_params.get("span", "hour")))
 
     app = Starlette(routes=[Route("/dashboard", page), Route("/dashboard/data", data)])
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
@@ -73,7 +73,7 @@ def browser():
         yield address
 
 
-def shown(browser, served, look, *, seen: Seen, **view):
+def shown(browser, served, look, *, seen: Observability, **view):
     """Opens the dashboard on what was seen, and looks."""
     served.seen, served.status = seen, 200
 
@@ -89,9 +89,9 @@ def shown(browser, served, look, *, seen: Seen, **view):
 
 
 @pytest.fixture(scope="module")
-def busy() -> Seen:
+def busy() -> Observability:
     clock = Clock()
-    seen = Seen(ServeConfig(), now=clock)
+    seen = Observability(ServeConfig(), now=clock)
     hour(seen, clock)
     return seen
 
@@ -201,17 +201,17 @@ def test_without_requests_it_says_what_to_do(browser, served, tmp_path):
         assert page.wrong == []
 
     clock = Clock()
-    shown(browser, served, look, seen=Seen(ServeConfig(), now=clock), width=360, height=780)
+    shown(browser, served, look, seen=Observability(ServeConfig(), now=clock), width=360, height=780)
 
 
 @in_browser
 def test_what_clients_send_is_never_markup(browser, served):
     evil = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
     clock = Clock()
-    seen = Seen(ServeConfig(show_texts=True), now=clock)
+    seen = Observability(ServeConfig(show_texts=True), now=clock)
     for policy in (evil, "stopping"):
-        seen.began()
-        seen.ended(
+        seen.on_request_start()
+        seen.on_request_end(
             told(
                 clock.at,
                 prompt=evil,
@@ -224,8 +224,8 @@ def test_what_clients_send_is_never_markup(browser, served):
                 status=502,
             )
         )
-        seen.paced(policy, 2.0, 0.1, 2.0)
-    seen.refused(400, evil)
+        seen.on_price(policy, 2.0, 0.1, 2.0)
+    seen.on_refusal(400, evil)
 
     async def look(page):
         await page.until(FULL)
@@ -291,7 +291,7 @@ def test_a_hidden_page_asks_nothing_and_a_day_can_be_chosen(browser, served, bus
 @in_browser
 def test_a_drift_is_shown(browser, served):
     clock = Clock()
-    seen = Seen(ServeConfig(), now=clock)
+    seen = Observability(ServeConfig(), now=clock)
     hour(seen, clock, requests=2500, hard_at_end=0.85)
 
     async def look(page):
@@ -320,11 +320,11 @@ def test_it_works_with_the_key_in_its_address(browser, tmp_path):
 @in_browser
 def test_requests_stand_in_the_order_of_their_times_and_without_a_cap_there_is_no_bar(browser, served):
     clock = Clock()
-    seen = Seen(ServeConfig(), now=clock)
+    seen = Observability(ServeConfig(), now=clock)
     for behind in (0.0, 50.0, 20.0, 70.0):
-        seen.began()
-        seen.ended(told(clock.at - behind))
-    seen.balances(lambda: [Standing(name="", spent=8.0), Standing(name="a", spent=8.0, cap=10.0)])
+        seen.on_request_start()
+        seen.on_request_end(told(clock.at - behind))
+    seen.watch_spending(lambda: [SpendStatus(name="", spent=8.0), SpendStatus(name="a", spent=8.0, cap=10.0)])
 
     async def look(page):
         await page.until(FULL)
@@ -341,9 +341,9 @@ def test_requests_stand_in_the_order_of_their_times_and_without_a_cap_there_is_n
 @pytest.mark.parametrize(("requests", "explore"), [(150, 0.0), (2000, 0.1)])
 def test_no_saving_is_told_of_few_requests_or_where_some_are_explored(browser, served, requests, explore):
     clock = Clock()
-    seen = Seen(ServeConfig(explore=explore), now=clock)
+    seen = Observability(ServeConfig(explore=explore), now=clock)
     hour(seen, clock, requests=requests)
-    assert seen.board()["savings"]["share"] is not None
+    assert seen.dashboard_data()["savings"]["share"] is not None
 
     async def look(page):
         await page.until(FULL)
@@ -367,10 +367,10 @@ def test_the_page_is_whole_and_allows_nothing_from_outside():
 
 def test_the_board_is_json_whatever_was_seen():
     clock = Clock()
-    seen = Seen(ServeConfig(show_texts=True), now=clock)
-    seen.paced("p", 2.0, float("nan"), 2.0)
-    seen.expects("p", float("nan"), 0.1)
-    seen.worth("p", 2.0, float("inf"), "x")
-    seen.began()
-    seen.ended(told(clock.at, policy="p", price=float("inf"), agreement=None, answer=None, votes={}))
-    json.dumps(seen.board("year"), allow_nan=False)
+    seen = Observability(ServeConfig(show_texts=True), now=clock)
+    seen.on_price("p", 2.0, float("nan"), 2.0)
+    seen.expect_agreement("p", float("nan"), 0.1)
+    seen.set_worth("p", 2.0, float("inf"), "x")
+    seen.on_request_start()
+    seen.on_request_end(told(clock.at, policy="p", price=float("inf"), agreement=None, answer=None, votes={}))
+    json.dumps(seen.dashboard_data("year"), allow_nan=False)

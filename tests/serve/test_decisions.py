@@ -10,14 +10,14 @@ import pytest
 from behaviours import Reply
 from running import Running
 
-from adacompute.paths.paths import paths_of_orders
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
 from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import bundled
 from adacompute.records import Sample
-from adacompute.replay import run
+from adacompute.replay import run_policy
 from upstream import Upstream
 
 ASKED = 60  # requests
@@ -77,7 +77,7 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, 
         Upstream(script) as up,
         Running(up.url, policy=str(tmp_path / "policy"), price=dial, vote="always") as gate,
     ):
-        served = gate.gateway.shelf.of("policy")
+        served = gate.gateway.policy_registry.get("policy")
         for row, one in enumerate(recorded):
             assert one.problem.id == ballots.ids[row]
             weigh = served.weigh("m")  # live, its scale follows what was seen; the request will use this
@@ -85,10 +85,10 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, 
             told = gate.ask({"model": "m", "messages": [message], "temperature": 0.7}).json["adacompute"]
             live.append(told["samples"])
             answers.append(told["answer"])
-            paths = paths_of_orders(ballots.only([row]), order, weigh=weigh)
+            paths = build_paths(ballots.only([row]), order, weigh=weigh)
             same = copy.copy(served.policy)
             same.weigh = weigh
-            replayed.append(int(run(same, paths, dial=dial).drawn[0]))
+            replayed.append(int(run_policy(same, paths, dial=dial).drawn[0]))
     assert live == replayed
     assert len(set(live)) > 1  # it did decide
     assert sum(live) == sum(script.given.values())

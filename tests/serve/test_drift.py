@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from adacompute.serve.drift import FEWEST, WINDOW, Drift, Drifts
+from adacompute.serve.metrics import MIN_VOTES, WINDOW, DriftMonitor, DriftMonitors
 
 
 def agreements(rng: random.Random, *, hard: float):
@@ -23,23 +23,23 @@ def calibrated(seed: int, *, hard: float, n: int = 1000) -> tuple[float, float]:
     return statistics.fmean(seen), statistics.pstdev(seen)
 
 
-def changes(drift: Drift, votes) -> list[int]:
+def changes(drift: DriftMonitor, votes) -> list[int]:
     """At which votes the alarm went on or off."""
-    return [i for i, vote in enumerate(votes) if drift.saw(vote)]
+    return [i for i, vote in enumerate(votes) if drift.add(vote)]
 
 
 def test_traffic_like_calibration_raises_no_alarm_in_a_hundred_thousand_requests():
     for seed in range(10):
-        drift = Drift()
-        drift.expects(*calibrated(seed, hard=0.3))
+        drift = DriftMonitor()
+        drift.expect(*calibrated(seed, hard=0.3))
         votes = itertools.islice(agreements(random.Random(1000 + seed), hard=0.3), 10_000)
         assert changes(drift, votes) == []
 
 
 def test_harder_traffic_is_noticed_within_one_window():
     for seed in range(10):
-        drift = Drift()
-        drift.expects(*calibrated(seed, hard=0.3))
+        drift = DriftMonitor()
+        drift.expect(*calibrated(seed, hard=0.3))
         assert changes(drift, itertools.islice(agreements(random.Random(seed), hard=0.3), 2000)) == []
         on = changes(drift, itertools.islice(agreements(random.Random(seed), hard=0.6), 2 * WINDOW))
         assert len(on) == 1
@@ -49,15 +49,15 @@ def test_harder_traffic_is_noticed_within_one_window():
 
 
 def test_easier_traffic_is_noticed_too():
-    drift = Drift()
-    drift.expects(0.7, 0.25)
-    assert changes(drift, [1.0] * WINDOW) == [FEWEST - 1]
+    drift = DriftMonitor()
+    drift.expect(0.7, 0.25)
+    assert changes(drift, [1.0] * WINDOW) == [MIN_VOTES - 1]
     assert drift.state().z > 5
 
 
 def test_the_alarm_goes_off_when_traffic_is_back_and_does_not_flicker():
-    drift = Drift()
-    drift.expects(*calibrated(1, hard=0.3))
+    drift = DriftMonitor()
+    drift.expect(*calibrated(1, hard=0.3))
     rng = random.Random(5)
     parts = [itertools.islice(agreements(rng, hard=hard), 1500) for hard in (0.3, 0.7, 0.3)]
     assert len(changes(drift, itertools.chain(*parts))) == 2
@@ -65,33 +65,33 @@ def test_the_alarm_goes_off_when_traffic_is_back_and_does_not_flicker():
 
 
 def test_a_difference_too_small_to_matter_is_no_alarm_however_sure():
-    drift = Drift()
-    drift.expects(0.80, 0.02)
+    drift = DriftMonitor()
+    drift.expect(0.80, 0.02)
     assert changes(drift, [0.84] * 5000) == []  # 0.04 apart
     assert drift.state().z > 20
 
 
 def test_nothing_is_said_before_enough_votes():
-    drift = Drift()
-    drift.expects(0.9, 0.1)
-    assert changes(drift, [0.1] * (FEWEST - 1)) == []
+    drift = DriftMonitor()
+    drift.expect(0.9, 0.1)
+    assert changes(drift, [0.1] * (MIN_VOTES - 1)) == []
     assert drift.state().z is None
-    assert drift.saw(0.1)
+    assert drift.add(0.1)
 
 
 def test_requests_that_come_in_bunches_count_for_fewer():
-    alike, mixed = Drift(), Drift()
+    alike, mixed = DriftMonitor(), DriftMonitor()
     bunched = ([1.0] * 25 + [0.4] * 25) * 10
     for drift, votes in ((alike, bunched), (mixed, random.Random(2).sample(bunched, len(bunched)))):
-        drift.expects(0.8, 0.3)
+        drift.expect(0.8, 0.3)
         for vote in votes:
-            drift.saw(vote)
+            drift.add(vote)
     assert alike.state().live == pytest.approx(mixed.state().live)
     assert abs(alike.state().z) < abs(mixed.state().z) / 2
 
 
 def test_without_calibration_the_first_requests_are_the_measure():
-    drift = Drift()
+    drift = DriftMonitor()
     assert drift.state().source == "none yet"
     rng = random.Random(3)
     assert changes(drift, itertools.islice(agreements(rng, hard=0.3), WINDOW + 3000)) == []
@@ -102,35 +102,35 @@ def test_without_calibration_the_first_requests_are_the_measure():
 
 
 def test_calibrations_word_replaces_the_first_requests():
-    drift = Drift()
+    drift = DriftMonitor()
     for _ in range(WINDOW):
-        drift.saw(0.5)
+        drift.add(0.5)
     assert drift.state().source == "first requests"
-    drift.expects(0.9, 0.1)
+    drift.expect(0.9, 0.1)
     assert (drift.state().source, drift.state().expected) == ("calibration", 0.9)
 
 
 def test_sums_that_move_along_stay_exact():
-    drift = Drift()
-    drift.expects(0.5, 0.3)
+    drift = DriftMonitor()
+    drift.expect(0.5, 0.3)
     rng = random.Random(4)
     votes = [rng.random() for _ in range(60_000)]
     for vote in votes:
-        drift.saw(vote)
+        drift.add(vote)
     assert drift.state().live == pytest.approx(statistics.fmean(votes[-WINDOW:]), abs=1e-9)
 
 
 def test_what_is_no_agreement_is_left_out():
-    drift = Drift()
+    drift = DriftMonitor()
     for nonsense in (float("nan"), -0.1, 1.1, float("inf")):
-        assert not drift.saw(nonsense)
-    drift.expects(float("nan"), 0.1)
+        assert not drift.add(nonsense)
+    drift.expect(float("nan"), 0.1)
     assert drift.state().requests == 0
     assert drift.state().expected is None
 
 
 def test_there_are_at_most_64_policies():
-    drifts = Drifts()
+    drifts = DriftMonitors()
     for i in range(1000):
-        drifts.of(f"p{i}").saw(1.0)
+        drifts.get(f"p{i}").add(1.0)
     assert len(drifts.states()) == 64

@@ -12,8 +12,8 @@ from behaviours import Break, Reply, Stall
 from running import Running
 from wires import connect, post, reply_of, until
 
-from adacompute.policies.oneshot import FixedPolicy
-from adacompute.serve.watch import Watch
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.serve.chat import DisconnectWatch
 from upstream import Upstream
 
 PASSED = {"stream": True, "temperature": 0}
@@ -47,13 +47,13 @@ def gate(serving: tuple[Upstream, Running], upstream: Upstream) -> Running:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_policy_that_fails_is_a_500_in_words_and_the_request_is_over(gate: Running, stream: bool):
-    gate.gateway.shelf.of("four").policy = Broken(4)
+    gate.gateway.policy_registry.get("four").policy = Broken(4)
     answer = gate.ask(stream=stream, headers={"x-adacompute-policy": "four"})
     assert answer.status == 500
     assert answer.error["code"] == "internal_error"
     assert gate.gateway.under_way == 0
     assert b"adacompute_in_flight 0.0" in gate.get("/metrics").raw
-    assert gate.gateway.means.ledger.account().reserved.samples == 0
+    assert gate.gateway.resources.ledger.account().reserved.samples == 0
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "evil.example", "127.0.0.1.evil.example", "a]b"])
@@ -159,7 +159,7 @@ def test_a_request_that_has_ended_leaves_nothing_that_only_a_collection_would_fr
             return {"type": "http.disconnect"}
 
         for _ in range(50):
-            async with Watch(receive):
+            async with DisconnectWatch(receive):
                 await asyncio.sleep(0)
         await asyncio.sleep(0.01)
         return gc.collect()

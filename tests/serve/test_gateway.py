@@ -150,7 +150,7 @@ def test_c06_partial_fan_out_votes_on_what_came_says_so_and_refunds_the_rest(tmp
     ):
         answer = gate.ask()
         told = answer.json["adacompute"]
-        total = gate.gateway.means.ledger.account()
+        total = gate.gateway.resources.ledger.account()
     assert answer.status == 200
     assert told["missing"] == 4 - told["samples"] > 0
     assert any("failed" in note for note in told["notes"])
@@ -195,7 +195,7 @@ def test_the_budget_of_a_request_is_its_header_else_its_model_name_else_the_oper
         gate.ask(model="m@3")
         gate.ask(model="m@3", headers={"x-adacompute-budget": "1"})
         clamped = gate.ask(headers={"x-adacompute-budget": "9"}).json["adacompute"]
-        lanes = set(gate.gateway.paces.state())
+        lanes = set(gate.gateway.pacers.state())
     assert [request.body["model"] for request in up.requests][:1] == ["m"]
     assert any("4" in note for note in clamped["notes"])
     assert len(lanes) == 3
@@ -256,7 +256,7 @@ def test_models_health_readiness_and_unknown_routes():
 
 
 def _fixed(folder, budget: int) -> str:
-    from adacompute.policies.oneshot import FixedPolicy
+    from adacompute.policies.baselines import FixedPolicy
 
     FixedPolicy(budget).save(folder / "fixed")
     return str(folder / "fixed")

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
-from adacompute.serve.reply import extra, headers_of
-from adacompute.serve.route import _KNOWN
-from adacompute.serve.seen import Seen
-from adacompute.serve.told import Told
+from adacompute.serve.observability import Observability
+from adacompute.serve.reply import build_extra, build_headers
+from adacompute.serve.request import RequestOutcome
+from adacompute.serve.request_parser import _KNOWN_HEADERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
 SOURCE = ROOT / "src" / "adacompute"
-TOLD = Told(
+TOLD = RequestOutcome(
     id="chatcmpl-1",
     at=0.0,
     seconds=1.0,
@@ -45,31 +45,31 @@ def named(text: str) -> set[str]:
 
 
 def test_c27_every_metric_is_on_the_page_and_no_other():
-    text = Seen(ServeConfig()).metrics().decode()
+    text = Observability(ServeConfig()).render_metrics().decode()
     kinds = dict(re.findall(r"^# TYPE adacompute_(\S+) (\S+)$", text, re.MULTILINE))
     there = {name for name in kinds if not name.endswith("_created")}
     assert named(section("What is seen")) == there
 
 
 def test_every_key_of_a_reply_is_on_the_page_and_no_other():
-    assert named(section("Replies")) == set(extra(TOLD, unit="samples"))
+    assert named(section("Replies")) == set(build_extra(TOLD, unit="samples"))
 
 
 def test_every_header_is_on_the_page():
-    assert named(section("Requests")) == set(_KNOWN)
-    assert all(f"`{name}`" in section("Replies") for name in headers_of(TOLD))
+    assert named(section("Requests")) == set(_KNOWN_HEADERS)
+    assert all(f"`{name}`" in section("Replies") for name in build_headers(TOLD))
 
 
 def test_every_code_of_an_error_is_on_the_page():
     files = [*sorted((SOURCE / "serve").glob("*.py")), SOURCE / "errors.py"]
     text = "\n".join(file.read_text("utf-8") for file in files)
     codes = set(re.findall(r'\bcode ?= ?"([a-z_]+)"', text))
-    codes |= set(re.findall(r'"(upstream_[a-z_]+)"', (SOURCE / "serve" / "refusal.py").read_text("utf-8")))
+    codes |= set(re.findall(r'"(upstream_[a-z_]+)"', (SOURCE / "serve" / "reply.py").read_text("utf-8")))
     assert ServeError.code in codes
     assert [code for code in sorted(codes) if f"`{code}`" not in section("Errors")] == []
 
 
 def test_every_route_is_on_the_page():
-    routes = set(re.findall(r'\bAt\("([^"]+)"', (SOURCE / "serve" / "app.py").read_text("utf-8")))
+    routes = set(re.findall(r'\bRoute\("([^"]+)"', (SOURCE / "serve" / "app.py").read_text("utf-8")))
     shown = section("Routes").replace("NAME", "{name:path}")
     assert {route for route in routes if route not in shown} <= {"/dashboard/data"}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from adacompute.config import KeyConfig
 from adacompute.errors import Unauthorized
 from adacompute.records import Secret
-from adacompute.serve.keys import Key, Keys
+from adacompute.serve.request_parser import Key, Keys
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
-KEYS = Keys.of(
+KEYS = Keys.from_config(
     [
         KeyConfig(name="alice", key=Secret(ALICE), cap=5.0),
         KeyConfig(name="bob", key=Secret(BOB), operator=True),
@@ -29,15 +29,15 @@ def basic(user: str, password: str) -> str:
 def test_a_key_is_known_as_bearer_and_as_password():
     assert (len(KEYS), [key.name for key in KEYS]) == (2, ["alice", "bob"])
     for said in (f"Bearer {ALICE}", f"bearer  {ALICE} ", basic("anybody", ALICE), basic("", ALICE)):
-        assert KEYS.who(said) == Key(name="alice", secret=Secret(ALICE), cap=5.0, operator=False)
-    bob = KEYS.who(f"Bearer {BOB}")
+        assert KEYS.identify(said) == Key(name="alice", secret=Secret(ALICE), cap=5.0, operator=False)
+    bob = KEYS.identify(f"Bearer {BOB}")
     assert bob is not None
     assert (bob.name, bob.cap, bob.operator) == ("bob", None, True)
 
 
 def test_without_any_keys_nobody_is_asked():
-    assert Keys([]).who(None) is None
-    assert Keys([]).who("Bearer whatever") is None
+    assert Keys([]).identify(None) is None
+    assert Keys([]).identify("Bearer whatever") is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_without_any_keys_nobody_is_asked():
 )
 def test_all_else_is_unauthorized_and_the_remedy_is_said(said: str | None):
     with pytest.raises(Unauthorized, match="give it as Authorization: Bearer KEY") as caught:
-        KEYS.who(said)
+        KEYS.identify(said)
     assert caught.value.status == 401
     assert ALICE not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -82,7 +82,7 @@ def test_c22_every_key_is_compared_whole_whichever_it_is(monkeypatch: pytest.Mon
     for said in (f"Bearer {ALICE}", f"Bearer {BOB}", "Bearer x"):
         compared.clear()
         with contextlib.suppress(Unauthorized):
-            KEYS.who(said)
+            KEYS.identify(said)
         assert compared == [(32, 32), (32, 32)]
 
 
@@ -91,9 +91,9 @@ def test_c22_every_key_is_compared_whole_whichever_it_is(monkeypatch: pytest.Mon
 def test_c10_no_header_breaks_it(said: str):
     for value in (said, "Bearer " + said, "Basic " + said):
         with pytest.raises(Unauthorized):
-            KEYS.who(value)
+            KEYS.identify(value)
 
 
 def test_c21_a_key_is_never_shown():
-    assert ALICE not in repr(KEYS.who(f"Bearer {ALICE}"))
+    assert ALICE not in repr(KEYS.identify(f"Bearer {ALICE}"))
     assert ALICE not in repr(KEYS)

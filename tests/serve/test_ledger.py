@@ -16,7 +16,7 @@ import pytest
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.serve.ledger import Balance, Caps, Ledger, Reservation
-from adacompute.serve.spend import NANOS, Spend
+from adacompute.serve.request import NANOS, Spend
 
 ONE = Spend(samples=1, tokens=10, nanos=100)
 NOON = 1_794_744_000.0  # 2026-11-15T12:00Z
@@ -58,14 +58,14 @@ def samples(balance: Balance) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-@pytest.mark.parametrize("caps", [Caps(total=50), Caps(each=50), Caps(own={"alice": 50}, each=1)])
+@pytest.mark.parametrize("caps", [Caps(total=50), Caps(per_key=50), Caps(by_key={"alice": 50}, per_key=1)])
 def test_c14_200_tasks_at_the_last_unit_never_pass_a_cap(where: str, caps: Caps, tmp_path: Path) -> None:
     async def one(ledger: Ledger, most: list[int]) -> int:
         try:
             held = await ledger.reserve("alice", ONE)
         except CapReached:
             return 0
-        taken = ledger.account().taken.samples
+        taken = ledger.account().total.samples
         most.append(taken)
         await asyncio.sleep(0)
         ledger.settle(held, ONE)
@@ -136,7 +136,7 @@ def test_c15_a_task_cancelled_while_it_reserves_holds_nothing(tmp_path: Path) ->
 
 def test_an_upstream_that_charges_more_than_was_reserved_is_counted_in_full() -> None:
     async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(each=10))
+        ledger = await Ledger.open(None, Caps(per_key=10))
         ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=12))
         assert ledger.account().spent.samples == 12
         with pytest.raises(CapReached, match="has spent 12 of its cap of 10 samples"):
@@ -149,7 +149,7 @@ def test_c16_a_removed_file_closes_it_and_it_is_written_anew(tmp_path: Path) -> 
     path = tmp_path / "l.sqlite"
 
     async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100), again=0.02)
+        ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
         ledger.remember("prices", {"a": 0.5})
         ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
         held = await ledger.reserve("bob", Spend(samples=7))
@@ -176,7 +176,7 @@ def test_c16_a_damaged_file_closes_it_until_it_is_removed(tmp_path: Path) -> Non
     path = tmp_path / "l.sqlite"
 
     async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100), again=0.02)
+        ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
         ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
         (tmp_path / "other").write_bytes(b"no ledger at all" * 1000)
         (tmp_path / "other").replace(path)
@@ -208,7 +208,7 @@ def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
     path = folder / "l.sqlite"
 
     async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100_000), again=0.02)
+        ledger = await Ledger.open(path, Caps(total=100_000), retry_seconds=0.02)
         held = [await ledger.reserve("alice", ONE) for _ in range(20)]
         fill_up(folder)
         told = ""
@@ -237,11 +237,11 @@ def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
 def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.journal._WAIT", 0.01)
+    monkeypatch.setattr("adacompute.serve.ledger_writer._BUSY_SECONDS", 0.01)
     path = tmp_path / "l.sqlite"
 
     async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(), again=0.02)
+        ledger = await Ledger.open(path, Caps(), retry_seconds=0.02)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable) as caught:
@@ -262,7 +262,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from adacompute.serve.ledger import Caps, Ledger
-from adacompute.serve.spend import Spend
+from adacompute.serve.request import Spend
 
 async def main():
     ledger = await Ledger.open(Path(sys.argv[1]), Caps(total=10_000_000))
@@ -319,7 +319,7 @@ def test_c17_what_was_reserved_when_it_died_is_logged(
         await ledger.reserve("alice", Spend(samples=8))
         await ledger.close()
         with caplog.at_level(logging.WARNING):
-            ledger = await Ledger.open(path, Caps(own={"alice": 8}))
+            ledger = await Ledger.open(path, Caps(by_key={"alice": 8}))
         assert (
             "1 reservations of a process that died count as spent in full: at most 8 samples" in caplog.text
         )
@@ -334,7 +334,7 @@ def test_c17_what_was_reserved_when_it_died_is_logged(
 
 def test_c17_a_window_begins_anew_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
     path, clock = tmp_path / "l.sqlite", Clock()
-    caps = Caps(each=10, window="hour")
+    caps = Caps(per_key=10, window="hour")
 
     async def scenario() -> None:
         ledger = await Ledger.open(path, caps, now=clock)
@@ -364,7 +364,7 @@ def test_c17_a_window_begins_anew_and_late_settles_belong_to_their_own(tmp_path:
 )
 def test_a_reached_cap_says_when_its_window_ends(window: Any, end: str) -> None:
     async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(own={"alice": 100}, window=window), now=Clock(NOON + 0.5))
+        ledger = await Ledger.open(None, Caps(by_key={"alice": 100}, window=window), now=Clock(NOON + 0.5))
         ledger.settle(await ledger.reserve("alice", Spend(samples=99)), Spend(samples=99))
         held = await ledger.reserve("alice", ONE)
         ledger.settle(held, ONE)
@@ -383,14 +383,14 @@ def test_a_reached_cap_says_when_its_window_ends(window: Any, end: str) -> None:
 
 def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
     async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(total=5, own={"operator": 3}))
+        ledger = await Ledger.open(None, Caps(total=5, by_key={"operator": 3}))
         held = await ledger.reserve("operator", Spend(samples=3))
         with pytest.raises(
             CapReached, match=r"key 'operator' has spent 0 of its cap of 3 samples \(3 reserved\)"
         ):
             await ledger.reserve("operator", ONE)
         ledger.settle(held, Spend(samples=3))
-        with pytest.raises(CapReached, match=r"ask the operator .* doesn't begin anew") as told:
+        with pytest.raises(CapReached, match=r"ask the operator .* doesn't start again") as told:
             await ledger.reserve("operator", ONE)
         assert told.value.retry_after is None
         ledger.settle(await ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
@@ -402,7 +402,7 @@ def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
 
 def test_money_is_compared_exactly() -> None:
     async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(unit="money", each=0.3))
+        ledger = await Ledger.open(None, Caps(unit="money", per_key=0.3))
         for _ in range(3):  # 0.1 three times is more than 0.3 in floating point
             ledger.settle(await ledger.reserve("a", Spend(nanos=NANOS // 10)), Spend(nanos=NANOS // 10))
         with pytest.raises(CapReached, match=r"spent 0\.3 of its cap of 0\.3 money"):
@@ -465,10 +465,10 @@ async def _made(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (_text, "is no ledger of a gateway; name another file"),
-        (_other, "is no ledger of a gateway; name another file"),
+        (_text, "is not a gateway's ledger; name another file"),
+        (_other, "is not a gateway's ledger; name another file"),
         (_newer, "from a newer version of adacompute; upgrade"),
-        (_torn, "restore it from a copy|is no ledger"),
+        (_torn, "restore it from a copy|is not a gateway's ledger"),
         (_negative, "the ledger is damaged .* restore it from a copy"),
         (Path.mkdir, "is a folder; name a file in it"),
     ],
@@ -513,7 +513,7 @@ def test_nothing_is_given_back_by_numbers_below_0() -> None:
         ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=1, tokens=-5), Spend(samples=-1))
         with pytest.raises(CapReached):
             await ledger.reserve("alice", ONE)
-        assert ledger.account().taken == Spend(samples=1)
+        assert ledger.account().total == Spend(samples=1)
 
     run(scenario())
 
@@ -543,7 +543,7 @@ def test_notes_are_kept_over_restarts_and_nonsense_is_none(tmp_path: Path) -> No
 
 def test_what_a_reservation_costs_in_time_is_printed(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=10**9, each=10**9))
+        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=10**9, per_key=10**9))
 
         async def client(name: str) -> None:
             for _ in range(100):

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from adacompute.errors import CapReached
 from adacompute.serve.ledger import Caps, Ledger, Reservation
-from adacompute.serve.spend import Spend
+from adacompute.serve.request import Spend
 
 KEYS = ("alice", "bob", "operator")
-CAPS = Caps(total=30, each=20, own={"operator": 12}, window="hour")
+CAPS = Caps(total=30, per_key=20, by_key={"operator": 12}, window="hour")
 OWN = {"alice": 20, "bob": 20, "operator": 12}
 
 
@@ -67,13 +67,13 @@ class Sums(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
         held, entry = data.draw(st.sampled_from(self.held))
-        spent = data.draw(st.integers(0, held.most.samples))
-        maybe = data.draw(st.integers(0, held.most.samples - spent))
+        spent = data.draw(st.integers(0, held.amount.samples))
+        maybe = data.draw(st.integers(0, held.amount.samples - spent))
         self.ledger.settle(held, Spend(samples=spent), Spend(samples=maybe))
-        if entry[4] or not held.most.samples:  # the first time
+        if entry[4] or not held.amount.samples:  # the first time
             entry[2:] = [spent, maybe, 0]
             self.held = [one for one in self.held if one[0] is not held]
-        self.ledger.settle(held, held.most)
+        self.ledger.settle(held, held.amount)
 
     @rule()
     def wait_an_hour(self) -> None:
@@ -96,7 +96,7 @@ class Sums(RuleBasedStateMachine):
     @invariant()
     def never_over_a_cap_and_equal_to_the_sums(self) -> None:
         found = self.ledger.account()
-        assert found.taken.samples <= 30
+        assert found.total.samples <= 30
         total = found.spent.samples, found.maybe.samples, found.reserved.samples
         assert total == self.sums()
         for key in KEYS:

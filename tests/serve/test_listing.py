@@ -8,8 +8,8 @@ import pytest
 from running import QUESTION, Running
 
 from adacompute.errors import EndpointError
-from adacompute.serve import listing
-from adacompute.serve.listing import Listing
+from adacompute.serve import chat
+from adacompute.serve.chat import ModelList
 from upstream import Upstream
 
 UNNAMED = {name: value for name, value in QUESTION.items() if name != "model"}
@@ -41,14 +41,14 @@ def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
 def test_all_who_want_to_know_at_the_same_time_ask_once():
     async def ask() -> None:
         asked = Asked()
-        models = Listing(asked)
-        waiting = [asyncio.create_task(models.names()) for _ in range(60)]
+        models = ModelList(asked)
+        waiting = [asyncio.create_task(models.get_names()) for _ in range(60)]
         await asyncio.sleep(0)
         waiting[0].cancel()  # who asked first goes away
         await asyncio.sleep(0)
         asked.go.set()
         assert await asyncio.gather(*waiting[1:]) == [["m"]] * 59
-        assert await models.names(anew=True) == ["m"]
+        assert await models.get_names(refresh=True) == ["m"]
         assert (asked.count, models.known) == (1, {"m"})
 
     asyncio.run(ask())
@@ -59,19 +59,19 @@ def test_an_error_is_kept_for_a_while_and_what_is_known_stays(monkeypatch: pytes
         asked = Asked()
         asked.go.set()
         asked.fails = True
-        models = Listing(asked)
+        models = ModelList(asked)
         for _ in range(10):
             with pytest.raises(EndpointError):
-                await models.names()
+                await models.get_names()
         assert asked.count == 1
         asked.fails = False
-        assert await models.names(anew=True) == ["m"]
-        monkeypatch.setattr(listing, "_KEPT", 0.0)
-        models = Listing(asked)
-        await models.names()
+        assert await models.get_names(refresh=True) == ["m"]
+        monkeypatch.setattr(chat, "_LIST_SECONDS", 0.0)
+        models = ModelList(asked)
+        await models.get_names()
         asked.fails = True
         with pytest.raises(EndpointError):
-            await models.names()
+            await models.get_names()
         assert models.known == {"m"}
 
     asyncio.run(ask())

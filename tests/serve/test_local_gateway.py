@@ -6,7 +6,7 @@ import pytest
 from openai import OpenAI
 from running import Running
 
-from adacompute.endpoint.local import LocalModel
+from adacompute.client.local import LocalModel
 
 SUMS = ("What is 2 + 2?", "What is 3 + 4?")
 
@@ -31,7 +31,7 @@ def gate(local_model: LocalModel) -> Any:
 
 
 def test_a_real_model_is_voted_on_streamed_and_paid_for(gate: Running):
-    ledger = gate.gateway.means.ledger
+    ledger = gate.gateway.resources.ledger
     with OpenAI(base_url=gate.url, api_key="any", timeout=120.0) as client:
         create = client.chat.completions.create
         drawn = 0

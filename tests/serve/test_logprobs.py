@@ -58,7 +58,7 @@ def test_streams_are_charged_by_the_upstreams_usage_whatever_another_client_aske
         return Reply(tokens=12, usage=usage)
 
     with Upstream(script) as up, Running(up.url, budget=1.0, unit="tokens") as gate:
-        ledger = gate.gateway.means.ledger
+        ledger = gate.gateway.resources.ledger
         gate.ask(stream=True)
         before = ledger.account().spent.tokens
         assert gate.ask(stream=True, x_include_usage=1).status == 422

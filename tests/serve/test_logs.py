@@ -17,8 +17,7 @@ from traffic import told
 
 from adacompute.errors import EndpointRefused
 from adacompute.records import Call, Secret
-from adacompute.serve.logs import Seldom, log, logging_to
-from adacompute.serve.redact import MASK, Redactor
+from adacompute.serve.logs import MASK, Redactor, RepeatFilter, log_to, request_log
 
 UPSTREAM = "sk-upstream-canary-1b2c3d4e"
 CLIENT = 'client canary/with+odd"signs\\and é'
@@ -29,7 +28,7 @@ CANARIES = (UPSTREAM, CLIENT, PLAIN)
 def lines(work, *, level: str = "debug", secrets=CANARIES) -> list[dict]:
     """What is logged while `work` is done."""
     stream = io.StringIO()
-    with logging_to(stream, level=level, secrets=[Secret(one) for one in secrets]):
+    with log_to(stream, level=level, secrets=[Secret(one) for one in secrets]):
         work()
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
@@ -122,7 +121,7 @@ def test_c21_no_canary_is_found_in_any_line_at_debug_level(secret):
 )
 def test_c21_what_looks_like_a_key_is_masked_though_nobody_named_it(text):
     unknown = "Zk93jfLq28dMxPw0"
-    said = Redactor().text(text.format(unknown))
+    said = Redactor().mask_text(text.format(unknown))
     assert unknown not in said
     assert MASK in said
 
@@ -138,7 +137,7 @@ def test_c21_what_looks_like_a_key_is_masked_though_nobody_named_it(text):
     ],
 )
 def test_ordinary_messages_are_left_as_they_are(text):
-    assert Redactor([Secret(PLAIN)]).text(text) == text
+    assert Redactor([Secret(PLAIN)]).mask_text(text) == text
 
 
 @settings(max_examples=150, deadline=None)
@@ -150,7 +149,7 @@ def test_ordinary_messages_are_left_as_they_are(text):
 def test_c21_a_known_secret_is_masked_wherever_it_stands(secret, before, after):
     redactor = Redactor([Secret(secret)])
     for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):
-        said = redactor.text(before + form + after)
+        said = redactor.mask_text(before + form + after)
         assert MASK in said
         assert said.count(secret) == 0 or secret in (before + after) or secret in before + MASK + after
 
@@ -165,30 +164,30 @@ def test_c21_a_key_that_a_long_message_is_cut_in_is_not_shown_by_half():
 
 def test_a_long_message_of_nonsense_takes_no_time_to_mask():
     for nonsense in ("a", "sk-", "://a:", "bearer ", "cookie=", "\\"):
-        assert len(Redactor([Secret(PLAIN)]).text((nonsense * 20_000)[:20_000] + "://")) > 0
+        assert len(Redactor([Secret(PLAIN)]).mask_text((nonsense * 20_000)[:20_000] + "://")) > 0
 
 
 def test_a_line_a_request_tells_what_it_took_and_none_of_its_texts():
     one = replace(told(1.0), prompt="the prompt", answer="the answer", votes={"the answer": 2, "other": 1})
-    (line,) = lines(lambda: log.request(one), level="info")
+    (line,) = lines(lambda: request_log.log_request(one), level="info")
     assert line["message"] == "request"
     assert (line["id"], line["key_name"], line["policy"]) == (one.id, "alice", "stopping")
     assert (line["samples"], line["votes"], line["status"]) == (2, [2, 1], 200)
     assert (line["spent_samples"], line["spent_tokens"]) == (2, 400)
     assert "the " not in json.dumps(line)
-    assert lines(lambda: log.request(one), level="warning") == []
+    assert lines(lambda: request_log.log_request(one), level="warning") == []
 
 
 def test_what_a_policy_would_have_done_is_in_the_line_of_shadow_mode_only():
-    (line,) = lines(lambda: log.request(replace(told(1.0), mode="shadow", would=3)))
+    (line,) = lines(lambda: request_log.log_request(replace(told(1.0), mode="shadow", would=3)))
     assert line["would"] == 3
-    (line,) = lines(lambda: log.request(told(1.0)))
+    (line,) = lines(lambda: request_log.log_request(told(1.0)))
     assert "would" not in line
 
 
 def test_a_call_to_the_upstream_has_a_line_for_debugging_only():
     call = Call(at=1.0, seconds=0.25, asked=2, got=0, kind="server-error", status=500, paid="maybe")
-    (line,) = lines(lambda: log.call(call))
+    (line,) = lines(lambda: request_log.log_call(call))
     found = {name: line[name] for name in ("kind", "status", "asked", "got", "seconds", "paid")}
     assert found == {
         "kind": "server-error",
@@ -198,7 +197,7 @@ def test_a_call_to_the_upstream_has_a_line_for_debugging_only():
         "seconds": 0.25,
         "paid": "maybe",
     }
-    assert lines(lambda: log.call(call), level="info") == []
+    assert lines(lambda: request_log.log_call(call), level="info") == []
 
 
 def test_the_access_log_of_uvicorn_is_for_debugging_only():
@@ -219,7 +218,7 @@ def test_logging_is_left_as_it_was_found():
 
 def test_the_same_warning_comes_a_few_times_a_minute_and_says_what_was_left_out():
     now = [0.0]
-    seldom = Seldom(most=3, seconds=60, now=lambda: now[0])
+    seldom = RepeatFilter(limit=3, seconds=60, now=lambda: now[0])
 
     def record(words: str, level: int = logging.WARNING) -> logging.LogRecord:
         return logging.LogRecord("x", level, "", 0, words, (), None)
@@ -233,7 +232,7 @@ def test_the_same_warning_comes_a_few_times_a_minute_and_says_what_was_left_out(
     assert again.left_out == 7
     for i in range(10_000):
         seldom.filter(record(f"warning {i}"))
-    assert len(seldom._seen) <= 256
+    assert len(seldom._counts) <= 256
 
 
 def test_a_reader_that_stalls_does_not_stall_who_writes():
@@ -245,18 +244,18 @@ def test_a_reader_that_stalls_does_not_stall_who_writes():
             return super().write(text)
 
     stream = Stalled()
-    with logging_to(stream, level="info"):
+    with log_to(stream, level="info"):
         for i in range(10_500):  # more than there is room for; none of them waits
             logging.getLogger("x").info("line %d", i)
         stream.go.set()
     said = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert len(said) >= 10_000
-    assert any("lines of the log were dropped" in line["message"] for line in said)
+    assert any("log lines were dropped" in line["message"] for line in said)
 
 
 def test_a_stream_that_is_closed_ends_no_request():
     stream = io.StringIO()
-    with logging_to(stream, level="info"):
+    with log_to(stream, level="info"):
         stream.close()
         logging.getLogger("x").info("lost")
         logging.getLogger("x").info("lost, too")
@@ -272,10 +271,10 @@ def test_a_disk_that_is_full_for_a_moment_ends_no_log():
             return super().write(text)
 
     stream = Full()
-    with logging_to(stream):
+    with log_to(stream):
         logging.getLogger("adacompute.serve").warning("lost")
         time.sleep(0.3)
         stream.failing = False
         logging.getLogger("adacompute.serve").warning("written")
     assert "written" in stream.getvalue()
-    assert "1 lines of the log were dropped" in stream.getvalue()
+    assert "1 log lines were dropped" in stream.getvalue()

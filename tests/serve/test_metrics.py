@@ -11,19 +11,19 @@ from traffic import Clock, Policy, chart, hour, told
 from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError
 from adacompute.records import Call
-from adacompute.serve.metrics import KINDS, UNVOTED
-from adacompute.serve.seen import Seen, Standing
-from adacompute.serve.spend import Spend
+from adacompute.serve.metrics import CALL_KINDS, UNVOTED_REASONS
+from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.request import Spend
 
 
-def families(seen: Seen):
-    found = {one.name: one for one in text_string_to_metric_families(seen.metrics().decode())}
+def families(seen: Observability):
+    found = {one.name: one for one in text_string_to_metric_families(seen.render_metrics().decode())}
     return {
         name.removeprefix("adacompute_"): one for name, one in found.items() if not name.endswith("_created")
     }
 
 
-def value(seen: Seen, name: str, **labels: str) -> float:
+def value(seen: Observability, name: str, **labels: str) -> float:
     wanted = f"adacompute_{name}"
     for family in families(seen).values():
         for sample in family.samples:
@@ -32,21 +32,21 @@ def value(seen: Seen, name: str, **labels: str) -> float:
     raise AssertionError(f"{name} {labels} isn't there")
 
 
-def seen_of(**settings: object) -> Seen:
-    return Seen(ServeConfig(**settings), now=Clock())
+def seen_of(**settings: object) -> Observability:
+    return Observability(ServeConfig(**settings), now=Clock())
 
 
-def ended(seen: Seen, **fields: object) -> None:
-    seen.began()
-    seen.ended(told(1.0, **fields))
+def ended(seen: Observability, **fields: object) -> None:
+    seen.on_request_start()
+    seen.on_request_end(told(1.0, **fields))
 
 
 def test_c27_everything_that_was_promised_is_there():
     clock = Clock()
-    seen = Seen(ServeConfig(), now=clock)
+    seen = Observability(ServeConfig(), now=clock)
     hour(seen, clock, requests=600)
-    seen.reloaded(ok=True)
-    seen.called(Call(at=1.0, seconds=1.0, asked=1, got=0, kind="cancelled", paid="maybe"))
+    seen.on_reload(ok=True)
+    seen.on_call(Call(at=1.0, seconds=1.0, asked=1, got=0, kind="cancelled", paid="maybe"))
     ended(seen, status=499, error="client_gone", samples=0, agreement=None, votes={})
     ended(seen, explored=True, missing=1, maybe=Spend(samples=1, tokens=9))
     present = set(families(seen))
@@ -78,31 +78,33 @@ def test_c27_labels_are_bounded_and_hold_nothing_that_a_client_sent():
             status=rng.choice([200, 400, 777, 599, -3]),
             budget=1 + i / 100,
         )
-        seen.refused(400, word)
-        seen.called(Call(at=1.0, seconds=0.1, asked=1, got=1, kind=word))
-        seen.paced("stopping", 1 + i / 100, 0.1, 2.0)
-    text = seen.metrics()
+        seen.on_refusal(400, word)
+        seen.on_call(Call(at=1.0, seconds=0.1, asked=1, got=1, kind=word))
+        seen.on_price("stopping", 1 + i / 100, 0.1, 2.0)
+    text = seen.render_metrics()
     assert canary.encode() not in text
-    assert canary not in str([seen.board()[part] for part in ("refused", "upstream", "dials", "unvoted")])
+    assert canary not in str(
+        [seen.dashboard_data()[part] for part in ("refused", "upstream", "dials", "unvoted")]
+    )
     assert max(len(family.samples) for family in families(seen).values()) <= 64 * 14
     assert len(text.splitlines()) < 2000
-    size = len(seen.metrics())
+    size = len(seen.render_metrics())
     for i in range(800):
         ended(seen, policy=f"p{i}", budget=1 + i / 7)
-        seen.paced(f"p{i}", 1 + i / 7, 0.1, 2.0)
-    grown = len(seen.metrics())
+        seen.on_price(f"p{i}", 1 + i / 7, 0.1, 2.0)
+    grown = len(seen.render_metrics())
     for i in range(800, 1600):
         ended(seen, policy=f"p{i}", budget=1 + i / 7)
     assert size < grown
-    assert len(seen.metrics()) < grown * 1.1
+    assert len(seen.render_metrics()) < grown * 1.1
 
 
 def test_c27_every_kind_of_upstream_error_is_counted_by_its_name_and_others_as_other():
     seen = seen_of()
     kinds = {"ok", "cancelled", *(kind.kind for kind in EndpointError.__subclasses__())}
-    assert kinds == KINDS
+    assert kinds == CALL_KINDS
     for kind in (*sorted(kinds), "strange", "stranger"):
-        seen.called(Call(at=1.0, seconds=0.1, asked=1, got=0, kind=kind, paid="maybe"))
+        seen.on_call(Call(at=1.0, seconds=0.1, asked=1, got=0, kind=kind, paid="maybe"))
     for kind in kinds:
         assert value(seen, "upstream_calls_total", kind=kind) == 1
     assert value(seen, "upstream_calls_total", kind="other") == 2
@@ -117,7 +119,7 @@ def test_requests_are_counted_by_policy_mode_and_status():
     ended(seen, mode="shadow", would=2, samples=1)
     ended(seen, status=502, error="timeout", samples=0, agreement=None, votes={})
     ended(seen, status=777)
-    seen.refused(401, "invalid_api_key")
+    seen.on_refusal(401, "invalid_api_key")
     labels = {"policy": "stopping", "mode": "adaptive"}
     assert value(seen, "requests_total", status="200", **labels) == 2
     assert value(seen, "requests_total", policy="stopping", mode="shadow", status="200") == 1
@@ -137,10 +139,10 @@ def test_spend_tokens_and_balances_are_what_they_are():
     assert value(seen, "spent_total", unit="money") == pytest.approx(0.00012)
     assert value(seen, "tokens_total", kind="cached") == 40
     assert "ledger_cap" not in families(seen) or not families(seen)["ledger_cap"].samples
-    seen.balances(lambda: [Standing(name="", spent=3.0, maybe=1.0, reserved=0.5, cap=10.0)])
+    seen.watch_spending(lambda: [SpendStatus(name="", spent=3.0, maybe=1.0, reserved=0.5, cap=10.0)])
     assert value(seen, "ledger", state="reserved", unit="money") == 0.5
     assert value(seen, "ledger_cap", unit="money") == 10.0
-    seen.recording(lambda: (7, 2))
+    seen.watch_recorder(lambda: (7, 2))
     assert value(seen, "recorder_requests", result="dropped") == 2
 
 
@@ -158,8 +160,8 @@ def test_average_and_target_are_over_what_the_pacer_counts():
 
 def test_the_dial_of_each_budget_is_shown():
     seen = seen_of()
-    seen.paced("stopping", 2.0, 0.04, 2.01)
-    seen.paced("stopping", 3.141592, 0.02, 3.2)
+    seen.on_price("stopping", 2.0, 0.04, 2.01)
+    seen.on_price("stopping", 3.141592, 0.02, 3.2)
     assert value(seen, "price", policy="stopping", budget="2") == 0.04
     assert value(seen, "average_samples", policy="stopping", budget="3.14") == 3.2
     assert value(seen, "target_samples", policy="stopping", budget="3.14") == 3.14
@@ -167,8 +169,8 @@ def test_the_dial_of_each_budget_is_shown():
 
 def test_only_the_version_in_service_is_shown():
     seen = seen_of()
-    seen.serves(Policy("stopping", "aaaa", None), budget=2.0)
-    seen.serves(Policy("stopping", "bbbb", chart()), budget=2.0)
+    seen.on_policy(Policy("stopping", "aaaa", None), budget=2.0)
+    seen.on_policy(Policy("stopping", "bbbb", chart()), budget=2.0)
     assert [s.labels["version"] for s in families(seen)["policy_info"].samples] == ["bbbb"]
 
 
@@ -186,8 +188,8 @@ def test_why_there_was_no_vote_is_counted_in_classes_that_fit_what_the_gateway_s
     }
     for words in reasons:
         ended(seen, samples=1, agreement=None, votes={}, notes=("clamped", f"no vote: {words}"))
-    assert seen.board()["unvoted"] == dict.fromkeys(reasons.values(), 1)
-    assert {name for _, name in UNVOTED} >= set(reasons.values()) - {"other"}
+    assert seen.dashboard_data()["unvoted"] == dict.fromkeys(reasons.values(), 1)
+    assert {name for _, name in UNVOTED_REASONS} >= set(reasons.values()) - {"other"}
 
 
 def test_several_live_side_by_side():
@@ -200,10 +202,10 @@ def test_several_live_side_by_side():
 
 def test_requests_under_way_are_those_that_began_and_did_not_end():
     seen = seen_of()
-    seen.began()
-    seen.began()
-    seen.refused(429, "insufficient_quota")
+    seen.on_request_start()
+    seen.on_request_start()
+    seen.on_refusal(429, "insufficient_quota")
     assert value(seen, "in_flight") == 2
-    seen.ended(replace(told(1.0), status=499))
+    seen.on_request_end(replace(told(1.0), status=499))
     assert value(seen, "in_flight") == 1
     assert value(seen, "clients_gone_total") == 1

@@ -62,7 +62,7 @@ def test_c25_sigterm_lets_streams_finish_cuts_off_what_takes_longer_and_settles_
     assert passed[1][0].raw.rstrip().endswith(b"data: [DONE]")
     assert (stuck[1][0].status, stuck[1][0].error["code"]) == (503, "overloaded")
     assert b"[DONE]" not in broken[0]
-    assert "cut off, for their time was over: 2" in gate.log
+    assert "cancelled because their grace period was over: 2" in gate.log
     spent, maybe, reserved = left(tmp_path / STATE)
     assert (spent, maybe, reserved) == (2, 2, 0)
 

@@ -6,9 +6,7 @@ import logging
 
 import pytest
 
-from adacompute.serve.pacer import Pacer
-from adacompute.serve.paces import Paces
-from adacompute.serve.starts import Bounds
+from adacompute.serve.pacer import Bounds, Pacer, Pacers
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
 
@@ -17,11 +15,11 @@ def make(budget: float) -> Pacer:
     return Pacer(budget, start=0.05, low=1e-6, high=1.0)
 
 
-def of(paces: Paces, policy: str, budget: float) -> Pacer:
-    return paces.of(policy, budget, make, bounds=PRICE)
+def of(paces: Pacers, policy: str, budget: float) -> Pacer:
+    return paces.get(policy, budget, make, bounds=PRICE)
 
 
-def paid(paces: Paces, policy: str, budget: float, cost: float = 2.0) -> Pacer:
+def paid(paces: Pacers, policy: str, budget: float, cost: float = 2.0) -> Pacer:
     """A request of the lane that came to its end."""
     pacer = of(paces, policy, budget)
     paces.settle(policy, budget, pacer, cost, None)
@@ -29,7 +27,7 @@ def paid(paces: Paces, policy: str, budget: float, cost: float = 2.0) -> Pacer:
 
 
 def test_a_lane_is_a_policy_and_a_budget_to_two_decimals() -> None:
-    paces = Paces()
+    paces = Pacers()
     one = of(paces, "a", 2.001)
     assert of(paces, "a", 1.999) is one
     assert one.target == 2.0
@@ -38,7 +36,7 @@ def test_a_lane_is_a_policy_and_a_budget_to_two_decimals() -> None:
 
 
 def test_the_lane_not_used_for_longest_makes_room_and_is_forgotten() -> None:
-    paces = Paces()
+    paces = Pacers()
     first = paid(paces, "a", 1.0)
     paid(paces, "a", 1.01)
     for number in range(62):
@@ -52,7 +50,7 @@ def test_the_lane_not_used_for_longest_makes_room_and_is_forgotten() -> None:
 
 
 def test_requests_that_are_not_paid_for_crowd_nobody_out() -> None:
-    paces = Paces()
+    paces = Pacers()
     team = paid(paces, "a", 4.0)
     for number in range(500):
         of(paces, "a", 5 + number / 100)
@@ -61,7 +59,7 @@ def test_requests_that_are_not_paid_for_crowd_nobody_out() -> None:
 
 
 def test_requests_at_the_same_time_share_a_lane_before_it_is_paid_for() -> None:
-    paces = Paces()
+    paces = Pacers()
     one, other = of(paces, "a", 3.0), of(paces, "a", 3.0)
     assert one is other
     paces.settle("a", 3.0, one, 5.0, None)
@@ -72,21 +70,21 @@ def test_requests_at_the_same_time_share_a_lane_before_it_is_paid_for() -> None:
 
 def test_the_operators_lanes_are_never_crowded_out() -> None:
     own = [("a", 2.0), ("b", 2.0)]
-    paces = Paces(own)
+    paces = Pacers(own)
     kept = [paid(paces, *lane) for lane in own]
     for number in range(200):
         paid(paces, "a", 3 + number / 100)
     assert [of(paces, *lane) for lane in own] == kept
     assert len(paces.state()) == 66
-    again = Paces(own)
+    again = Pacers(own)
     again.restore(json.loads(json.dumps(paces.state())))
     assert [of(again, *lane).requests for lane in own] == [1, 1]
 
 
 def test_a_policy_with_another_dial_or_other_bounds_gets_a_new_pacer() -> None:
-    paces = Paces()
+    paces = Pacers()
     old = paid(paces, "a", 2.0)
-    asc = paces.of(
+    asc = paces.get(
         "a",
         2.0,
         lambda target: Pacer(target, dial="threshold", start=0.5, low=0.0, high=1.0),
@@ -97,18 +95,18 @@ def test_a_policy_with_another_dial_or_other_bounds_gets_a_new_pacer() -> None:
     paces.settle("a", 2.0, asc, 1.0, None)
     (state,) = paces.state().values()
     assert (state["dial"], state["spent"]) == ("threshold", 1.0)
-    tokens = paces.of(
+    tokens = paces.get(
         "a", 2.0, lambda target: Pacer(target, start=1e-4, low=5e-9, high=5e-3), bounds=("price", 5e-9, 5e-3)
     )
     assert tokens.bounds == ("price", 5e-9, 5e-3)
 
 
 def test_a_stored_pace_of_another_dial_is_not_taken_up(caplog: pytest.LogCaptureFixture) -> None:
-    paces = Paces()
+    paces = Pacers()
     paid(paces, "a", 2.0)
     stored = paces.state()
     for field, value in (("dial", "threshold"), ("low", 0.0), ("high", 0.5), ("dial", None)):
-        again = Paces()
+        again = Pacers()
         again.restore({lane: {**state, field: value} for lane, state in stored.items()})
         with caplog.at_level(logging.WARNING):
             assert of(again, "a", 2.0).requests == 0
@@ -116,11 +114,11 @@ def test_a_stored_pace_of_another_dial_is_not_taken_up(caplog: pytest.LogCapture
 
 
 def test_lanes_go_on_from_a_state_that_went_through_json() -> None:
-    paces = Paces()
+    paces = Pacers()
     for _ in range(100):
         paid(paces, "a", 2.0, 5.0)
     stored = json.loads(json.dumps(paces.state()))
-    again = Paces()
+    again = Pacers()
     again.restore(stored)
     assert again.state() == stored  # kept, though nobody has asked for it yet
     assert of(again, "a", 2.0).average == 5.0
@@ -130,7 +128,7 @@ def test_lanes_go_on_from_a_state_that_went_through_json() -> None:
 
 
 def test_nonsense_in_a_state_is_logged_and_the_lane_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
-    paces = Paces()
+    paces = Pacers()
     with caplog.at_level(logging.WARNING):
         paces.restore({"x": {}, '["a", 2.0]': {"target": 2.0}, '["b", 2.0]': 3, "[1, 2]": {}, "[[": {}})
         assert paid(paces, "a", 2.0).requests == 1
@@ -139,7 +137,7 @@ def test_nonsense_in_a_state_is_logged_and_the_lane_starts_anew(caplog: pytest.L
 
 
 def test_a_state_never_holds_more_than_64_lanes() -> None:
-    paces = Paces()
+    paces = Pacers()
     paces.restore({json.dumps(["a", number / 100]): make(1.0).state() for number in range(100, 300)})
     for number in range(10):
         paid(paces, "b", 1 + number)

@@ -16,11 +16,11 @@ from wires import connect, end, post, until
 
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.policies.oneshot import FixedPolicy
-from adacompute.serve.chat import Chat
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.serve.chat import ChatEndpoint
 from adacompute.serve.ledger import Caps, Ledger
-from adacompute.serve.spend import Spend
-from adacompute.serve.telling import Telling
+from adacompute.serve.observability import ObserverGuard
+from adacompute.serve.request import Spend
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}
@@ -47,7 +47,7 @@ def test_c14_choices_that_are_no_good_are_not_asked_for_again_beyond_a_cap():
 
 def test_c14_choices_beyond_those_asked_for_take_the_room_of_those_to_come():
     with Upstream(lambda *_: Reply(choices=4)) as up, Running(up.url, cap=12, concurrency=1) as gate:
-        gate.gateway.means.client.manners.refused(2, "n must be 1", "scripted")  # one at a time
+        gate.gateway.resources.client.quirks.record_refusal(2, "n must be 1", "scripted")  # one at a time
         answer = gate.ask(n=8)
         account = settled(gate)
         assert answer.status == 200
@@ -84,7 +84,7 @@ def test_a_price_that_would_give_money_back_is_refused():
 
 def test_a_cap_tells_how_many_samples_it_has_room_for():
     async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(unit="tokens", total=1000, own={"a": 350}))
+        ledger = await Ledger.open(None, Caps(unit="tokens", total=1000, by_key={"a": 350}))
         with pytest.raises(CapReached) as told:
             await ledger.reserve("a", Spend(samples=8, tokens=800))
         assert told.value.left == 3
@@ -109,17 +109,17 @@ def test_c19_a_wave_is_cut_to_what_a_cap_has_room_for_at_once(tmp_path: Path):
 def test_c19_a_cap_whose_rest_is_reserved_by_others_says_to_come_again_soon(tmp_path: Path):
     FixedPolicy(8).save(tmp_path / "eight")
     with Upstream() as up, Running(up.url, policy=str(tmp_path / "eight"), cap=5) as gate:
-        held = gate.call(gate.gateway.means.ledger.reserve("other", Spend(samples=5)))
+        held = gate.call(gate.gateway.resources.ledger.reserve("other", Spend(samples=5)))
         answer = gate.ask()
         assert (answer.status, answer.headers["retry-after"]) == (429, "1")
         assert "may take 1;" in answer.error["message"]
-        gate.loop.call_soon_threadsafe(gate.gateway.means.ledger.settle, held, Spend())
+        gate.loop.call_soon_threadsafe(gate.gateway.resources.ledger.settle, held, Spend())
         assert gate.ask().json["adacompute"]["samples"] == 5
 
 
 def test_a_ledger_that_closes_between_two_waves_leaves_what_came():
     with Upstream(NOBODY_AGREES) as up, Running(up.url, price=0.5, explore=1.0, budget=16.0) as gate:
-        ledger, reserve = gate.gateway.means.ledger, gate.gateway.means.ledger.reserve
+        ledger, reserve = gate.gateway.resources.ledger, gate.gateway.resources.ledger.reserve
 
         async def once(key: str, most: Spend) -> Any:
             if up.count.requests:
@@ -136,7 +136,7 @@ def test_a_ledger_that_closes_between_two_waves_leaves_what_came():
 
 def test_what_fails_before_anything_is_sent_reserves_nothing():
     with Upstream() as up, Running(up.url) as gate:
-        means = gate.gateway.means
+        means = gate.gateway.resources
         call, means.client.call = means.client.call, None
         assert gate.ask().status == 500
         means.client.call = call
@@ -149,7 +149,7 @@ def test_explored_is_only_what_was_drawn_to_the_end(stream: bool):
         Upstream(NOBODY_AGREES) as up,
         Running(up.url, explore=1.0, budget=16.0, cap=20, vote="always") as gate,
     ):
-        longest = gate.gateway.shelf.of("stopping").policy.longest
+        longest = gate.gateway.policy_registry.get("stopping").policy.longest
         whole, part = gate.ask(), gate.ask(stream=stream)
         assert whole.json["adacompute"]["samples"] == longest == 16
         assert b"not drawn to the end" not in whole.raw
@@ -173,9 +173,9 @@ def test_a_weak_vote_is_refused_where_the_policy_decides_and_nowhere_else(mode: 
 
 def test_the_average_is_of_what_was_spent_whether_it_was_used_or_not():
     one = told(1.0, samples=2, spent=Spend(samples=5), maybe=Spend(samples=1))
-    assert (one.cost_samples, one.paced) == (6, True)
-    assert told(1.0, status=499, samples=0, spent=Spend(), maybe=Spend(samples=1)).paced
-    assert not told(1.0, status=502, samples=0, spent=Spend()).paced
+    assert (one.cost_samples, one.counts_in_average) == (6, True)
+    assert told(1.0, status=499, samples=0, spent=Spend(), maybe=Spend(samples=1)).counts_in_average
+    assert not told(1.0, status=502, samples=0, spent=Spend()).counts_in_average
 
 
 def test_a_client_that_leaves_counts_towards_the_average():
@@ -185,9 +185,9 @@ def test_a_client_that_leaves_counts_towards_the_average():
             until(lambda: up.count.in_flight == 1)
             end(line, "fin")
         assert settled(gate).maybe.samples == 1
-        until(lambda: gate.gateway.seen.board()["ever"]["requests"] == 1)
-        assert gate.gateway.paces.state()['["stopping", 2.0]']["spent"] == 1.0
-        assert gate.gateway.seen.board()["ever"]["average"] == 1.0
+        until(lambda: gate.gateway.observability.dashboard_data()["ever"]["requests"] == 1)
+        assert gate.gateway.pacers.state()['["stopping", 2.0]']["spent"] == 1.0
+        assert gate.gateway.observability.dashboard_data()["ever"]["average"] == 1.0
 
 
 def chunks_of(raw: bytes) -> list[dict[str, Any]]:
@@ -218,9 +218,9 @@ def test_one_who_looks_on_and_fails_costs_nobody_a_reply(stream: bool):
         raise RuntimeError("broken")
 
     with Upstream() as up, Running(up.url, budget=1.0) as gate:
-        seen, told = gate.gateway.seen, []
-        seen.called = seen.ended = seen.paced = fail
-        gate.gateway.recorder.told = lambda *given: told.append(given)
+        seen, told = gate.gateway.observability, []
+        seen.on_call = seen.on_request_end = seen.on_price = fail
+        gate.gateway.recorder.record = lambda *given: told.append(given)
         assert [gate.ask(stream=stream).status for _ in range(2)] == [200, 200]
         until(lambda: len(told) == 2)
         assert ledger_of(gate).spent.samples == up.count.choices == 2
@@ -230,7 +230,7 @@ def test_what_one_who_looks_on_raises_is_logged_once(caplog: pytest.LogCaptureFi
     def fail() -> None:
         raise RuntimeError("broken")
 
-    telling = Telling()
+    telling = ObserverGuard()
     for _ in range(3):
         telling(fail)
     assert len([one for one in caplog.records if "fail failed" in one.message]) == 1
@@ -261,8 +261,8 @@ def test_a_client_of_http_1_0_gets_its_stream_without_chunks():
 def test_what_is_remembered_already_is_not_written_again(tmp_path: Path):
     async def scenario() -> None:
         ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        put, written = ledger._scribe.put, []
-        ledger._scribe.put = lambda changes: (written.append(changes), put(changes))
+        put, written = ledger._writer.put, []
+        ledger._writer.put = lambda changes: (written.append(changes), put(changes))
         for value in (1, 1, 2, 2, 1):
             ledger.remember("prices", {"a": value})
         await ledger.close()
@@ -306,7 +306,7 @@ def test_only_alternatives_that_a_client_asked_for_are_shown(tmp_path: Path, str
         Upstream(script) as up,
         Running(up.url, policy=str(tmp_path / "one"), budget=budget, vote="always") as gate,
     ):
-        gate.gateway.shelf.of("one").policy = Entropic(1)
+        gate.gateway.policy_registry.get("one").policy = Entropic(1)
         none, bare, two = (
             gate.ask(stream=stream, **fields)
             for fields in ({}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 2})
@@ -325,7 +325,7 @@ def test_a_client_that_leaves_as_its_request_fails_leaves_no_error_behind():
     async def scenario() -> None:
         lost: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-        events = Chat(Failing(), lambda _: "")._voted(None)  # type: ignore[arg-type]
+        events = ChatEndpoint(Failing(), lambda _: "")._stream_winner(None)  # type: ignore[arg-type]
         first = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
         first.cancel()

@@ -7,9 +7,15 @@ from itertools import pairwise
 import pytest
 
 from adacompute.answers import Task, extract_answer
-from adacompute.answers.apart import close_apart, extract_apart, late, takes_long, warm_apart
-from adacompute.endpoint import Response
-from adacompute.serve.reading import read, read_waiting
+from adacompute.answers.extract import (
+    close_sandbox,
+    count_timeouts,
+    extract_in_sandbox,
+    is_slow_pattern,
+    start_sandbox,
+)
+from adacompute.client import Response
+from adacompute.serve.sample_loop import read_sample, read_sample_blocking
 
 LONG = "We add them up, step by step, and look at each once more. " * 100
 
@@ -17,7 +23,7 @@ LONG = "We add them up, step by step, and look at each once more. " * 100
 @pytest.fixture(autouse=True, scope="module")
 def apart():
     yield
-    close_apart()
+    close_sandbox()
 
 
 def response(text, finish_reason="stop", **more):
@@ -26,7 +32,7 @@ def response(text, finish_reason="stop", **more):
 
 def test_a_sample_has_the_answer_and_the_signals_of_its_response():
     came = response("The answer is 42.", tokens=7, logprob=-1.5, entropy=0.2)
-    sample = asyncio.run(read(came, Task()))
+    sample = asyncio.run(read_sample(came, Task()))
     assert (sample.answer, sample.tokens, sample.logprob, sample.entropy, sample.finished) == (
         *("42", 7, -1.5, 0.2),
         True,
@@ -34,9 +40,9 @@ def test_a_sample_has_the_answer_and_the_signals_of_its_response():
 
 
 def test_a_response_that_was_cut_off_counts_only_where_it_states_its_answer():
-    assert asyncio.run(read(response("She has 3 or 4", "length"), Task())).answer is None
-    assert asyncio.run(read(response("\\boxed{3} or", "length"), Task())).answer == "3"
-    assert asyncio.run(read(response(LONG + "She has 3 or 4", "length"), Task())).answer is None
+    assert asyncio.run(read_sample(response("She has 3 or 4", "length"), Task())).answer is None
+    assert asyncio.run(read_sample(response("\\boxed{3} or", "length"), Task())).answer == "3"
+    assert asyncio.run(read_sample(response(LONG + "She has 3 or 4", "length"), Task())).answer is None
 
 
 @pytest.mark.parametrize(
@@ -60,27 +66,27 @@ def test_answers_are_the_same_read_here_and_apart(extract, end):
     task = Task(extract)
     for text in (end, LONG + end):
         wanted = extract_answer(text, task)
-        assert extract_apart(text, task) == wanted
-        assert asyncio.run(read(response(text), task)).answer == wanted
-        assert read_waiting(response(text), task).answer == wanted
+        assert extract_in_sandbox(text, task) == wanted
+        assert asyncio.run(read_sample(response(text), task)).answer == wanted
+        assert read_sample_blocking(response(text), task).answer == wanted
 
 
 def test_no_answer_is_kept_as_none_so_that_a_pool_does_not_read_the_text_again():
-    assert asyncio.run(read(response("nothing to see in this text"), Task())).extra["answer"] is None
+    assert asyncio.run(read_sample(response("nothing to see in this text"), Task())).extra["answer"] is None
 
 
 def test_a_function_reads_here():
     task = Task(lambda text: text[:2])
-    assert asyncio.run(read(response("ab" * 3_000), task)).answer == "ab"
+    assert asyncio.run(read_sample(response("ab" * 3_000), task)).answer == "ab"
 
 
 def test_c12_a_pattern_that_takes_for_ever_abstains_and_is_counted():
-    before = late()
-    sample = asyncio.run(read(response("a" * 3_000 + "!"), Task("regex:(a+)+$")))
+    before = count_timeouts()
+    sample = asyncio.run(read_sample(response("a" * 3_000 + "!"), Task("regex:(a+)+$")))
     assert sample.answer is None
-    assert late() == before + 1
-    assert takes_long("(a+)+$", 20_000)
-    assert not takes_long(r"(?i)\banswer\b.{0,20}\d+", 20_000)
+    assert count_timeouts() == before + 1
+    assert is_slow_pattern("(a+)+$", 20_000)
+    assert not is_slow_pattern(r"(?i)\banswer\b.{0,20}\d+", 20_000)
 
 
 def test_c12_hostile_texts_do_not_hold_the_event_loop():
@@ -89,7 +95,7 @@ def test_c12_hostile_texts_do_not_hold_the_event_loop():
 
     async def main():
         for task in tasks:
-            await asyncio.to_thread(warm_apart, task)
+            await asyncio.to_thread(start_sandbox, task)
         ticks = []
 
         async def tick():
@@ -98,7 +104,7 @@ def test_c12_hostile_texts_do_not_hold_the_event_loop():
                 await asyncio.sleep(0.001)
 
         ticking = asyncio.create_task(tick())
-        await asyncio.gather(*(read(response(text), task) for text in texts for task in tasks))
+        await asyncio.gather(*(read_sample(response(text), task) for text in texts for task in tasks))
         ticking.cancel()
         return max(later - earlier for earlier, later in pairwise(ticks))
 
@@ -107,6 +113,6 @@ def test_c12_hostile_texts_do_not_hold_the_event_loop():
 
 
 def test_a_helper_that_was_killed_is_replaced():
-    assert warm_apart()
-    close_apart()
-    assert extract_apart(LONG + "\\boxed{7}") == "7"
+    assert start_sandbox()
+    close_sandbox()
+    assert extract_in_sandbox(LONG + "\\boxed{7}") == "7"

@@ -15,20 +15,18 @@ from pathlib import Path
 import pytest
 
 from adacompute.answers import Task
+from adacompute.client import Response
 from adacompute.config import ServeConfig
-from adacompute.endpoint import Response
 from adacompute.errors import ConfigError, SourceAmbiguous
 from adacompute.policies import StoppingPolicy
 from adacompute.pool import open_pool
-from adacompute.serve.asked import Ask
-from adacompute.serve.recorder import Recorder
-from adacompute.serve.told import Told
-from adacompute.serve.traffic import problem_of
+from adacompute.serve.recorder import Recorder, build_problem
+from adacompute.serve.request import ChatRequest, RequestOutcome
 
 
 def ask(question, *, n=1, **parameters):
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
-    return Ask(body={"model": "m", "messages": messages, **parameters}, prompt=question, n=n)
+    return ChatRequest(body={"model": "m", "messages": messages, **parameters}, prompt=question, n=n)
 
 
 def told(*texts, **more):
@@ -48,7 +46,7 @@ def told(*texts, **more):
         "samples": len(texts),
         "agreement": 1.0,
     }
-    return Told(**(given | more), responses=responses)
+    return RequestOutcome(**(given | more), responses=responses)
 
 
 def recorded(path, requests, task=None):
@@ -57,7 +55,7 @@ def recorded(path, requests, task=None):
     async def main():
         recorder = await Recorder.open(ServeConfig(record=str(path)), task or Task())
         for one, asked in requests:
-            recorder.told(one, asked)
+            recorder.record(one, asked)
         await recorder.close()
         return recorder
 
@@ -99,8 +97,8 @@ def test_the_same_question_adds_its_samples_after_those_stored(tmp_path):
 
 
 def test_conversations_are_told_apart_and_models_do_not_matter():
-    assert problem_of(ask("a")).id != problem_of(ask("b")).id
-    assert problem_of(ask("a")).id == problem_of(ask("a", model="another", temperature=1.0)).id
+    assert build_problem(ask("a")).id != build_problem(ask("b")).id
+    assert build_problem(ask("a")).id == build_problem(ask("a", model="another", temperature=1.0)).id
 
 
 def test_other_parameters_are_another_source_and_explored_requests_too(tmp_path):
@@ -112,7 +110,7 @@ def test_other_parameters_are_another_source_and_explored_requests_too(tmp_path)
     with open_pool(path) as pool:
         found = {json.dumps(parameters, sort_keys=True) for _, parameters in pool.models}
         assert len(pool) == 1
-        assert len(pool.recorded(problem_of(hot).id, "m", parameters={"temperature": 1.0}).samples) == 2
+        assert len(pool.recorded(build_problem(hot).id, "m", parameters={"temperature": 1.0}).samples) == 2
     assert found == {
         '{"temperature": 0.2}',
         '{"temperature": 1.0}',
@@ -134,7 +132,7 @@ def test_what_was_not_voted_on_or_was_left_is_not_recorded(tmp_path):
 
 def test_without_a_pool_nothing_is_recorded():
     recorder = asyncio.run(Recorder.open(ServeConfig(), Task()))
-    recorder.told(told("4"), ask("2+2?"))
+    recorder.record(told("4"), ask("2+2?"))
     asyncio.run(recorder.close())
     assert (recorder.stored, recorder.dropped) == (0, 0)
 
@@ -158,9 +156,9 @@ def test_a_huge_conversation_is_kept_without_its_messages(tmp_path):
 
 def test_a_request_that_cannot_be_stored_takes_no_other_with_it(tmp_path):
     path = tmp_path / "traffic.sqlite"
-    bad = Ask(body={"model": "m", "messages": [], "stop": object()}, prompt="bad")
+    bad = ChatRequest(body={"model": "m", "messages": [], "stop": object()}, prompt="bad")
     worse = told("4")
-    worse = Told(
+    worse = RequestOutcome(
         **{name: getattr(worse, name) for name in worse.__slots__ if name != "responses"},
         responses=(Response(text="4", tokens=-5),),
     )
@@ -202,7 +200,7 @@ def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog)
             other.execute("BEGIN IMMEDIATE")  # another process in the middle of a long write
             begun = time.thread_time()
             for i in range(3_000):
-                recorder.told(told("4"), ask(f"{i}?"))
+                recorder.record(told("4"), ask(f"{i}?"))
             spent = time.thread_time() - begun
             other.execute("ROLLBACK")
         await recorder.close()
@@ -219,7 +217,7 @@ def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog)
 
 
 def test_texts_that_wait_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("adacompute.serve.recorder._CHARACTERS", 10_000)
+    monkeypatch.setattr("adacompute.serve.recorder._MAX_CHARACTERS", 10_000)
     path = tmp_path / "traffic.sqlite"
     texts = [(told("The answer is 4. " * 300), ask(f"{i}?")) for i in range(50)]
     recorder = recorded(path, texts)
@@ -238,17 +236,17 @@ def test_a_full_disk_drops_and_recording_goes_on_when_there_is_room(small_disk):
 
     async def main():
         recorder = await Recorder.open(ServeConfig(record=str(path)), Task())
-        recorder.told(told("4"), ask("before"))
+        recorder.record(told("4"), ask("before"))
         await stored(recorder, 1)
         with contextlib.suppress(OSError), ballast.open("wb") as file:
             while True:
                 file.write(b"x" * 4_096)
                 file.flush()
-        recorder.told(told("y " * 200_000 + "4"), ask("while"))
+        recorder.record(told("y " * 200_000 + "4"), ask("while"))
         await stored(recorder, 2)
         dropped = recorder.dropped
         ballast.unlink()
-        recorder.told(told("4"), ask("after"))
+        recorder.record(told("4"), ask("after"))
         await stored(recorder, 3)
         await recorder.close()
         return recorder, dropped

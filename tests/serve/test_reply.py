@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from adacompute import errors
-from adacompute.endpoint import Response
+from adacompute.client import Response
 from adacompute.errors import (
     CapReached,
     ConnectionLost,
@@ -28,10 +28,8 @@ from adacompute.errors import (
     Unauthorized,
     WeakVote,
 )
-from adacompute.serve.asked import Ask
-from adacompute.serve.reply import chunks, completion, extra, failure, headers_of
-from adacompute.serve.spend import Spend
-from adacompute.serve.told import Told, Usage
+from adacompute.serve.reply import build_chunks, build_completion, build_error, build_extra, build_headers
+from adacompute.serve.request import ChatRequest, RequestOutcome, Spend, Usage
 
 URL = "http://secret-host.internal:8000/v1/chat/completions"
 LOGPROBS = {"content": [{"token": "4", "bytes": [52], "logprob": -0.5, "top_logprobs": []}]}
@@ -43,7 +41,7 @@ def response(text: str = "It is 42.", **fields: Any) -> Response:
     return Response(text=text, finish_reason=fields.pop("finish_reason", "stop"), message=message, **fields)
 
 
-def told(*responses: Response, **fields: Any) -> Told:
+def told(*responses: Response, **fields: Any) -> RequestOutcome:
     plain: dict[str, Any] = {
         "id": "chatcmpl-1",
         "at": 1_700_000_000.7,
@@ -60,20 +58,20 @@ def told(*responses: Response, **fields: Any) -> Told:
         "usage": Usage(prompt_tokens=30, completion_tokens=12),
         "spent": Spend(samples=3, tokens=42),
     }
-    return Told(**(plain | fields))
+    return RequestOutcome(**(plain | fields))
 
 
-def whole(one: Told, ask: Ask | None = None) -> dict[str, Any]:
+def whole(one: RequestOutcome, ask: ChatRequest | None = None) -> dict[str, Any]:
     """The completion as JSON; the SDK has taken it, strictly."""
-    raw = completion(one, ask or Ask(body={}), unit="samples")
+    raw = build_completion(one, ask or ChatRequest(body={}), unit="samples")
     ChatCompletion.model_validate_json(raw, strict=True)
     found: dict[str, Any] = orjson.loads(raw)
     return found
 
 
-def streamed(one: Told, ask: Ask | None = None) -> list[dict[str, Any]]:
+def streamed(one: RequestOutcome, ask: ChatRequest | None = None) -> list[dict[str, Any]]:
     """The chunks as JSON; the SDK has taken each, strictly."""
-    *events, done = chunks(one, ask or Ask(body={}, stream=True), unit="samples")
+    *events, done = build_chunks(one, ask or ChatRequest(body={}, stream=True), unit="samples")
     assert done == b"data: [DONE]\n\n"
     found = []
     for event in events:
@@ -120,7 +118,10 @@ def test_where_nobody_won_the_first_response_is_given():
 
 
 def test_the_choices_that_a_client_asked_for_itself_all_come_in_their_order():
-    one, ask = told(response("a"), response("b"), response("c"), best=None), Ask(body={}, n=3, stream=True)
+    one, ask = (
+        told(response("a"), response("b"), response("c"), best=None),
+        ChatRequest(body={}, n=3, stream=True),
+    )
     assert [(c["index"], c["message"]["content"]) for c in whole(one, ask)["choices"]] == [
         (0, "a"),
         (1, "b"),
@@ -134,9 +135,9 @@ def test_the_choices_that_a_client_asked_for_itself_all_come_in_their_order():
 def test_log_probabilities_are_for_those_who_asked():
     one = told(response("4", logprobs=LOGPROBS))
     assert whole(one)["choices"][0]["logprobs"] is None
-    assert whole(one, Ask(body={}, logprobs=True))["choices"][0]["logprobs"] == LOGPROBS
-    assert b"logprob" not in b"".join(chunks(one, Ask(body={}, stream=True), unit="samples"))
-    events = streamed(one, Ask(body={}, stream=True, logprobs=True))
+    assert whole(one, ChatRequest(body={}, logprobs=True))["choices"][0]["logprobs"] == LOGPROBS
+    assert b"logprob" not in b"".join(build_chunks(one, ChatRequest(body={}, stream=True), unit="samples"))
+    events = streamed(one, ChatRequest(body={}, stream=True, logprobs=True))
     assert [e["choices"][0]["logprobs"] for e in events if e["choices"][0].get("logprobs")] == [LOGPROBS]
 
 
@@ -183,13 +184,13 @@ def test_a_stream_says_the_same_as_a_completion(text: str):
     first, *_, last = events
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert [e["choices"][0]["finish_reason"] for e in events] == [None] * (len(events) - 1) + ["stop"]
-    assert last["adacompute"] == extra(one, unit="samples")
+    assert last["adacompute"] == build_extra(one, unit="samples")
     assert len({(e["id"], e["created"], e["model"], e["object"]) for e in events}) == 1
     assert all("usage" not in e for e in events)
 
 
 def test_a_stream_ends_with_usage_where_it_was_asked_for():
-    events = streamed(told(response()), Ask(body={}, stream=True, include_usage=True))
+    events = streamed(told(response()), ChatRequest(body={}, stream=True, include_usage=True))
     assert events[-1]["choices"] == []
     assert events[-1]["usage"] == {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
     assert all(event["usage"] is None for event in events[:-1])
@@ -215,9 +216,9 @@ def test_what_a_server_sent_that_is_no_json_breaks_nothing(odd: object):
 
 
 def test_the_extra_object_says_more_only_where_it_applies():
-    plain = extra(told(), unit="tokens")
+    plain = build_extra(told(), unit="tokens")
     assert (plain["cost"], plain["unit"]) == (42.0, "tokens")
-    more = extra(told(notes=("a",), missing=2, would=0, weak=True, mode="shadow"), unit="samples")
+    more = build_extra(told(notes=("a",), missing=2, would=0, weak=True, mode="shadow"), unit="samples")
     assert {name: more[name] for name in more.keys() - plain.keys()} == {
         "notes": ["a"],
         "missing": 2,
@@ -228,17 +229,17 @@ def test_the_extra_object_says_more_only_where_it_applies():
 
 
 def test_headers_say_what_came_of_it_in_ascii():
-    found = headers_of(told(response(), agreement=2 / 3, policy="käse\r\nx: y"))
+    found = build_headers(told(response(), agreement=2 / 3, policy="käse\r\nx: y"))
     assert found["x-adacompute-samples"] == "1"
     assert (found["x-adacompute-agreement"], found["x-adacompute-price"]) == ("0.6667", "0.25")
     assert found["x-request-id"] == "chatcmpl-1"
     assert all(value.isascii() and value.isprintable() for value in found.values())
-    assert "x-adacompute-price" not in headers_of(told(price=None))
+    assert "x-adacompute-price" not in build_headers(told(price=None))
 
 
 def failed(error: ServeError | EndpointError) -> tuple[int, dict[str, str], dict[str, Any]]:
     """The reply of an error; what holds of all of them is checked here."""
-    status, headers, raw = failure(error)
+    status, headers, raw = build_error(error)
     body = json.loads(raw)
     assert body.keys() == {"error"}
     assert body["error"].keys() == {"message", "type", "param", "code"}
@@ -326,7 +327,7 @@ KINDS = [
 @given(st.sampled_from(KINDS), st.text(max_size=800), st.none() | st.integers(300, 499))
 @settings(max_examples=150, deadline=None)
 def test_c10_every_error_has_openais_shape_whatever_it_says(kind: type, text: str, status: int | None):
-    status_of, headers, raw = failure(kind(f"{URL}: {text}", status=status))
+    status_of, headers, raw = build_error(kind(f"{URL}: {text}", status=status))
     assert 300 <= status_of < 600
     message = json.loads(raw)["error"]["message"]
     assert len(message) <= 500

@@ -9,15 +9,15 @@ from starlette.datastructures import Headers
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
-from adacompute.serve.asked import Ask, Route
-from adacompute.serve.route import routed
+from adacompute.serve.request import ChatRequest, Route
+from adacompute.serve.request_parser import choose_route
 
 POLICIES = ("stopping", "maths", "single")
 
 
 def route(headers: Any = None, *, budget: float | None = None, **fields: Any) -> Route:
-    return routed(
-        Ask(body={}, budget=budget),
+    return choose_route(
+        ChatRequest(body={}, budget=budget),
         {"host": "x", "x-other": "1", **headers} if isinstance(headers, dict) else headers or {},
         settings=ServeConfig(**fields),
         key="alice",
@@ -48,7 +48,7 @@ def test_the_header_wins_over_the_models_name_and_that_over_the_settings():
 def test_a_budget_beyond_the_operators_is_clamped_with_a_note():
     for found in (route({"x-adacompute-budget": "50.5"}), route(budget=50.5)):
         assert found.budget == 16.0
-        assert found.notes == ("budget 50.5 is more than may be asked for: it is 16",)
+        assert found.notes == ("budget 50.5 is above the limit: it is 16",)
     assert route({"x-adacompute-budget": "16"}).notes == ()
 
 
@@ -57,8 +57,8 @@ def test_a_clients_budget_is_served_in_steps_of_a_quarter_with_a_note_and_the_op
         assert (found.budget, found.notes) == (2.5, ("budget 2.6 is served as 2.5",))
     assert route({"x-adacompute-budget": "2.75"}).notes == ()
     for own in (ServeConfig(budget=2.6), ServeConfig(max_budget=2.6)):
-        found = routed(
-            Ask(body={}, budget=2.6), {}, settings=own, key="k", policies=POLICIES, default="stopping"
+        found = choose_route(
+            ChatRequest(body={}, budget=2.6), {}, settings=own, key="k", policies=POLICIES, default="stopping"
         )
         assert (found.budget, found.notes) == (2.6, ())
     lanes = {route({"x-adacompute-budget": f"{1 + n / 100:.2f}"}).budget for n in range(1501)}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.journal import Changes, Journal
 from adacompute.serve.ledger import Caps, Ledger
-from adacompute.serve.spend import Spend
+from adacompute.serve.ledger_writer import LedgerChanges, LedgerFile
+from adacompute.serve.request import Spend
 
 ONE = Spend(samples=1)
 
@@ -19,13 +19,13 @@ ONE = Spend(samples=1)
 def writers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that wrote, one for each commit."""
     seen: list[str] = []
-    write = Journal.write
+    write = LedgerFile.write
 
-    def noted(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+    def noted(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
         seen.append(threading.current_thread().name)
         write(self, changes, wait=wait)
 
-    monkeypatch.setattr(Journal, "write", noted)
+    monkeypatch.setattr(LedgerFile, "write", noted)
     return seen
 
 
@@ -42,7 +42,7 @@ async def spend(path: Path, times: int) -> None:
 def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
     tmp_path: Path, writers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.scribe._SLOW", -1.0)
+    monkeypatch.setattr("adacompute.serve.ledger_writer._SLOW_COMMIT", -1.0)
     asyncio.run(spend(tmp_path / "l.sqlite", 20))
     assert writers.count(threading.current_thread().name) == 4
     assert writers.count("adacompute-ledger") >= 16
@@ -83,11 +83,11 @@ def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Pa
 def test_the_log_is_moved_into_the_file_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.scribe._TIDY", 10)
+    monkeypatch.setattr("adacompute.serve.ledger_writer._COMMITS_PER_CHECKPOINT", 10)
     tidied: list[str] = []
-    tidy = Journal.tidy
+    tidy = LedgerFile.checkpoint
     monkeypatch.setattr(
-        Journal, "tidy", lambda self: (tidied.append(threading.current_thread().name), tidy(self))[1]
+        LedgerFile, "checkpoint", lambda self: (tidied.append(threading.current_thread().name), tidy(self))[1]
     )
     asyncio.run(spend(tmp_path / "l.sqlite", 40))
     assert tidied
@@ -100,15 +100,15 @@ def test_a_write_that_fails_once_at_the_end_is_tried_once_more(
     async def main() -> None:
         ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
         ledger.settle(await ledger.reserve("alice", Spend(samples=50)), ONE)
-        write, failed = Journal.write, []
+        write, failed = LedgerFile.write, []
 
-        def faltering(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+        def faltering(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
             if not failed:
                 failed.append(True)
                 raise OSError("once")
             write(self, changes, wait=wait)
 
-        monkeypatch.setattr(Journal, "write", faltering)
+        monkeypatch.setattr(LedgerFile, "write", faltering)
         await ledger.close()
         monkeypatch.undo()
         again = await Ledger.open(tmp_path / "state.sqlite", Caps())
@@ -123,14 +123,14 @@ def test_who_comes_while_it_closes_is_refused_and_not_kept_waiting(
 ):
     async def main() -> None:
         ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
-        write, begun, go_on = Journal.write, threading.Event(), threading.Event()
+        write, begun, go_on = LedgerFile.write, threading.Event(), threading.Event()
 
-        def slow(self: Journal, changes: Changes, *, wait: bool = True) -> None:
+        def slow(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
             begun.set()
             go_on.wait(30)
             write(self, changes, wait=wait)
 
-        monkeypatch.setattr(Journal, "write", slow)
+        monkeypatch.setattr(LedgerFile, "write", slow)
         closing = asyncio.create_task(ledger.close())
         await asyncio.to_thread(begun.wait, 30)
         with pytest.raises(LedgerUnavailable):

@@ -17,8 +17,7 @@ from running import Running
 from typer.testing import CliRunner
 
 from adacompute.cli.app import app
-from adacompute.cli.served import facts_of, show_started
-from adacompute.cli.shown_config import as_toml
+from adacompute.cli.serve import format_toml, gather_facts, show_started
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
 from adacompute.errors import ConfigError, EndpointUnreachable, PolicyError
 from upstream import Upstream
@@ -52,12 +51,12 @@ def test_the_settings_shown_are_read_back_as_the_same(tmp_path: Path):
         answers=AnswersConfig(extract="regex:(\\d+)"),
     )
     file = tmp_path / "shown.toml"
-    file.write_text(as_toml(config), "utf-8")
+    file.write_text(format_toml(config), "utf-8")
     assert load_config(file, environ={}) == config
 
 
 def test_every_setting_is_shown_and_those_of_the_gateway_with_what_they_mean():
-    text = as_toml(Config())
+    text = format_toml(Config())
     for setting in dataclasses.fields(ServeConfig):
         (line,) = re.findall(rf"^{setting.name} = .*$", text.partition("[endpoint]")[0], re.MULTILINE)
         assert "  # " in line or setting.name in ("tls_key",), line
@@ -168,7 +167,7 @@ def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
         ({"max_n": 0}, "max_n 0 can't be used"),
         ({"deadline": 0.0}, "deadline 0 can't be used"),
         ({"state": ""}, "state '' names no file"),
-        ({"vote_pattern": "("}, "vote_pattern '(' is no regular expression"),
+        ({"vote_pattern": "("}, "vote_pattern '(' is not a regular expression"),
         ({"policies": ("maths",)}, "policies has 'maths'; give NAME=FOLDER"),
     ],
 )
@@ -251,7 +250,7 @@ def test_check_fails_where_the_upstream_is_not_there_or_it_may_not_listen(serve)
 
 def test_what_it_says_at_its_start_has_the_base_url_and_a_request_to_try(capsys: pytest.CaptureFixture[str]):
     with Upstream() as up, Running(up.url, cap=10.0, mode="shadow", record="") as gate:
-        show_started(facts_of(gate.gateway, gate.base))
+        show_started(gather_facts(gate.gateway, gate.base))
     told = capsys.readouterr().out
     assert f"{gate.url}: give that to an OpenAI client as its base_url" in told
     assert f"curl {gate.url}/chat/completions -H 'content-type: application/json' -d '{{\"model\": " in told

@@ -20,8 +20,7 @@ from running import Process, Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.serve.connection import HEAD_BYTES
-from adacompute.serve.listen import allowed, listening
+from adacompute.serve.server import MAX_HEAD_BYTES, open_sockets, resolve_allowed
 from upstream import Honest, Upstream
 
 NOBODY = "http://127.0.0.1:9/v1"  # an upstream that is never asked
@@ -73,10 +72,10 @@ def in_thread(work: Callable[[], Any]) -> "tuple[threading.Thread, list[Any]]":
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7"])
 def test_c22_nothing_beyond_loopback_is_listened_at_without_keys(host: str):
     with pytest.raises(ConfigError, match="no keys") as caught:
-        allowed(ServeConfig(host=host), keys=False)
+        resolve_allowed(ServeConfig(host=host), keys=False)
     assert repr(host) in str(caught.value)
     assert "--keys FILE" in str(caught.value)
-    assert allowed(ServeConfig(host=host), keys=True)
+    assert resolve_allowed(ServeConfig(host=host), keys=True)
 
 
 def test_c22_a_name_is_judged_by_every_address_that_it_has(monkeypatch: pytest.MonkeyPatch):
@@ -85,7 +84,7 @@ def test_c22_a_name_is_judged_by_every_address_that_it_has(monkeypatch: pytest.M
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)  # names are the system's to resolve
     with pytest.raises(ConfigError, match=r"'gate\.example' \(10\.0\.0\.5\)"):
-        listening(ServeConfig(host="gate.example"), keys=False)
+        open_sockets(ServeConfig(host="gate.example"), keys=False)
 
 
 def test_c22_the_process_refuses_to_listen_at_all_addresses_without_keys(adacompute):
@@ -113,7 +112,7 @@ def test_with_keys_it_listens_at_all_addresses_and_asks_for_them(upstream: Upstr
 
 
 def test_localhost_is_one_port_at_every_address_of_it():
-    sockets = listening(ServeConfig(host="localhost", port=0), keys=False)
+    sockets = open_sockets(ServeConfig(host="localhost", port=0), keys=False)
     try:
         assert len({each.getsockname()[1] for each in sockets}) == 1
     finally:
@@ -124,13 +123,13 @@ def test_localhost_is_one_port_at_every_address_of_it():
 def test_a_port_in_use_is_named_with_the_remedy(running: Running):
     port = int(running.base.rpartition(":")[2])
     with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 is in use; give another --port"):
-        listening(ServeConfig(port=port), keys=False)
+        open_sockets(ServeConfig(port=port), keys=False)
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 300, "300.1.1.1"])
 def test_a_host_that_is_none_is_named(host: str):
     with pytest.raises(ConfigError, match=r"host '.*give e\.g\. 127\.0\.0\.1"):
-        allowed(ServeConfig(host=host), keys=True)
+        resolve_allowed(ServeConfig(host=host), keys=True)
 
 
 # TLS
@@ -321,7 +320,7 @@ def _cut(line: socket.socket) -> bool:
 
 def test_c09_headers_above_64_kib_are_refused_before_all_of_them_are_kept(connect):
     line = connect()
-    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nx-long: " + b"a" * (HEAD_BYTES + 10))
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nx-long: " + b"a" * (MAX_HEAD_BYTES + 10))
     assert line.recv(65_536).startswith(b"HTTP/1.1 431 ")
 
 

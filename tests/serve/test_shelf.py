@@ -13,32 +13,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError, PolicyError, PolicyInvalid
-from adacompute.paths import paths
 from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
-from adacompute.policies.artefact import MOST_TEXT, read_artefact, write_artefact
-from adacompute.policies.chart import Chart, Row, write_chart
+from adacompute.policies.artefact import MAX_DOCUMENT_BYTES, compute_digest, read_artefact, write_artefact
+from adacompute.policies.baselines import (
+    FixedPolicy,
+    HeuristicPolicy,
+    OraclePolicy,
+    RandomPolicy,
+    ShuffledPolicy,
+)
+from adacompute.policies.chart import Chart, ChartRow, write_chart
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
-from adacompute.policies.oracle import OraclePolicy
-from adacompute.policies.sealed import digest
-from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
-from adacompute.replay import run
-from adacompute.serve.scale import MEMORY, Scale, Scales
-from adacompute.serve.shelf import Served, Shelf
+from adacompute.replay import run_policy
+from adacompute.serve.policy_registry import (
+    MEMORY,
+    ConfidenceScale,
+    ModelScales,
+    PolicyRegistry,
+    ServedPolicy,
+)
 
 NAN = float("nan")
 
 
 def chart(price: float) -> Chart:
     row = {"cost": 2.0, "waves": 1.5, "agreement": 0.8, "deviation": 0.2, "stays": 0.9}
-    rows = (Row(budget=2, price=price, **row),)
+    rows = (ChartRow(budget=2, price=price, **row),)
     return Chart(dial="price", unit="samples", problems=300, protocol="replay", rows=rows)
 
 
@@ -59,26 +66,26 @@ def words(rows: range) -> Ballots:
     return recorded().only(rows)
 
 
-def opened(policy: Path | str = "", *others: str) -> Shelf:
-    return Shelf.open(ServeConfig(policy=str(policy), policies=others))
+def opened(policy: Path | str = "", *others: str) -> PolicyRegistry:
+    return PolicyRegistry.open(ServeConfig(policy=str(policy), policies=others))
 
 
 def test_without_a_folder_the_prior_in_the_package_serves_from_its_own_chart():
     shelf = opened()
-    served = shelf.of(shelf.default)
+    served = shelf.get(shelf.default)
     assert (shelf.default, shelf.names, served.version) == ("stopping", ("stopping", "single"), "bundled")
     assert served.policy.kind == "stopping"
     assert served.chart is not None
-    assert served.start(2.0) == (served.chart.price(2.0), 1e-6, 1.0)
+    assert served.find_start(2.0) == (served.chart.price_at(2.0), 1e-6, 1.0)
     assert shelf.reload() == []
-    assert shelf.of("stopping") is served
+    assert shelf.get("stopping") is served
 
 
 def test_single_is_always_there_and_draws_one_sample(folder):
-    single = opened(folder).of("single")
+    single = opened(folder).get("single")
     assert single.policy.more("2 + 2?", Tally()) == 1
     assert single.policy.more("2 + 2?", Tally.of(["4"])) == 0
-    assert (single.weigh(), single.start(2.0), single.chart) == (None, None, None)
+    assert (single.weigh(), single.find_start(2.0), single.chart) == (None, None, None)
 
 
 def test_a_policy_serves_under_its_folders_name_and_others_under_the_name_given(folder):
@@ -86,7 +93,7 @@ def test_a_policy_serves_under_its_folders_name_and_others_under_the_name_given(
     (folder.parent / "current").symlink_to(folder)
     shelf = opened(folder.parent / "it's ü new", f"a.b_c-1={folder}", f" x = {folder} ")
     assert shelf.names == ("it-s---new", "a.b_c-1", "x", "single")
-    assert shelf.of("x").version == read_artefact(folder).sha256[:12]
+    assert shelf.get("x").version == read_artefact(folder).sha256[:12]
     assert opened(folder.parent / "current").default == "current"
 
 
@@ -94,7 +101,7 @@ def test_a_policy_serves_under_its_folders_name_and_others_under_the_name_given(
     ("text", "words"),
     [
         ("single=FOLDER", "'single', which is one sample without a vote; give another name"),
-        ("mine=FOLDER", "'mine' is there twice"),
+        ("mine=FOLDER", "'mine' is given twice"),
         ("FOLDER", "NAME=FOLDER"),
         ("a=", "NAME=FOLDER"),
         ("=FOLDER", "NAME=FOLDER"),
@@ -120,7 +127,7 @@ def test_a_default_folder_named_single_is_refused(folder):
 
 def test_a_name_that_nobody_has_is_refused_with_those_that_are_there(folder):
     with pytest.raises(PolicyError, match="there is no policy 'else' here; there are mine, single"):
-        opened(folder).of("else")
+        opened(folder).get("else")
 
 
 @pytest.mark.parametrize("make", [lambda: OraclePolicy(), lambda: ShuffledPolicy(2.0)])
@@ -143,7 +150,7 @@ def test_a_policy_without_a_dial_serves_without_a_pace(tmp_path, make: Callable)
     if make is HeuristicPolicy:
         made.fit(words(range(40)))
     made.save(tmp_path / "p")
-    assert opened(tmp_path / "p").of("p").start(2.0) is None
+    assert opened(tmp_path / "p").get("p").find_start(2.0) is None
 
 
 # -- read anew
@@ -151,30 +158,30 @@ def test_a_policy_without_a_dial_serves_without_a_pace(tmp_path, make: Callable)
 
 def test_a_new_policy_takes_over_whole_and_requests_under_way_keep_the_old_one(folder):
     shelf = opened(folder)
-    old = shelf.of("mine")
+    old = shelf.get("mine")
     was, kept = old.version, old.policy
     StoppingPolicy(longest=8).save(folder)
-    assert shelf.of("mine") is old
+    assert shelf.get("mine") is old
     (line,) = shelf.reload()
-    new = shelf.of("mine")
+    new = shelf.get("mine")
     assert line == f"policy mine: {new.version} serves now, in place of {was}"
     assert (new.policy.longest, old.policy, kept.longest) == (8, kept, 16)
-    assert (shelf.reload(), shelf.of("mine")) == ([], new)
+    assert (shelf.reload(), shelf.get("mine")) == ([], new)
 
 
 def test_a_chart_that_came_later_is_taken_up(folder):
     (folder / "chart.json").unlink()
     shelf = opened(folder)
-    assert shelf.of("mine").chart is None
+    assert shelf.get("mine").chart is None
     write_chart(folder, chart(0.05))
     assert len(shelf.reload()) == 1
-    assert shelf.of("mine").start(2.0) == (0.05, 1e-6, 1.0)
+    assert shelf.get("mine").find_start(2.0) == (0.05, 1e-6, 1.0)
 
 
 def resealed(folder: Path, change: Callable[[dict], None]) -> None:
     document = json.loads((folder / "policy.json").read_text())
     change(document)
-    (folder / "policy.json").write_text(json.dumps(document | {"sha256": digest(document)}))
+    (folder / "policy.json").write_text(json.dumps(document | {"sha256": compute_digest(document)}))
 
 
 def arrays(folder: Path, **changes: object) -> None:
@@ -209,7 +216,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "a tree that leads back": lambda folder: arrays(folder, weighed_left=0, weighed_right=0),
     "a tree that leads out": lambda folder: arrays(folder, weighed_left=2**30),
     "a path elsewhere": lambda folder: resealed(folder, named),
-    "too large": lambda folder: (folder / "policy.json").write_bytes(b" " * (MOST_TEXT + 1)),
+    "too large": lambda folder: (folder / "policy.json").write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1)),
     "an unknown schema": lambda folder: resealed(folder, lambda found: found.update(schema="else")),
     "a newer format": lambda folder: resealed(folder, lambda found: found.update(version=2)),
     "an unknown kind": lambda folder: resealed(folder, lambda found: found.update(kind="else")),
@@ -227,13 +234,13 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 def test_c23_a_broken_artefact_is_refused_and_the_last_good_one_keeps_serving(folder, name: str):
     shutil.copytree(folder, folder.parent / "good")
     shelf = opened(folder)
-    good = shelf.of("mine")
+    good = shelf.get("mine")
     BROKEN[name](folder)
     for _ in range(2):
         (line,) = shelf.reload()
         assert line.startswith(f"policy mine: {good.version} keeps serving: {folder}")
         assert "\n" not in line
-        assert shelf.of("mine") is good
+        assert shelf.get("mine") is good
     assert good.policy.more("2 + 2?", Tally.of(["4", "5"]), 0.02) == 1
     with pytest.raises(PolicyError, match=str(folder)):
         opened(folder)
@@ -248,7 +255,7 @@ def test_one_broken_folder_does_not_hold_up_the_others(folder):
     shutil.rmtree(folder)
     StoppingPolicy(longest=4).save(folder.parent / "other")
     assert [line.split(":")[0] for line in shelf.reload()] == ["policy other", "policy mine"]
-    assert shelf.of("other").policy.longest == 4
+    assert shelf.get("other").policy.longest == 4
 
 
 @pytest.mark.parametrize("damage", ["flipped", "foreign", "of another dial"])
@@ -268,9 +275,9 @@ def test_c23_a_chart_that_is_no_good_is_left_out_with_a_line_and_its_policy_serv
     lines = shelf.reload()
     assert any("chart" in line and "remove it" in line for line in lines)
     for one in (shelf, opened(folder)):
-        served = one.of("mine")
+        served = one.get("mine")
         assert served.chart is None
-        assert served.start(2.0) is not None
+        assert served.find_start(2.0) is not None
     (remark,) = opened(folder).remarks
     assert "chart" in remark
 
@@ -283,7 +290,7 @@ def test_of_two_reloads_at_once_the_later_reading_stays(folder):
     assert len(shelf.swap(late)) == 1
     assert shelf.swap(early) == []
     assert shelf.swap(late) == []
-    assert shelf.of("mine").policy.longest == 8
+    assert shelf.get("mine").policy.longest == 8
 
 
 def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_policy(folder):
@@ -293,7 +300,7 @@ def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_po
         while not done.is_set():
             try:
                 faults.extend(line for line in shelf.reload() if "keeps serving" in line)
-                assert shelf.of("mine").policy.longest in (8, 16)
+                assert shelf.get("mine").policy.longest in (8, 16)
             except Exception as exc:  # noqa: BLE001 - it is the test's finding
                 faults.append(repr(exc))
 
@@ -308,7 +315,7 @@ def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_po
         thread.join()
     assert faults == []
     shelf.reload()
-    assert shelf.of("mine").start(2.0) == (0.16, 1e-6, 1.0)
+    assert shelf.get("mine").find_start(2.0) == (0.16, 1e-6, 1.0)
 
 
 # -- where to start
@@ -327,7 +334,7 @@ def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_po
 @settings(max_examples=25)
 @given(budget=st.floats(1, 64))
 def test_a_start_is_within_its_bounds_whatever_the_budget(policy, bounds, budget: float):
-    found = Served("p", policy, chart=None, version="").start(budget)
+    found = ServedPolicy("p", policy, chart=None, version="").find_start(budget)
     assert found is not None
     start, low, high = found
     assert (low, high) == pytest.approx(bounds)
@@ -336,17 +343,27 @@ def test_a_start_is_within_its_bounds_whatever_the_budget(policy, bounds, budget
 
 
 def test_a_price_of_a_chart_beyond_the_bounds_is_brought_within():
-    assert Served("p", StoppingPolicy(), chart=chart(30.0), version="").start(2.0) == (1.0, 1e-6, 1.0)
-    assert Served("p", StoppingPolicy(), chart=chart(0.0), version="").start(2.0) == (1e-6, 1e-6, 1.0)
+    assert ServedPolicy("p", StoppingPolicy(), chart=chart(30.0), version="").find_start(2.0) == (
+        1.0,
+        1e-6,
+        1.0,
+    )
+    assert ServedPolicy("p", StoppingPolicy(), chart=chart(0.0), version="").find_start(2.0) == (
+        1e-6,
+        1e-6,
+        1.0,
+    )
 
 
 def test_without_a_chart_a_stopping_policy_starts_near_its_budget():
     ballots = words(range(0, 441, 7))
-    policy = StoppingPolicy().adapted(ballots)
-    some = paths(ballots, rng=np.random.default_rng(0), orders=8, weigh=policy.weigh)
-    served = Served("p", policy, chart=None, version="")
-    starts = [served.start(budget) for budget in (1.5, 2, 4, 8)]
-    costs = [float(run(policy, some, dial=start[0]).drawn.mean()) for start in starts if start is not None]
+    policy = StoppingPolicy().copy_for(ballots)
+    some = draw_paths(ballots, rng=np.random.default_rng(0), orders=8, weigh=policy.weigh)
+    served = ServedPolicy("p", policy, chart=None, version="")
+    starts = [served.find_start(budget) for budget in (1.5, 2, 4, 8)]
+    costs = [
+        float(run_policy(policy, some, dial=start[0]).drawn.mean()) for start in starts if start is not None
+    ]
     assert costs == sorted(costs)
     for budget, cost in zip((1.5, 2, 4, 8), costs, strict=True):
         assert budget / 2.5 <= cost <= budget * 2.5
@@ -355,15 +372,15 @@ def test_without_a_chart_a_stopping_policy_starts_near_its_budget():
 def test_a_fixed_price_that_a_policy_cannot_be_asked_at_is_refused_at_the_start_and_at_a_reload(tmp_path):
     AdaptiveConsistency().save(tmp_path / "asc")
     for price in (2.0, float("inf")):
-        with pytest.raises(ConfigError, match=r"price \S+ is no dial of policy 'asc'.*threshold"):
-            Shelf.open(ServeConfig(policy=str(tmp_path / "asc"), price=price))
-    assert Shelf.open(ServeConfig(policy=str(tmp_path / "asc"), price=0.9)).default == "asc"
+        with pytest.raises(ConfigError, match=r"price \S+ is not a dial of policy 'asc'.*threshold"):
+            PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "asc"), price=price))
+    assert PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "asc"), price=0.9)).default == "asc"
     StoppingPolicy().save(tmp_path / "mine")
-    shelf = Shelf.open(ServeConfig(policy=str(tmp_path / "mine"), price=2.0))
+    shelf = PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "mine"), price=2.0))
     AdaptiveConsistency().save(tmp_path / "mine")
     (line,) = shelf.reload()
-    assert "keeps serving: price 2 is no dial of policy 'mine'" in line
-    assert shelf.of("mine").policy.kind == "stopping"
+    assert "keeps serving: price 2 is not a dial of policy 'mine'" in line
+    assert shelf.get("mine").policy.kind == "stopping"
 
 
 # -- the live scale
@@ -374,11 +391,11 @@ def sure(mean: float | None) -> Sample:
 
 
 def test_few_samples_leave_the_policys_own_scale_and_more_set_the_live_one():
-    served = opened().of("stopping")
+    served = opened().get("stopping")
     own = served.policy.weigh
-    served.saw([sure(2 * own.scale)] * 19)
+    served.observe([sure(2 * own.scale)] * 19)
     assert served.weigh() is own
-    served.saw([sure(2 * own.scale)])
+    served.observe([sure(2 * own.scale)])
     weigh = served.weigh()
     assert weigh is not None
     assert weigh.scale == pytest.approx(2 * own.scale)
@@ -387,28 +404,28 @@ def test_few_samples_leave_the_policys_own_scale_and_more_set_the_live_one():
 
 
 def test_samples_without_the_signal_say_nothing():
-    served = opened().of("stopping")
-    served.saw([sure(None), sure(NAN), sure(-float("inf")), Sample(answer="4", logprob=-2.0)] * 20)
+    served = opened().get("stopping")
+    served.observe([sure(None), sure(NAN), sure(-float("inf")), Sample(answer="4", logprob=-2.0)] * 20)
     assert served.weigh() is served.policy.weigh
-    certain = opened().of("stopping")
-    certain.saw([sure(0.0)] * 50)  # a scale of 0 weighs nothing
+    certain = opened().get("stopping")
+    certain.observe([sure(0.0)] * 50)  # a scale of 0 weighs nothing
     assert certain.weigh() is certain.policy.weigh
 
 
 def test_weights_stay_the_same_until_the_scale_has_moved_by_a_hundredth():
-    scale = Scale(Weigh(signal="logprob", scale=-1.0))
-    scale.saw([sure(-2.0)] * 20)
+    scale = ConfidenceScale(VoteWeights(signal="logprob", scale=-1.0))
+    scale.observe([sure(-2.0)] * 20)
     first = scale.weigh()
-    scale.saw([sure(-2.001)] * 500)
+    scale.observe([sure(-2.001)] * 500)
     assert scale.weigh() is first
-    scale.saw([sure(-3.0)] * 500)
+    scale.observe([sure(-3.0)] * 500)
     assert scale.weigh().scale < -2.2
 
 
 def test_the_scale_follows_what_comes_in_constant_memory():
-    scale = Scale(Weigh(signal="logprob", scale=-1.0))
-    scale.saw(sure(-1.0) for _ in range(3 * MEMORY))
-    scale.saw(sure(-2.0) for _ in range(3 * MEMORY))
+    scale = ConfidenceScale(VoteWeights(signal="logprob", scale=-1.0))
+    scale.observe(sure(-1.0) for _ in range(3 * MEMORY))
+    scale.observe(sure(-2.0) for _ in range(3 * MEMORY))
     assert scale.weigh().scale == pytest.approx(-2.0, rel=0.06)
     assert len(json.dumps(scale.state())) < 100
 
@@ -418,70 +435,70 @@ def test_no_sample_and_no_number_of_them_moves_the_scale_out_of_reach(signal, ow
     def sample(value: float) -> Sample:
         return Sample(answer="4", tokens=1, **{signal: value})
 
-    scale = Scale(Weigh(signal=signal, scale=own))
-    scale.saw([sample(own)] * 500)
-    scale.saw([sample(wild)])
+    scale = ConfidenceScale(VoteWeights(signal=signal, scale=own))
+    scale.observe([sample(own)] * 500)
+    scale.observe([sample(wild)])
     assert scale.weigh().scale == pytest.approx(own, rel=0.02)
-    scale.saw([sample(wild)] * 10_000)
+    scale.observe([sample(wild)] * 10_000)
     assert scale.weigh().scale == pytest.approx(4 * own)
-    scale.saw([sample(own * 1e-9)] * 50_000)
+    scale.observe([sample(own * 1e-9)] * 50_000)
     assert scale.weigh().scale == pytest.approx(own / 4)
 
 
 def test_the_sixteen_models_last_heard_of_have_a_scale_of_their_own():
-    own = Weigh(signal="logprob", scale=-1.0)
-    scales = Scales(own)
-    scales.saw([sure(-2.0)] * 30, "small")
-    scales.saw([sure(-0.5)] * 30, "large")
+    own = VoteWeights(signal="logprob", scale=-1.0)
+    scales = ModelScales(own)
+    scales.observe([sure(-2.0)] * 30, "small")
+    scales.observe([sure(-0.5)] * 30, "large")
     assert [scales.weigh(name).scale for name in ("small", "large", "new")] == [-2.0, -0.5, -1.0]
     for number in range(100):
-        scales.saw([sure(-3.0)], f"other {number}")
-        scales.saw([sure(-2.0)], "small")
-        scales.saw([sure(-0.5)], "large")
+        scales.observe([sure(-3.0)], f"other {number}")
+        scales.observe([sure(-2.0)], "small")
+        scales.observe([sure(-0.5)], "large")
     assert scales.weigh("other 99").scale == pytest.approx(-3.0)  # of all those that share one
     assert scales.weigh("small").scale == -2.0
     state = json.loads(json.dumps(scales.state()))
     assert len(state["models"]) == 16
-    again = Scales(own)
+    again = ModelScales(own)
     assert again.restore(state)
     assert again.state() == state
     assert again.weigh("large") == scales.weigh("large")
-    again.saw([sure(-0.7)] * 30, "new")  # the places are not those of the first names for ever
+    again.observe([sure(-0.7)] * 30, "new")  # the places are not those of the first names for ever
     assert again.weigh("new").scale == pytest.approx(-0.7)
     assert again.weigh("small").scale == -2.0
 
 
 def test_entropies_have_a_scale_of_their_own():
-    scale = Scale(Weigh(signal="entropy", scale=0.5))
-    scale.saw([Sample(answer="4", entropy=0.2)] * 20)
+    scale = ConfidenceScale(VoteWeights(signal="entropy", scale=0.5))
+    scale.observe([Sample(answer="4", entropy=0.2)] * 20)
     assert scale.weigh().scale == pytest.approx(0.2)
 
 
 def test_a_new_policy_keeps_the_live_scale_where_its_signal_is_the_same(folder):
     shelf = opened(folder)
-    live = 2 * shelf.of("mine").policy.weigh.scale
-    shelf.of("mine").saw([sure(live)] * 30)
+    live = 2 * shelf.get("mine").policy.weigh.scale
+    shelf.get("mine").observe([sure(live)] * 30)
     StoppingPolicy(longest=8).save(folder)
     shelf.reload()
-    weigh = shelf.of("mine").weigh()
+    weigh = shelf.get("mine").weigh()
     assert weigh is not None
     assert weigh.scale == pytest.approx(live)
-    StoppingPolicy(longest=8, weigh=Weigh(signal="entropy", scale=0.5)).save(folder)
+    StoppingPolicy(longest=8, weigh=VoteWeights(signal="entropy", scale=0.5)).save(folder)
     shelf.reload()
-    assert shelf.of("mine").weigh() == Weigh(signal="entropy", scale=0.5)
+    assert shelf.get("mine").weigh() == VoteWeights(signal="entropy", scale=0.5)
     StoppingPolicy(longest=8, weigh=None).save(folder)
     shelf.reload()
-    shelf.of("mine").saw([sure(-3.0)])
-    assert shelf.of("mine").weigh() is None
+    shelf.get("mine").observe([sure(-3.0)])
+    assert shelf.get("mine").weigh() is None
 
 
 def test_the_scales_survive_a_restart(folder):
     shelf, again = opened(folder), opened(folder)
-    shelf.of("mine").saw([sure(-3.0)] * 30)
+    shelf.get("mine").observe([sure(-3.0)] * 30)
     kept = json.loads(json.dumps(shelf.state()))
     assert list(kept) == ["mine"]
     assert again.restore(kept) == []
-    assert again.of("mine").weigh() == shelf.of("mine").weigh()
+    assert again.get("mine").weigh() == shelf.get("mine").weigh()
 
 
 @pytest.mark.parametrize(
@@ -509,8 +526,8 @@ def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(stat
     shelf = opened()
     (line,) = shelf.restore({"stopping": state})
     assert "not used" in line
-    assert shelf.of("stopping").weigh() is shelf.of("stopping").policy.weigh
-    assert shelf.of("stopping").state() == {"signal": "logprob", "models": {}, "others": [0, 0.0]}
+    assert shelf.get("stopping").weigh() is shelf.get("stopping").policy.weigh
+    assert shelf.get("stopping").state() == {"signal": "logprob", "models": {}, "others": [0, 0.0]}
 
 
 def test_a_scale_of_a_policy_that_is_gone_is_left_out():

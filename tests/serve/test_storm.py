@@ -55,7 +55,7 @@ def test_c14_200_clients_at_the_last_unit_of_a_cap_never_pass_it(name: str):
     paid = (up.count.prompt_tokens * 2.0 + up.count.completion_tokens * 6.0) / MILLION
     tokens = up.count.prompt_tokens + up.count.completion_tokens
     true = {"samples": up.count.choices, "tokens": tokens, "money": paid}[unit]
-    assert account.spent.of(unit) == pytest.approx(true, abs=1e-6)
+    assert account.spent.amount_in(unit) == pytest.approx(true, abs=1e-6)
     assert true <= cap
     if unit == "samples":
         assert true == cap  # and nothing of it is left over

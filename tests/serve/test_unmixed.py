@@ -77,7 +77,7 @@ def test_c28_concurrent_requests_reach_the_upstream_unmixed_and_get_their_own_re
     with Upstream(script) as up, Running(up.url, budget=2.0) as gate:
         replies = asyncio.run(run(f"{gate.url}/chat/completions"))
         assert gate.gateway.under_way == 0
-        account = gate.gateway.means.ledger.account()
+        account = gate.gateway.resources.ledger.account()
     for number, texts in enumerate(replies):
         text = f"model-{number % 7} for user-{number}. The answer is {number}."
         assert texts == [text] * question(number).get("n", 1)

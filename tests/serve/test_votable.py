@@ -10,16 +10,15 @@ import pytest
 
 import adacompute as ac
 from adacompute.answers import Task
+from adacompute.client import Response
 from adacompute.config import ServeConfig
-from adacompute.endpoint import Response
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
-from adacompute.serve.asked import Ask
-from adacompute.serve.purpose import purpose
-from adacompute.serve.votable import Votable
+from adacompute.serve.request import ChatRequest
+from adacompute.serve.vote_eligibility import VoteEligibility, classify_purpose
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
-AUTO = Votable(ServeConfig(), Task())
+AUTO = VoteEligibility(ServeConfig(), Task())
 
 
 def response(text, finish_reason="stop", **message):
@@ -32,7 +31,7 @@ def share(cases, *, votable):
     wrong = []
     for case in cases:
         first = response(case["text"], "stop" if case.get("finished", True) else "length")
-        if (AUTO.after(case["prompt"], first) == "") != votable:
+        if (AUTO.check_first_sample(case["prompt"], first) == "") != votable:
             wrong.append(f"{case['kind']}: {case['prompt'][:60]}")
     return 1 - len(wrong) / len(cases), wrong
 
@@ -103,83 +102,88 @@ def case_of(prompt, text, *, finished):
 
 
 def test_the_operator_can_vote_on_nothing():
-    assert "operator" in Votable(ServeConfig(vote="never"), Task()).before(ask("What is 2+2?"))
+    assert "operator" in VoteEligibility(ServeConfig(vote="never"), Task()).check_request(ask("What is 2+2?"))
 
 
 def test_what_is_drawn_alone_is_never_voted_on():
     for vote in ("auto", "always"):
-        votable = Votable(ServeConfig(vote=vote), Task())
-        assert votable.before(ask("What is 2+2?", alone="temperature is 0")) == "temperature is 0"
+        votable = VoteEligibility(ServeConfig(vote=vote), Task())
+        assert votable.check_request(ask("What is 2+2?", alone="temperature is 0")) == "temperature is 0"
 
 
 def test_only_prompts_with_the_operators_pattern_are_voted_on():
-    votable = Votable(ServeConfig(vote_pattern=r"(?i)final answer|\\boxed"), Task())
-    assert votable.before(ask("What is 2+2? Give the Final Answer.")) == ""
-    assert votable.before(ask("What is 2+2?")) != ""
-    assert votable.before(ask("x" * 30_000 + "final answer")) != ""  # only the beginning is searched
+    votable = VoteEligibility(ServeConfig(vote_pattern=r"(?i)final answer|\\boxed"), Task())
+    assert votable.check_request(ask("What is 2+2? Give the Final Answer.")) == ""
+    assert votable.check_request(ask("What is 2+2?")) != ""
+    assert votable.check_request(ask("x" * 30_000 + "final answer")) != ""  # only the beginning is searched
 
 
 def test_json_is_voted_on_by_a_field_only():
     wanted = ask("Extract the total.", json=True)
-    assert "JSON" in AUTO.before(wanted)
-    assert Votable(ServeConfig(), Task("json:total")).before(wanted) == ""
-    assert Votable(ServeConfig(vote="always"), Task()).before(wanted) == ""
+    assert "JSON" in AUTO.check_request(wanted)
+    assert VoteEligibility(ServeConfig(), Task("json:total")).check_request(wanted) == ""
+    assert VoteEligibility(ServeConfig(vote="always"), Task()).check_request(wanted) == ""
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "(?P<a>x)(?P<a>y)", "*"])
 def test_a_pattern_that_is_none_is_refused_at_the_start(pattern):
     with pytest.raises(ConfigError, match="vote_pattern"):
-        Votable(ServeConfig(vote_pattern=pattern), Task())
+        VoteEligibility(ServeConfig(vote_pattern=pattern), Task())
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+\s?)*!$", r"(x|x)*y"])
 def test_c12_a_pattern_that_takes_for_ever_is_refused_at_the_start(pattern):
     with pytest.raises(ConfigError, match="takes too long"):
-        Votable(ServeConfig(vote_pattern=pattern), Task())
+        VoteEligibility(ServeConfig(vote_pattern=pattern), Task())
 
 
 def test_always_overrides_what_the_first_sample_shows_but_not_a_tool():
-    votable = Votable(ServeConfig(vote="always"), Task())
-    assert votable.after("Write a poem.", response("Roses are red, violets are blue, and so on.")) == ""
+    votable = VoteEligibility(ServeConfig(vote="always"), Task())
+    assert (
+        votable.check_first_sample("Write a poem.", response("Roses are red, violets are blue, and so on."))
+        == ""
+    )
     calling = response("", "tool_calls", content=None, tool_calls=[{"id": "1"}])
-    assert "tool" in votable.after("What is the weather?", calling)
+    assert "tool" in votable.check_first_sample("What is the weather?", calling)
 
 
 def test_refusals_and_calls_of_tools_are_not_voted_on():
     refused = response("I can't help with that.", content=None, refusal="I can't help with that.")
-    assert "refusal" in AUTO.after("How many grams?", refused)
-    assert "tool" in AUTO.after("2+2?", response("4", function_call={"name": "add"}))
+    assert "refusal" in AUTO.check_first_sample("How many grams?", refused)
+    assert "tool" in AUTO.check_first_sample("2+2?", response("4", function_call={"name": "add"}))
 
 
 def test_an_operators_own_extractor_decides():
-    votable = Votable(ServeConfig(), Task("boxed"))
-    assert votable.after("Write a poem", response("A poem. \\boxed{12}")) == ""
-    assert votable.after("What is 2+2?", response("The answer is 4.")) != ""
-    assert votable.after("What is 2+2?", response("Well,", "length")) == ""  # it abstains, others may not
+    votable = VoteEligibility(ServeConfig(), Task("boxed"))
+    assert votable.check_first_sample("Write a poem", response("A poem. \\boxed{12}")) == ""
+    assert votable.check_first_sample("What is 2+2?", response("The answer is 4.")) != ""
+    assert (
+        votable.check_first_sample("What is 2+2?", response("Well,", "length")) == ""
+    )  # it abstains, others may not
 
 
 def test_c12_an_operators_own_pattern_is_not_run_again():
-    votable = Votable(ServeConfig(), Task("regex:(a+)+$"))
+    votable = VoteEligibility(ServeConfig(), Task("regex:(a+)+$"))
     text = "a" * 5_000 + "!"
-    assert votable.after("?", response(text), Sample(answer=None)) != ""
-    assert votable.after("?", response(text), Sample(answer="aa")) == ""
-    assert votable.after("?", response(text)) == ""
+    assert votable.check_first_sample("?", response(text), Sample(answer=None)) != ""
+    assert votable.check_first_sample("?", response(text), Sample(answer="aa")) == ""
+    assert votable.check_first_sample("?", response(text)) == ""
 
 
 def test_a_pleasantry_is_no_answer_and_a_word_is():
-    assert AUTO.after("thank you", response("You're welcome!")) != ""
-    assert AUTO.after("What is the opposite of hot?", response("Cold")) == ""
+    assert AUTO.check_first_sample("thank you", response("You're welcome!")) != ""
+    assert AUTO.check_first_sample("What is the opposite of hot?", response("Cold")) == ""
 
 
 def test_an_empty_response_is_not_voted_on():
-    assert AUTO.after("Hello", response("")) != ""
-    assert AUTO.after("What is 2+2?", response(" \n ")) != ""
+    assert AUTO.check_first_sample("Hello", response("")) != ""
+    assert AUTO.check_first_sample("What is 2+2?", response(" \n ")) != ""
 
 
 def test_the_purpose_of_a_long_prompt_stands_at_its_ends():
     filler = "The committee met and talked at length. " * 5_000
-    assert purpose(filler + "How many members met?") == "value"
-    assert purpose("Summarize the following text.\n" + filler) == "text"
+    assert classify_purpose(filler + "How many members met?") == "value"
+    assert classify_purpose("Summarize the following text.\n" + filler) == "text"
 
 
 def test_c12_long_texts_are_judged_in_no_time():
@@ -187,11 +191,11 @@ def test_c12_long_texts_are_judged_in_no_time():
     begun = time.process_time()
     for unit in units:
         text = (unit * 70_000)[:65_536]
-        AUTO.after(text, response(text))
-        AUTO.after("How many?", response(text, "length"))
+        AUTO.check_first_sample(text, response(text))
+        AUTO.check_first_sample("How many?", response(text, "length"))
     # milliseconds each; what is quadratic takes minutes
     assert time.process_time() - begun < 0.05 * 2 * len(units)
 
 
 def ask(prompt, **more):
-    return Ask(body={"messages": [{"role": "user", "content": prompt}]}, prompt=prompt, **more)
+    return ChatRequest(body={"messages": [{"role": "user", "content": prompt}]}, prompt=prompt, **more)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
-from adacompute.features import LIMIT
-from adacompute.serve.asked import Ask
-from adacompute.serve.messages import MEDIUM
-from adacompute.serve.wire import asked
+from adacompute.policies.features import PROMPT_LIMIT
+from adacompute.serve.request import ChatRequest
+from adacompute.serve.request_parser import MEDIA_TOKENS, parse_request
 
 SETTINGS = ServeConfig()
 USER = {"role": "user", "content": "What is 6 times 7?"}
@@ -22,13 +21,13 @@ BODY = {"model": "scripted", "messages": [USER]}
 TAKEN = {"n", "stream", "stream_options"}
 
 
-def ask(*, settings: ServeConfig = SETTINGS, own: str = "", **fields: Any) -> Ask:
-    return asked(orjson.dumps({**BODY, **fields}), settings=settings, model=own)
+def ask(*, settings: ServeConfig = SETTINGS, own: str = "", **fields: Any) -> ChatRequest:
+    return parse_request(orjson.dumps({**BODY, **fields}), settings=settings, default_model=own)
 
 
 def refused(raw: bytes, **limits: Any) -> RequestInvalid:
     with pytest.raises(RequestInvalid) as caught:
-        asked(raw, settings=ServeConfig(**limits), model="own")
+        parse_request(raw, settings=ServeConfig(**limits), default_model="own")
     error = caught.value
     assert "\n" not in str(error)
     assert len(str(error)) < 500
@@ -40,7 +39,13 @@ def test_a_plain_request_goes_upstream_as_it_came():
     found = ask(temperature=0.7)
     assert found.body == {**BODY, "temperature": 0.7}
     assert found.prompt == "What is 6 times 7?"
-    assert (found.n, found.stream, found.logprobs, found.json, found.alone) == (1, False, False, False, "")
+    assert (found.n, found.stream, found.logprobs, found.json, found.no_vote_reason) == (
+        1,
+        False,
+        False,
+        False,
+        "",
+    )
 
 
 def test_fields_that_nobody_here_has_heard_of_are_passed_on():
@@ -114,14 +119,14 @@ def test_without_a_model_of_the_operators_the_client_has_to_name_one():
 )
 def test_what_leaves_no_room_for_a_vote_is_said(fields: dict[str, Any], why: str):
     found = ask(**fields)
-    assert found.alone == why
+    assert found.no_vote_reason == why
     assert found.body == {**BODY, **{name: value for name, value in fields.items() if name not in TAKEN}}
 
 
 def test_the_largest_of_several_limits_counts_and_the_operators_where_there_is_none():
-    assert (ask().max_tokens, ask().limited) == (SETTINGS.max_tokens, False)
+    assert (ask().max_tokens, ask().has_token_limit) == (SETTINGS.max_tokens, False)
     found = ask(max_tokens=100, max_completion_tokens=50)
-    assert (found.max_tokens, found.limited) == (100, True)
+    assert (found.max_tokens, found.has_token_limit) == (100, True)
     assert (found.body["max_tokens"], found.body["max_completion_tokens"]) == (100, 50)
     assert ask(max_tokens=7, max_completion_tokens=None).max_tokens == 7
 
@@ -131,7 +136,7 @@ def test_c14_a_limit_that_only_some_servers_know_is_refused_and_the_right_one_na
     error = refused(orjson.dumps({**BODY, "max_tokens": 9, field: 1}))
     assert (error.status, error.param) == (400, field)
     assert "give max_tokens" in str(error)
-    assert ask(**{field: None}).limited is False
+    assert ask(**{field: None}).has_token_limit is False
 
 
 def test_a_stream_says_whether_it_wants_usage():
@@ -261,7 +266,7 @@ def test_a_number_that_would_go_upstream_changed_is_refused():
 
 def test_of_a_name_that_comes_twice_the_last_counts():
     raw = b'{"model":"a","messages":[{"role":"user","content":"x"}],"model":"b@2"}'
-    found = asked(raw, settings=SETTINGS)
+    found = parse_request(raw, settings=SETTINGS)
     assert (found.body["model"], found.budget) == ("b", 2.0)
 
 
@@ -274,7 +279,7 @@ def test_c09_nesting_is_capped_without_recursing(opened: bytes, closed: bytes):
     a_turn = opened.count(b"[") + opened.count(b"{")
     head = b'{"model":"m","messages":[{"role":"user","content":"[[[[{{{{"}],"x":'
     fits = (32 - 1) // a_turn
-    assert asked(head + nested(fits, opened, closed).replace(b":}", b":0}") + b"}", settings=SETTINGS)
+    assert parse_request(head + nested(fits, opened, closed).replace(b":}", b":0}") + b"}", settings=SETTINGS)
     assert "32 levels" in str(
         refused(head + nested(fits + 1, opened, closed).replace(b":}", b":0}") + b"}", max_depth=32)
     )
@@ -304,7 +309,7 @@ def test_policies_read_the_last_user_messages_text_up_to_their_limit():
     messages = [USER, {"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]
     assert ask(messages=messages).prompt == "a\nb"
     assert ask(messages=[{"role": "system", "content": "c"}]).prompt == ""
-    assert ask(messages=[{"role": "user", "content": "x" * 100_000}]).prompt == "x" * LIMIT
+    assert ask(messages=[{"role": "user", "content": "x" * 100_000}]).prompt == "x" * PROMPT_LIMIT
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
@@ -322,7 +327,7 @@ def test_tools_and_calls_count_as_json_and_media_as_so_many_tokens():
     assert ask(messages=[USER, called]).prompt_tokens >= plain + len(orjson.dumps(called["tool_calls"]))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
     found = ask(messages=[{"role": "user", "content": [image, image]}])
-    assert found.prompt_tokens == 2 * MEDIUM + 16 + 64
+    assert found.prompt_tokens == 2 * MEDIA_TOKENS + 16 + 64
     odd = {"type": "odd", "odd": "A" * 100_000}
     assert ask(messages=[{"role": "user", "content": [odd]}]).prompt_tokens > 100_000
 
@@ -331,9 +336,9 @@ def test_c12_a_hostile_body_of_megabytes_is_read_in_a_blink():
     # not timed: these would take minutes, or the stack, if anything here were quadratic or recursed
     for text in ("\\" * 500_000, "[" * 1_000_000, "x@" * 500_000, "1" * 1_000_000):
         raw = orjson.dumps({"model": "m", "user": text, "messages": [{"role": "user", "content": text}]})
-        assert asked(raw, settings=SETTINGS).body["user"] == text
+        assert parse_request(raw, settings=SETTINGS).body["user"] == text
         with pytest.raises(RequestInvalid, match=r"model is a name of \d+ characters"):
-            asked(
+            parse_request(
                 orjson.dumps({"model": text, "messages": [{"role": "user", "content": ""}]}),
                 settings=SETTINGS,
             )
@@ -371,7 +376,7 @@ REQUEST = st.fixed_dictionaries(
 def test_c10_random_json_is_asked_or_refused_and_what_is_asked_is_what_came(body: Any):
     raw = json.dumps(body).encode()
     try:
-        found = asked(raw, settings=SETTINGS, model="own")
+        found = parse_request(raw, settings=SETTINGS, default_model="own")
     except RequestInvalid:
         refused(raw)
         return
@@ -408,7 +413,7 @@ def test_what_is_asked_rightly_is_never_refused(body: Any):
         raw = orjson.dumps(body)
     except TypeError:  # half surrogates and numbers beyond 64 bits
         return
-    found = asked(raw, settings=SETTINGS, model="own")
+    found = parse_request(raw, settings=SETTINGS, default_model="own")
     assert found.n == body.get("n", 1)
     assert found.stream == body.get("stream", False)
 

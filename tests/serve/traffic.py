@@ -1,14 +1,13 @@
-"""An hour of made-up traffic, told to a `Seen` as the gateway would: for tests of the dashboard."""
+"""An hour of made-up traffic, told to an `Observability` as the gateway would: for tests of the dashboard."""
 
 import math
 import random
 from dataclasses import replace
 
-from adacompute.policies.chart import Chart, Row
+from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Call
-from adacompute.serve.seen import Seen, Standing
-from adacompute.serve.spend import Spend
-from adacompute.serve.told import Told, Usage
+from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.request import RequestOutcome, Spend, Usage
 
 PROTOCOL = "5-fold over 1,319 problems, held out"
 START = 1_760_000_000.0
@@ -25,7 +24,7 @@ class Clock:
 
 
 class Policy:
-    """A policy as the shelf holds it."""
+    """A policy as the registry holds it."""
 
     def __init__(self, name: str, version: str, chart: Chart | None) -> None:
         self.name, self.version, self.chart = name, version, chart
@@ -33,7 +32,7 @@ class Policy:
 
 def chart(*, agreement: float = 0.9, deviation: float = 0.2, uniform: float | None = 3.9) -> Chart:
     rows = [
-        Row(
+        ChartRow(
             budget=budget,
             price=0.08 / budget,
             cost=budget,
@@ -49,7 +48,7 @@ def chart(*, agreement: float = 0.9, deviation: float = 0.2, uniform: float | No
     return Chart(dial="price", unit="samples", problems=1319, protocol=PROTOCOL, rows=tuple(rows))
 
 
-def told(at: float, **fields: object) -> Told:
+def told(at: float, **fields: object) -> RequestOutcome:
     plain = {
         "id": f"chatcmpl-{int(at * 1000):032x}",
         "seconds": 1.2,
@@ -70,10 +69,10 @@ def told(at: float, **fields: object) -> Told:
     }
     if (samples := fields.get("samples", 2)) != 2:
         plain["spent"] = replace(plain["spent"], samples=samples)
-    return Told(at=at, **(plain | fields))
+    return RequestOutcome(at=at, **(plain | fields))
 
 
-def request(at: float, rng: random.Random, *, hard: float = 0.28) -> Told:
+def request(at: float, rng: random.Random, *, hard: float = 0.28) -> RequestOutcome:
     """One request of ordinary traffic: most are easy, a few are not answered at all."""
     draw = rng.random()
     seconds = rng.lognormvariate(0.2, 0.5)
@@ -116,11 +115,13 @@ def request(at: float, rng: random.Random, *, hard: float = 0.28) -> Told:
     )
 
 
-def hour(seen: Seen, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_at_end: float = 0.28) -> None:
+def hour(
+    seen: Observability, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_at_end: float = 0.28
+) -> None:
     """An hour of requests from now on: a dial that swings in, upstream errors, and a second budget."""
     rng = random.Random(seed)
     end = clock.at + 3600
-    seen.serves(Policy("stopping", "3f9c2a1e", chart()), budget=2.0)
+    seen.on_policy(Policy("stopping", "3f9c2a1e", chart()), budget=2.0)
     total = n = 0
     for i in range(requests):
         clock.at = end - 3600 * (1 - (i + 1) / requests)
@@ -131,31 +132,31 @@ def hour(seen: Seen, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_
         one = replace(one, price=price)
         if rng.random() < 0.15:
             one = replace(one, budget=4.0, price=price / 2, key="bob")
-        seen.began()
+        seen.on_request_start()
         for _ in range(one.waves):
             kind = one.error or ("rate-limit" if rng.random() < 0.02 else "ok")
             got = one.samples if kind == "ok" else 0
-            seen.called(
+            seen.on_call(
                 Call(
                     at=clock.at, seconds=one.seconds, asked=2, got=got, kind=kind, paid="yes" if got else "no"
                 )
             )
         if one.samples and one.budget == 2.0:
             total, n = total + one.samples, n + 1
-            seen.paced("stopping", 2.0, price, total / n)
+            seen.on_price("stopping", 2.0, price, total / n)
         elif one.samples:
-            seen.paced("stopping", 4.0, price / 2, 3.1)
-        seen.ended(one)
+            seen.on_price("stopping", 4.0, price / 2, 3.1)
+        seen.on_request_end(one)
         if rng.random() < 0.004:
-            seen.refused(401, "invalid_api_key")
+            seen.on_refusal(401, "invalid_api_key")
     for _ in range(3):
-        seen.began()
-    seen.balances(
+        seen.on_request_start()
+    seen.watch_spending(
         lambda: [
-            Standing(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
-            Standing(name="alice", spent=6820.0, maybe=40.0, reserved=12.0, cap=7000.0),
-            Standing(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
+            SpendStatus(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
+            SpendStatus(name="alice", spent=6820.0, maybe=40.0, reserved=12.0, cap=7000.0),
+            SpendStatus(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
         ]
     )
-    seen.recording(lambda: (3731, 0))
+    seen.watch_recorder(lambda: (3731, 0))
     clock.at = end

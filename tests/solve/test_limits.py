@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tables import budgeted
 
 from adacompute.errors import Infeasible
-from adacompute.records import AccuracyTable, Allocation, Limit
-from adacompute.solve import planes, recover, solve
-from adacompute.solve.limits import limited
+from adacompute.records import AccuracyTable, Allocation, Cap
+from adacompute.solve import solve
+from adacompute.solve.constraints import DualProblem, ScaledLimit, minimise_dual, solve_with_limits
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
-def highs(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> float | None:
+def highs(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> float | None:
     """The optimum over mixed allocations, by a solver that isn't ours; None: the limits can't be met."""
     rows, modes = table.accuracy.shape
     every = [(table.costs, budget), *((limit.costs, limit.at_most) for limit in limits)]
@@ -46,16 +46,14 @@ def random_costs(rng: np.random.Generator, rows: int, modes: int) -> np.ndarray:
     return costs * float(rng.choice([1e-3, 1.0, 1e3]))
 
 
-def random_limit(rng: np.random.Generator, name: str, costs: np.ndarray) -> Limit:
+def random_limit(rng: np.random.Generator, name: str, costs: np.ndarray) -> Cap:
     """From the least possible average to one that never binds."""
     low, high = float(np.mean(costs.min(axis=-1))), float(np.mean(costs.max(axis=-1)))
     share = float(rng.choice([0.0, 0.3, 0.5, 1.0, *rng.random(3)]))
-    return Limit(name=name, costs=costs, at_most=low + share * (high - low))
+    return Cap(name=name, costs=costs, at_most=low + share * (high - low))
 
 
-def random_case(
-    rng: np.random.Generator, rows: int | None = None
-) -> tuple[AccuracyTable, float, list[Limit]]:
+def random_case(rng: np.random.Generator, rows: int | None = None) -> tuple[AccuracyTable, float, list[Cap]]:
     """A table of any kind, with its budget and one to three limits."""
     rows = rows or int(rng.choice([1, 2, 3, 5, 20, 60]))
     modes = int(rng.integers(1, 6))
@@ -79,7 +77,7 @@ def random_case(
     return table, budget, [random_limit(rng, f"l{j}", random_costs(rng, rows, modes)) for j in range(count)]
 
 
-def dual_of(table: AccuracyTable, plan: Allocation, limits: Sequence[Limit]) -> float:
+def dual_of(table: AccuracyTable, plan: Allocation, limits: Sequence[Cap]) -> float:
     """The dual value at the plan's prices, from the table alone."""
     net, total = table.accuracy.copy(), 0.0
     for use, costs in zip(plan.limits, [table.costs, *(limit.costs for limit in limits)], strict=True):
@@ -88,7 +86,7 @@ def dual_of(table: AccuracyTable, plan: Allocation, limits: Sequence[Limit]) -> 
     return float(net.max(axis=1).mean()) + total
 
 
-def check(table: AccuracyTable, budget: float, limits: Sequence[Limit], plan: Allocation) -> None:
+def check(table: AccuracyTable, budget: float, limits: Sequence[Cap], plan: Allocation) -> None:
     """What every allocation under several limits promises."""
     rows, choice = np.arange(len(table)), plan.choice
     share = np.zeros(table.accuracy.shape)
@@ -120,7 +118,7 @@ def check(table: AccuracyTable, budget: float, limits: Sequence[Limit], plan: Al
     assert plan.accuracy <= plan.bound + 1e-10
 
 
-def best_whole(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> float | None:
+def best_whole(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> float | None:
     """The most accurate deterministic choice within all limits, by trying every one."""
     rows = np.arange(len(table))
     ways = np.array(list(itertools.product(range(len(table.modes)), repeat=len(table))))
@@ -135,14 +133,14 @@ def best_whole(table: AccuracyTable, budget: float, limits: Sequence[Limit]) -> 
 @pytest.mark.parametrize("opened", [1, 256])  # problems left open at first: few, so that widening is tried
 @pytest.mark.parametrize("seed", range(20))
 def test_allocations_agree_with_the_full_linear_programme(seed, opened, monkeypatch):
-    monkeypatch.setattr(recover, "_OPEN", opened)
-    monkeypatch.setattr(planes, "_CELLS", 8)  # many chunks
+    monkeypatch.setattr("adacompute.solve.constraints._OPEN_AT_FIRST", opened)
+    monkeypatch.setattr("adacompute.solve.constraints._CHUNK_CELLS", 8)  # many chunks
     rng = np.random.default_rng(seed)
     for _ in range(8):  # 320 tables in all
         table, budget, limits = random_case(rng)
         expected = highs(table, budget, limits)
         try:
-            plan = limited(table, budget, limits)
+            plan = solve_with_limits(table, budget, limits)
         except Infeasible as exc:
             refused = "together" in str(exc)  # else: only mixing meets the limits
             assert refused == (expected is None)
@@ -161,7 +159,7 @@ def test_the_best_deterministic_choice_lies_between_accuracy_and_bound(seed):
         table, budget, limits = random_case(rng, rows=int(rng.integers(1, 6)))
         best = best_whole(table, budget, limits)
         try:
-            plan = limited(table, budget, limits)
+            plan = solve_with_limits(table, budget, limits)
         except Infeasible:
             assert best is None, "what is refused has no deterministic choice"
             continue
@@ -174,8 +172,8 @@ def test_the_best_deterministic_choice_lies_between_accuracy_and_bound(seed):
 def test_a_limit_that_does_not_bind_changes_nothing(given_budget, own):
     table, budget = given_budget
     costs = np.arange(table.accuracy.size, dtype=float).reshape(table.accuracy.shape) % 7
-    limit = Limit(name="seconds", costs=costs if own else costs[0], at_most=7.0)
-    plan, alone = limited(table, budget, [limit]), solve(table, budget=budget)
+    limit = Cap(name="seconds", costs=costs if own else costs[0], at_most=7.0)
+    plan, alone = solve_with_limits(table, budget, [limit]), solve(table, budget=budget)
     assert plan.bound == pytest.approx(alone.bound, abs=1e-9)
     assert plan.limits[1].price == 0
     assert plan.limits[1].slack > 0
@@ -190,7 +188,7 @@ def test_a_limit_that_does_not_bind_changes_nothing(given_budget, own):
 def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, second, monkeypatch):
     rng = np.random.default_rng(5)
     rows = 3000
-    monkeypatch.setattr(recover, "_OPEN", 32)  # so that most of the tied problems aren't left open
+    monkeypatch.setattr("adacompute.solve.constraints._OPEN_AT_FIRST", 32)  # most ties are not left open
     accuracy = np.sort(rng.random((rows, 5)), axis=1)
     if kind != "random":
         accuracy = np.round(accuracy * 48) / 48
@@ -199,16 +197,16 @@ def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, s
     table = AccuracyTable.of(accuracy, costs=SAMPLES)
     tokens = rng.lognormal(6, 0.5, (rows, 1)) * np.array(SAMPLES)
     limits = {
-        "tokens": [Limit(name="tokens", costs=tokens, at_most=float(tokens.mean(axis=0)[1]) * 0.9)],
-        "seconds": [Limit(name="seconds", costs=[3, 2, 6, 5, 4], at_most=2.9)],
-        "against": [Limit(name="seconds", costs=SAMPLES[::-1], at_most=9.0)],
+        "tokens": [Cap(name="tokens", costs=tokens, at_most=float(tokens.mean(axis=0)[1]) * 0.9)],
+        "seconds": [Cap(name="seconds", costs=[3, 2, 6, 5, 4], at_most=2.9)],
+        "against": [Cap(name="seconds", costs=SAMPLES[::-1], at_most=9.0)],
     }[second]
-    plan = limited(table, 2.0, limits)
+    plan = solve_with_limits(table, 2.0, limits)
     assert plan.bound == pytest.approx(highs(table, 2.0, limits), abs=1e-9)
     assert plan.mixed_accuracy == pytest.approx(plan.bound, abs=1e-10)
     assert plan.gap < 6 / rows
     check(table, 2.0, limits, plan)
-    again = limited(table, 2.0, limits)
+    again = solve_with_limits(table, 2.0, limits)
     assert (again.choice == plan.choice).all()
     assert [(m.problem, m.mode, m.probability) for m in again.mix] == [
         (m.problem, m.mode, m.probability) for m in plan.mix
@@ -219,20 +217,20 @@ def test_cutting_planes_alone_find_the_bound_in_a_few_dozen_evaluations():
     rng = np.random.default_rng(6)
     table = AccuracyTable.of(np.sort(rng.random((5000, 5)), axis=1), costs=SAMPLES)
     side = [
-        planes.Side(costs=table.costs, floor=np.asarray(1.0), scale=15.0, right=1 / 15),
-        planes.Side(costs=np.array([3.0, 2, 6, 5, 4]), floor=np.asarray(2.0), scale=4.0, right=0.2),
+        ScaledLimit(costs=table.costs, floor=np.asarray(1.0), scale=15.0, right=1 / 15),
+        ScaledLimit(costs=np.array([3.0, 2, 6, 5, 4]), floor=np.asarray(2.0), scale=4.0, right=0.2),
     ]
-    found = planes.lowest(planes.Planes(values=table.accuracy, sides=tuple(side)))
-    limit = Limit(name="seconds", costs=[3, 2, 6, 5, 4], at_most=2.8)
+    found = minimise_dual(DualProblem(values=table.accuracy, sides=tuple(side)))
+    limit = Cap(name="seconds", costs=[3, 2, 6, 5, 4], at_most=2.8)
     assert found.bounded
     assert found.dual == pytest.approx(highs(table, 2.0, [limit]), abs=1e-10)
-    assert found.planes < 100
+    assert found.evaluations < 100
     assert found.weights.sum() == pytest.approx(1.0)
 
 
 def test_solve_hands_limits_on_and_names_the_budget_by_its_unit():
     table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2], unit="tokens")
-    plan = solve(table, budget=2.0, limits=[Limit(name="seconds", costs=[1, 5], at_most=2.0)])
+    plan = solve(table, budget=2.0, limits=[Cap(name="seconds", costs=[1, 5], at_most=2.0)])
     assert [use.name for use in plan.limits] == ["tokens", "seconds"]
     assert [(m.problem, m.mode, m.probability) for m in plan.mix] == [(0, 1, pytest.approx(0.5))]
     assert plan.price == 0
@@ -246,7 +244,7 @@ def test_solve_hands_limits_on_and_names_the_budget_by_its_unit():
 def test_of_equally_good_modes_the_cheaper_is_taken(order):
     costs = np.array([[1.0, 2.0, 4.0]] * 50) if order == "ascending" else np.array([[4.0, 1.0, 2.0]] * 50)
     table = AccuracyTable.of(np.full((50, 3), 0.5), costs=costs, order=order)
-    plan = limited(table, 3.0, [Limit(name="seconds", costs=[1, 1, 1], at_most=1.0)])
+    plan = solve_with_limits(table, 3.0, [Cap(name="seconds", costs=[1, 1, 1], at_most=1.0)])
     assert plan.cost == plan.mixed_cost == 1.0
     assert len(plan.mix) == 0
 
@@ -254,8 +252,8 @@ def test_of_equally_good_modes_the_cheaper_is_taken(order):
 def test_a_budget_that_only_the_cheapest_modes_keep_has_a_price_at_which_none_wants_more():
     rng = np.random.default_rng(9)
     table = AccuracyTable.of(rng.random((40, 5)), costs=[1, 1, 2, 4, 8])
-    limit = Limit(name="seconds", costs=rng.random((40, 5)), at_most=0.5)
-    plan = limited(table, 1.0, [limit])
+    limit = Cap(name="seconds", costs=rng.random((40, 5)), at_most=0.5)
+    plan = solve_with_limits(table, 1.0, [limit])
     assert plan.cost == 1.0
     assert plan.price > 0
     assert plan.bound == pytest.approx(highs(table, 1.0, [limit]), abs=1e-9)
@@ -264,8 +262,8 @@ def test_a_budget_that_only_the_cheapest_modes_keep_has_a_price_at_which_none_wa
 
 def test_limits_that_just_touch_are_met():
     table = AccuracyTable.of([[0.2, 0.4, 0.9]] * 4, costs=[1, 3, 3])
-    limit = Limit(name="seconds", costs=[3, 1, 9], at_most=2.0)  # half and half is all there is
-    plan = limited(table, 2.0, [limit])
+    limit = Cap(name="seconds", costs=[3, 1, 9], at_most=2.0)  # half and half is all there is
+    plan = solve_with_limits(table, 2.0, [limit])
     assert plan.bound == pytest.approx(0.3)
     assert plan.counts == (2, 2, 0)
 
@@ -278,11 +276,10 @@ def test_other_problems_give_way_where_rounding_the_mixed_ones_breaks_a_limit():
         costs = [rng.integers(1, 9, (12, 3)).astype(float) for _ in range(3)]
         table = AccuracyTable.of(rng.random((12, 3)), costs=costs[0], order="any")
         limits = [
-            Limit(name=f"l{j}", costs=c, at_most=float(c.min(axis=1).mean()) + 1.6)
-            for j, c in enumerate(costs)
+            Cap(name=f"l{j}", costs=c, at_most=float(c.min(axis=1).mean()) + 1.6) for j, c in enumerate(costs)
         ]
         try:
-            plan = limited(table, limits[0].at_most, limits[1:])
+            plan = solve_with_limits(table, limits[0].at_most, limits[1:])
         except Infeasible:
             continue
         check(table, limits[0].at_most, limits[1:], plan)
@@ -292,7 +289,7 @@ def test_other_problems_give_way_where_rounding_the_mixed_ones_breaks_a_limit():
 
 def test_costs_that_are_the_same_whatever_is_chosen_have_no_price():
     table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
-    plan = limited(table, 1.5, [Limit(name="s", costs=[[3, 3], [0, 0]], at_most=1.5)])
+    plan = solve_with_limits(table, 1.5, [Cap(name="s", costs=[[3, 3], [0, 0]], at_most=1.5)])
     assert plan.limits[1].price == 0
     assert plan.limits[1].mixed_cost == 1.5
     assert plan.bound == pytest.approx(0.75)

@@ -3,18 +3,18 @@
 import pytest
 
 from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid
-from adacompute.records import AccuracyTable, Limit
-from adacompute.solve.limits import limited
+from adacompute.records import AccuracyTable, Cap
+from adacompute.solve.constraints import solve_with_limits
 
 
 def test_limits_that_cannot_be_met_together_name_each_other_and_the_least_possible():
     table = AccuracyTable.of([[0.2, 0.4]] * 3, costs=[1, 3])
     with pytest.raises(Infeasible) as caught:
-        limited(table, 1.5, [Limit(name="seconds", costs=[3, 1], at_most=2.0)])
+        solve_with_limits(table, 1.5, [Cap(name="seconds", costs=[3, 1], at_most=2.0)])
     assert str(caught.value).startswith("limit 'seconds' at 2.0 can't be met together with 'samples' at 1.5")
     assert "the least average of 'seconds' is 2.5;" in str(caught.value)
     with pytest.raises(Infeasible, match=r"'seconds' at 2.0 .* 'samples' at 1.0: .* is 3;"):
-        limited(table, 1.0, [Limit(name="seconds", costs=[3, 1], at_most=2.0)])
+        solve_with_limits(table, 1.0, [Cap(name="seconds", costs=[3, 1], at_most=2.0)])
 
 
 def test_limits_that_only_mixing_meets_are_refused_saying_so():
@@ -22,7 +22,7 @@ def test_limits_that_only_mixing_meets_are_refused_saying_so():
     with pytest.raises(
         Infeasible, match=r"no choice of one mode .* 'samples' at 2 and 'seconds' at 2; mixing 1 "
     ):
-        limited(table, 2.0, [Limit(name="seconds", costs=[3, 1], at_most=2.0)])
+        solve_with_limits(table, 2.0, [Cap(name="seconds", costs=[3, 1], at_most=2.0)])
 
 
 TABLE = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2], ids=["a", "b"])
@@ -42,23 +42,23 @@ TABLE = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2], ids=["a", "b"])
 )
 def test_costs_that_cannot_be_are_refused_with_their_place(costs, message):
     with pytest.raises(TableInvalid, match=message):
-        limited(TABLE, 1.5, [Limit(name="s", costs=costs, at_most=2.0)])
+        solve_with_limits(TABLE, 1.5, [Cap(name="s", costs=costs, at_most=2.0)])
 
 
 @pytest.mark.parametrize("at_most", ["2", None, float("nan"), float("inf"), True, 1j])
 def test_a_limit_that_is_no_number_is_refused(at_most):
     with pytest.raises(BudgetOutOfRange, match=r"limit 's' has at_most .*; give a finite number"):
-        limited(TABLE, 1.5, [Limit(name="s", costs=[1, 2], at_most=at_most)])
+        solve_with_limits(TABLE, 1.5, [Cap(name="s", costs=[1, 2], at_most=at_most)])
 
 
 def test_a_limit_below_its_cheapest_average_is_refused_with_the_least_possible():
     with pytest.raises(
         BudgetOutOfRange, match=r"limit 's' at 1\.5 is below the least possible average \(2\)"
     ):
-        limited(TABLE, 1.5, [Limit(name="s", costs=[[1, 2], [4, 3]], at_most=1.5)])
+        solve_with_limits(TABLE, 1.5, [Cap(name="s", costs=[[1, 2], [4, 3]], at_most=1.5)])
 
 
 @pytest.mark.parametrize("names", [["s", "s"], ["samples"]])
 def test_limits_of_the_same_name_are_refused(names):
     with pytest.raises(TableInvalid, match="two limits are called"):
-        limited(TABLE, 1.5, [Limit(name=name, costs=[1, 2], at_most=2.0) for name in names])
+        solve_with_limits(TABLE, 1.5, [Cap(name=name, costs=[1, 2], at_most=2.0) for name in names])

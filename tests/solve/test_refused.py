@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Limit
+from adacompute.records import AccuracyTable, Cap
 from adacompute.solve import averages, best_at, dual, frontier, solve
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -43,7 +43,7 @@ def test_a_price_that_isnt_one_is_refused(price: object):
 @pytest.mark.parametrize("table", [None, [[0.5, 0.9]], np.zeros((2, 2))])
 def test_only_tables_are_solved(table: object):
     for work in (frontier, lambda t: solve(t, budget=2.0), lambda t: best_at(t, 0.1)):
-        with pytest.raises(TableInvalid, match="is no accuracy table"):
+        with pytest.raises(TableInvalid, match="is not an accuracy table"):
             work(table)
 
 
@@ -64,8 +64,8 @@ def test_a_budget_below_the_cheapest_is_refused_by_value(budget: float):
         ({"budget": "2"}, "budget '2' is not a number"),
         ({"budget": None}, "budget None is not a number"),
         ({"budget": 2 + 1j}, "is not a number"),
-        ({"limits": Limit(name="s", costs=[1, 2], at_most=2)}, "give a list of Limit"),
-        ({"limits": [{"name": "s"}]}, "give a list of Limit"),
+        ({"limits": Cap(name="s", costs=[1, 2], at_most=2)}, "give a list of Cap"),
+        ({"limits": [{"name": "s"}]}, "give a list of Cap"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: dict, message: str):

@@ -12,35 +12,43 @@ from tables import budgeted, tables
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable, Allocation
 from adacompute.solve import solve
-from adacompute.solve.shards import Bracket, Search, Settled, Shard, Summary, merged, settled
+from adacompute.solve.shard_search import (
+    PriceSearch,
+    ShardedAllocation,
+    SlopeBracket,
+    SlopeHistogram,
+    TableShard,
+    build_sharded_allocation,
+    merge_histograms,
+)
 
 SAMPLES = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 
 
-def cut(table: AccuracyTable, ends: list[int]) -> list[Shard]:
+def cut(table: AccuracyTable, ends: list[int]) -> list[TableShard]:
     """The table's rows in shards that end there; two equal ends make an empty one."""
     places = [0, *sorted(min(end, len(table)) for end in ends), len(table)]
     return [
-        Shard.of(table.accuracy[a:b], costs=table.costs if table.shared_costs else table.costs[a:b])
+        TableShard.of(table.accuracy[a:b], costs=table.costs if table.shared_costs else table.costs[a:b])
         for a, b in pairwise(places)
     ]
 
 
-def found(shards: list[Shard], budget: float) -> tuple[Search, Settled, list[int]]:
-    search = Search(budget=budget)
+def found(shards: list[TableShard], budget: float) -> tuple[PriceSearch, ShardedAllocation, list[int]]:
+    search = PriceSearch(budget=budget)
     while (bracket := search.bracket) is not None:
-        search.narrow(shard.summary(bracket) for shard in shards)
-    taken = [shard.take(search.share(k)) for k, shard in enumerate(shards)]
+        search.narrow(shard.histogram(bracket) for shard in shards)
+    taken = [shard.take(search.quota(k)) for k, shard in enumerate(shards)]
     choice = [mode for each in taken for mode in each.choice.tolist()]
-    return search, search.settled((each.total, each.edge) for each in taken), choice
+    return search, search.build_allocation((each.total, each.edge) for each in taken), choice
 
 
-def one_after_the_other(shards: list[Shard], budget: float) -> tuple[Settled, list[int]]:
+def one_after_the_other(shards: list[TableShard], budget: float) -> tuple[ShardedAllocation, list[int]]:
     """As one process does it: summaries merged on the way, the room handed on from shard to shard."""
-    search = Search(budget=budget)
+    search = PriceSearch(budget=budget)
     while (bracket := search.bracket) is not None:
-        search.narrow([merged((shard.summary(bracket) for shard in shards), bracket=bracket)])
-    share, start, edge, at, choice, total = search.whole_share, 0, None, 0, [], None
+        search.narrow([merge_histograms((shard.histogram(bracket) for shard in shards), bracket=bracket)])
+    share, start, edge, at, choice, total = search.total_quota, 0, None, 0, [], None
     for shard in shards:
         taken = shard.take(share)
         share = share.after(taken)
@@ -50,7 +58,7 @@ def one_after_the_other(shards: list[Shard], budget: float) -> tuple[Settled, li
         choice += taken.choice.tolist()
         total = taken.total if total is None else total + taken.total
     assert total is not None
-    return settled(total, edge, budget=budget, price=search.price, start=at), choice
+    return build_sharded_allocation(total, edge, budget=budget, price=search.price, start=at), choice
 
 
 def told(plan: Allocation) -> tuple[object, ...]:
@@ -109,10 +117,10 @@ def test_a_round_says_how_far_it_may_be_off(case: tuple[AccuracyTable, float], e
     table, budget = case
     shards = cut(table, ends)
     exact, _, _ = found(shards, budget)
-    search = Search(budget=budget)
+    search = PriceSearch(budget=budget)
     for _ in range(rounds):
         if search.bracket is not None:
-            search.narrow(shard.summary(search.bracket) for shard in shards)
+            search.narrow(shard.histogram(search.bracket) for shard in shards)
     wide = {1: 1 / 16, 2: 2**-20, 3: 0.0}[rounds]
     assert search.price <= exact.price <= search.price * (1 + wide)
     above = search.price * (1 + wide)
@@ -122,17 +130,17 @@ def test_a_round_says_how_far_it_may_be_off(case: tuple[AccuracyTable, float], e
         assert spent + search.doubt >= budget * (1 - 1e-11)
 
 
-def replaced(search: Search, price: float) -> object:
-    return replace(search.whole_share, price=price, room=-np.inf)
+def replaced(search: PriceSearch, price: float) -> object:
+    return replace(search.total_quota, price=price, room=-np.inf)
 
 
 def test_ties_are_taken_in_order_of_rows_and_one_shard_ends_within():
-    shards = [Shard.of(np.tile([0.5, 0.75], (rows, 1)), costs=SAMPLES[:2]) for rows in (3, 0, 4, 2)]
+    shards = [TableShard.of(np.tile([0.5, 0.75], (rows, 1)), costs=SAMPLES[:2]) for rows in (3, 0, 4, 2)]
     search, result, choice = found(shards, 1.5)
     assert choice == [1, 1, 1, 1, 0, 0, 0, 0, 0]
     assert result.mix is not None
     assert (result.mix.problem, result.mix.mode, result.mix.probability) == (4, 1, 0.5)
-    assert [search.share(k).room for k in range(4)] == [np.inf, np.inf, 1.5, -np.inf]
+    assert [search.quota(k).room for k in range(4)] == [np.inf, np.inf, 1.5, -np.inf]
 
 
 def test_a_large_table_in_uneven_shards_is_solved_alike():
@@ -147,22 +155,22 @@ def test_a_large_table_in_uneven_shards_is_solved_alike():
 
 def test_a_summary_is_small_and_holds_only_bins_that_occur():
     rng = np.random.default_rng(3)
-    summary = Shard.of(np.sort(rng.random((20_000, 5)), axis=1), costs=SAMPLES).summary()
+    summary = TableShard.of(np.sort(rng.random((20_000, 5)), axis=1), costs=SAMPLES).histogram()
     assert summary.nbytes < 6_000
     assert (np.diff(summary.keys.astype(int)) > 0).all()
     assert (summary.cost > 0).all()
     assert summary.problems == 20_000
-    inner = Bracket(prefix=int(summary.keys[-1]), shift=32)
-    assert Shard.of(np.zeros((0, 5)), costs=SAMPLES).summary(inner).nbytes == 40
+    inner = SlopeBracket(prefix=int(summary.keys[-1]), shift=32)
+    assert TableShard.of(np.zeros((0, 5)), costs=SAMPLES).histogram(inner).nbytes == 40
 
 
 def test_a_merged_summary_is_the_summary_of_all():
     rng = np.random.default_rng(3)
     accuracy = np.sort(rng.random((1000, 5)), axis=1)
-    whole = Shard.of(accuracy, costs=SAMPLES).summary()
-    parts = [Shard.of(accuracy[a : a + 300], costs=SAMPLES).summary() for a in range(0, 1000, 300)]
-    one, other = merged(parts), whole
-    for name in (field for field in Summary.__slots__ if field != "bracket"):
+    whole = TableShard.of(accuracy, costs=SAMPLES).histogram()
+    parts = [TableShard.of(accuracy[a : a + 300], costs=SAMPLES).histogram() for a in range(0, 1000, 300)]
+    one, other = merge_histograms(parts), whole
+    for name in (field for field in SlopeHistogram.__slots__ if field != "bracket"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
@@ -178,4 +186,4 @@ def test_a_budget_out_of_range_is_refused_as_solve_refuses_it(budget: float):
 
 def test_no_problem_at_all_is_refused():
     with pytest.raises(TableInvalid, match="no shard has a problem"):
-        found([Shard.of(np.zeros((0, 2)), costs=SAMPLES[:2])], 2.0)
+        found([TableShard.of(np.zeros((0, 2)), costs=SAMPLES[:2])], 2.0)

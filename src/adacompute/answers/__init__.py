@@ -1,26 +1,31 @@
-"""Text -> answer -> class -> vote. Knows nothing of pools, endpoints or policies."""
+"""From text to answer to class to vote. Knows nothing of pools, endpoints or policies."""
 
-from adacompute.answers.equal import Classes, classify, same_answer
+from adacompute.answers.equal import (
+    Classes,
+    FormulaJudge,
+    classify,
+    close_judge,
+    get_judge,
+    same_answer,
+    warm_judge,
+)
 from adacompute.answers.extract import extract_answer
-from adacompute.answers.judge import Judge, close_judge, default_judge, warm_judge
-from adacompute.answers.stands import stands_for
 from adacompute.answers.task import Task
-from adacompute.answers.vote import Tally, Vote, vote
-from adacompute.answers.weigh import Weigh
+from adacompute.answers.vote import Tally, Vote, VoteWeights, pick_representative, vote
 
 __all__ = [
     "Classes",
-    "Judge",
+    "FormulaJudge",
     "Tally",
     "Task",
     "Vote",
-    "Weigh",
+    "VoteWeights",
     "classify",
     "close_judge",
-    "default_judge",
     "extract_answer",
+    "get_judge",
+    "pick_representative",
     "same_answer",
-    "stands_for",
     "vote",
     "warm_judge",
 ]

@@ -1,60 +1,153 @@
-"""Answer -> class: which answers are the same. Knows nothing of votes, or of which answer is right.
+"""Decides which answers are the same, and numbers them by class.
 
 Equality isn't transitive where units are left out: "12 cm" and "12 m" differ, and both equal "12". So a
 class keeps the first unit it sees: an answer without a unit joins the first class of its value, and one
 with another unit starts a new class; a long decimal joins the first class that rounds to it. Recorded
 labels do the same, and outrank our equality: answers whose recorded `correct` differ never share a class.
+Formulas that the fast path leaves open are compared by math-verify in a helper process.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from adacompute.answers.judge import Judge, default_judge
-from adacompute.answers.normal import Form, normalise
-from adacompute.answers.shape import must_differ
-from adacompute.answers.task import PLAIN, Task
+from adacompute.answers.latex import must_differ
+from adacompute.answers.normalise import Form, normalise
+from adacompute.answers.sandbox import HelperProcess
+from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
+
+__all__ = ["Classes", "FormulaJudge", "classify", "close_judge", "get_judge", "same_answer", "warm_judge"]
+
+PAIR_SECONDS = 0.075  # seconds of processor time for a pair
+JUDGED_LENGTH = 300  # characters of one formula
+_CACHED_VERDICTS = 20_000  # pairs
+
+
+class FormulaJudge:
+    """Whether two formulas are the same, by math-verify in a helper process with a time limit.
+
+    Symmetric. A pair that takes too long counts as different, and in `timeouts`. A pair without a reply
+    counts as different too, and in `unanswered`; it is asked again next time. `limit` is the processor
+    time for a pair, in seconds: ordinary sums and integrals may need up to half a second.
+    """
+
+    def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
+        self._helper = HelperProcess("math", limit=limit)
+        self._verdicts: dict[tuple[str, str], bool | None] = {}  # the least recently used first
+        self.asked = 0  # pairs that were not in the cache
+
+    @property
+    def timeouts(self) -> int:
+        """Pairs that took too long, and so count as different."""
+        return self._helper.timeouts
+
+    @property
+    def unanswered(self) -> int:
+        """Pairs that got no verdict, since the helper couldn't start, died or hung."""
+        return self._helper.unanswered
+
+    @property
+    def failures(self) -> int:
+        """Starts that failed, and helpers that died or hung."""
+        return self._helper.failures
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the helper process; None if it isn't running."""
+        return self._helper.pid
+
+    def same(self, a: str, b: str) -> bool | None:
+        """Whether two formulas are the same; None: not decided, which counts as different."""
+        pair = (a, b) if a <= b else (b, a)
+        with contextlib.suppress(KeyError):  # threads share it: atomic steps, no lock that a fork inherits
+            verdict = self._verdicts.pop(pair)
+            self._verdicts[pair] = verdict
+            return verdict
+        if max(len(a), len(b)) > JUDGED_LENGTH:
+            return False
+        self.asked += 1
+        reply = self._helper.ask({"a": pair[0], "b": pair[1]})
+        if reply is None:
+            return None  # not the pair's fault: it will be asked again
+        verdict = None if "late" in reply else reply.get("same") is True
+        self._verdicts[pair] = verdict
+        if len(self._verdicts) > _CACHED_VERDICTS:
+            with contextlib.suppress(KeyError, RuntimeError, StopIteration):
+                del self._verdicts[next(iter(self._verdicts))]
+        return verdict
+
+    def warm(self) -> bool:
+        """Starts the helper (about two seconds), so that the first pair doesn't wait for it."""
+        return self._helper.start()
+
+    def forget(self) -> None:
+        """Empties the cache of verdicts."""
+        self._verdicts.clear()
+
+    def close(self) -> None:
+        """Ends the helper; the next pair starts another."""
+        self._helper.close()
+
+
+_shared_judge = FormulaJudge()
+
+
+def get_judge() -> FormulaJudge:
+    """The judge that everything in this process shares."""
+    return _shared_judge
+
+
+def warm_judge() -> bool:
+    """Starts the shared judge, e.g. before a server takes requests; False where it can't run."""
+    return _shared_judge.warm()
+
+
+def close_judge() -> None:
+    """Ends the shared judge's process; the next pair starts another."""
+    _shared_judge.close()
+
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Classes", "classify", "same_answer"]
+# After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
+# that hostile answers can't hold up a request.
+_JUDGED_PAIRS = 200
+_JUDGE_TIMEOUTS = 4
+_PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
+_CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
+_JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
+_WORD_KINDS = ("text", "letter")
 
-_QUESTIONS = 200  # pairs that one set of classes may put to the slow judge; then open formulas are
-_TIMEOUTS = 4  # compared as written, so that hostile answers can't hold up a request
-_ASKED = 8  # pairs of them for one answer
-_LOOKED_AT = 16  # classes of one value, or open ones, that one answer is compared with
-_THREADS = 2  # that wait for the slow judge, of all event loops together
-_WORDS = ("text", "letter")
-
-_waiting: tuple[int, "Executor"] | None = None  # the process it was made in: threads don't outlive a fork
+_judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
 
 
-def same_answer(a: str | None, b: str | None, task: Task = PLAIN) -> bool:
+def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
     r"""Whether two answers mean the same; None equals nothing. Grading is `same_answer(answer, gold)`.
 
     >>> same_answer(r"\frac{1}{2}", "0.5"), same_answer("Budapest", "budapest."), same_answer("0.33", "1/3")
     (True, True, False)
     """
     for answer in (a, b):
-        _check(answer)
+        _check_answer(answer)
     if a is None or b is None:
         return False
     if a == b:
         return True
     x, y = normalise(a, task.percent), normalise(b, task.percent)
-    if (x.kind, x.key) == (y.kind, y.key) or _rounds(x, y):
+    if (x.kind, x.key) == (y.kind, y.key) or _is_rounding(x, y):
         return _units_agree(x.unit, y.unit)
-    return _is_open(x, y) and default_judge().same(a, b) is True
+    return _is_open(x, y) and get_judge().same(a, b) is True
 
 
 def classify(
     answers: Sequence[str | None],
     correct: Sequence[float | None] | None = None,
-    task: Task = PLAIN,
+    task: Task = DEFAULT_TASK,
 ) -> list[int]:
     """Class number of each answer, in order of first appearance; -1 for None.
 
@@ -72,108 +165,116 @@ def classify(
 
 
 @dataclass(slots=True)
-class _Class:
+class _AnswerClass:
     number: int
     answer: str  # as first seen
     form: Form
     unit: str  # the first one seen, "" until then
     label: float | None  # the first one seen, None until then
 
-    def takes(self, form: Form, label: float | None) -> bool:
-        agree = label is None or self.label is None or label == self.label
-        return agree and _units_agree(self.unit, form.unit)
+    def accepts(self, form: Form, label: float | None) -> bool:
+        labels_agree = label is None or self.label is None or label == self.label
+        return labels_agree and _units_agree(self.unit, form.unit)
 
 
 class Classes:
-    """Numbers answers by class as they come. Not for two threads at once.
+    """Numbers answers by class as they come. Not safe for two threads at once.
 
-    The work for one answer doesn't grow with their number. One whose value, unit and label came before is
-    found at once; any other is compared with the first 16 classes of its value, and of those that agree to
+    The work for one answer doesn't grow with their number. An answer whose value, unit and label came before
+    is found at once; any other is compared with the first 16 classes of its value, and of those that agree to
     eight digits where a long decimal may round. An open formula is compared with the first eight and the
-    last eight classes that hold no words, and put to the slow judge with at most the first four and the
-    last four of them; all answers together with at most 200, and with none after four timeouts. An answer
-    whose like is beyond these bounds starts a class of its own.
+    last eight classes that hold no words, and put to the slow judge with at most four of each. All answers
+    together put at most 200 pairs to the judge, and none after four timeouts. An answer whose equal lies
+    beyond these bounds starts a class of its own.
     """
 
     __slots__ = (
         "_buckets",
+        "_by_form",
         "_classes",
         "_formulas",
-        "_found",
         "_judge",
+        "_numbers",
         "_open",
         "_questions",
-        "_seen",
         "_timeouts",
         "task",
     )
 
-    def __init__(self, task: Task = PLAIN, *, judge: Judge | None = None) -> None:
+    def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
         self.task = task
-        self._judge = judge or default_judge()
-        self._classes: list[_Class] = []
-        self._buckets: dict[tuple[str, object], list[_Class]] = {}
-        self._found: dict[tuple[str, object, str, float | None], _Class] = {}
-        self._seen: dict[tuple[str, float | None], int] = {}
-        self._formulas: list[_Class] = []  # classes that hold no words
-        self._open: list[_Class] = []  # those of them that only the judge can compare
-        self._questions = _QUESTIONS
-        self._timeouts = _TIMEOUTS
+        self._judge = judge or get_judge()
+        self._classes: list[_AnswerClass] = []
+        self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
+        self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
+        self._numbers: dict[tuple[str, float | None], int] = {}
+        self._formulas: list[_AnswerClass] = []  # classes that hold no words
+        self._open: list[_AnswerClass] = []  # those of them that only the judge can compare
+        self._questions = _JUDGED_PAIRS
+        self._timeouts = _JUDGE_TIMEOUTS
 
     def __len__(self) -> int:
         return len(self._classes)
 
     def place(self, answer: str | None, correct: float | None = None) -> int:
-        """The class of an answer, a new one where it equals none before; -1 for None."""
-        known = self._known(answer, correct)
-        if known is not None or answer is None:
-            return -1 if known is None else known
+        """The class of an answer, a new one if it equals none before; -1 for None."""
+        number = self._look_up(answer, correct)
+        if number is not None or answer is None:
+            return -1 if number is None else number
         form = normalise(answer, self.task.percent)
-        found = self._bucket(form, correct) or self._judged(answer, self._candidates(form, correct))
-        return self._join(answer, form, correct, found)
+        group = self._find_in_buckets(form, correct) or self._ask_judge(
+            answer, self._select_candidates(form, correct)
+        )
+        return self._join(answer, form, correct, group)
 
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
         """As `place`, with the slow judge off the event loop. One call at a time."""
-        known = self._known(answer, correct)
-        if known is not None or answer is None:
-            return -1 if known is None else known
+        number = self._look_up(answer, correct)
+        if number is not None or answer is None:
+            return -1 if number is None else number
         form = normalise(answer, self.task.percent)
-        found = self._bucket(form, correct)
-        candidates = [] if found else self._candidates(form, correct)
+        group = self._find_in_buckets(form, correct)
+        candidates = [] if group else self._select_candidates(form, correct)
         if candidates:
-            import asyncio  # here: a command that needs no event loop starts faster without
+            import asyncio  # imported here: commands without an event loop start faster
 
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(_executor(), self._judged, answer, candidates)
-        return self._join(answer, form, correct, found)
+            group = await loop.run_in_executor(_get_executor(), self._ask_judge, answer, candidates)
+        return self._join(answer, form, correct, group)
 
-    def _known(self, answer: str | None, correct: float | None) -> int | None:
-        _check(answer)
-        return -1 if answer is None else self._seen.get((answer, correct))
+    def _look_up(self, answer: str | None, correct: float | None) -> int | None:
+        _check_answer(answer)
+        return -1 if answer is None else self._numbers.get((answer, correct))
 
-    def _bucket(self, form: Form, correct: float | None) -> _Class | None:
-        found = self._found.get((form.kind, form.key, form.unit, correct))
-        if found is not None:
-            return found  # it took one like this, so it keeps taking them
+    def _find_in_buckets(self, form: Form, correct: float | None) -> _AnswerClass | None:
+        group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
+        if group_of_form is not None:
+            return group_of_form  # it accepted this form before, so it accepts it again
         for group in self._buckets.get((form.kind, form.key), ()):
-            if group.takes(form, correct):
+            if group.accepts(form, correct):
                 return group
-        near = _near(form)
+        near = _make_rounding_key(form)
         for group in self._buckets.get(("near", near), ()) if near else ():
-            if group.takes(form, correct) and _rounds(form, group.form):
+            if group.accepts(form, correct) and _is_rounding(form, group.form):
                 return group
         return None
 
-    def _candidates(self, form: Form, correct: float | None) -> list[_Class]:
-        if form.kind in _WORDS or not (self._open or form.kind == "open"):
+    def _select_candidates(self, form: Form, correct: float | None) -> list[_AnswerClass]:
+        if form.kind in _WORD_KINDS or not (self._open or form.kind == "open"):
             return []
-        pool = self._formulas if form.kind == "open" else self._open
-        half = _LOOKED_AT // 2
-        some = pool if len(pool) <= _LOOKED_AT else pool[:half] + pool[-half:]
-        found = [group for group in some if _is_open(form, group.form) and group.takes(form, correct)]
-        return found if len(found) <= _ASKED else found[: _ASKED // 2] + found[-_ASKED // 2 :]
+        classes = self._formulas if form.kind == "open" else self._open
+        half = _CLASSES_COMPARED // 2
+        compared = classes if len(classes) <= _CLASSES_COMPARED else classes[:half] + classes[-half:]
+        candidates = [
+            group for group in compared if _is_open(form, group.form) and group.accepts(form, correct)
+        ]
+        return (
+            candidates
+            if len(candidates) <= _PAIRS_PER_ANSWER
+            else candidates[: _PAIRS_PER_ANSWER // 2] + candidates[-_PAIRS_PER_ANSWER // 2 :]
+        )
 
-    def _judged(self, answer: str, candidates: Iterable[_Class]) -> _Class | None:
+    def _ask_judge(self, answer: str, candidates: Iterable[_AnswerClass]) -> _AnswerClass | None:
         for group in candidates:
             if self._questions <= 0 or self._timeouts <= 0:
                 return None
@@ -184,29 +285,29 @@ class Classes:
                 return group
         return None
 
-    def _join(self, answer: str, form: Form, correct: float | None, found: _Class | None) -> int:
-        group = found
+    def _join(self, answer: str, form: Form, correct: float | None, existing: _AnswerClass | None) -> int:
+        group = existing
         if group is None:
-            group = _Class(len(self._classes), answer, form, form.unit, correct)
+            group = _AnswerClass(len(self._classes), answer, form, form.unit, correct)
             self._classes.append(group)
-            if form.kind not in _WORDS:
+            if form.kind not in _WORD_KINDS:
                 self._formulas.append(group)
             if form.kind == "open":
                 self._open.append(group)
-        self._found[form.kind, form.key, form.unit, correct] = group
-        near = _near(form)
+        self._by_form[form.kind, form.key, form.unit, correct] = group
+        near = _make_rounding_key(form)
         for key in ((form.kind, form.key), ("near", near)) if near else ((form.kind, form.key),):
             bucket = self._buckets.setdefault(key, [])
-            if len(bucket) < _LOOKED_AT and all(group is not other for other in bucket):
+            if len(bucket) < _CLASSES_COMPARED and all(group is not other for other in bucket):
                 bucket.append(group)
         group.unit = group.unit or form.unit
         group.label = correct if group.label is None else group.label
-        self._seen[answer, correct] = group.number
+        self._numbers[answer, correct] = group.number
         return group.number
 
 
-def _near(form: Form) -> str:
-    """What numbers that round to one another share; "" for whole numbers and what is none."""
+def _make_rounding_key(form: Form) -> str:
+    """A key that numbers share if one may round to the other; "" for whole numbers and other kinds."""
     if form.kind != "number" or (isinstance(form.key, Fraction) and form.key.denominator == 1):
         return ""
     try:
@@ -215,7 +316,7 @@ def _near(form: Form) -> str:
         return ""
 
 
-def _rounds(x: Form, y: Form) -> bool:
+def _is_rounding(x: Form, y: Form) -> bool:
     """Whether one is a long decimal that the other rounds to: 0.3333333333 is 1/3, 0.33 isn't."""
     if x.kind != "number" or y.kind != "number" or x.places == y.places:
         return False
@@ -224,7 +325,7 @@ def _rounds(x: Form, y: Form) -> bool:
         return False
     if isinstance(exact.key, Fraction):
         return bool(abs(exact.key - short.key) * 2 * 10**short.places <= 1)
-    return bool(_near(short) and f"{float(short.key):.9e}" == exact.key)
+    return bool(_make_rounding_key(short) and f"{float(short.key):.9e}" == exact.key)
 
 
 def _units_agree(a: str, b: str) -> bool:
@@ -232,22 +333,25 @@ def _units_agree(a: str, b: str) -> bool:
 
 
 def _is_open(x: Form, y: Form) -> bool:
-    """Whether the pair is for the slow judge: a formula we can't read, beside another one."""
+    """Whether the pair is for the slow judge: a formula that can't be read here, and another formula."""
     if x.kind == "open" and y.kind == "open":
         return not must_differ(str(x.key), str(y.key))
-    return (x.kind == "open" or y.kind == "open") and x.kind not in _WORDS and y.kind not in _WORDS
+    return (x.kind == "open" or y.kind == "open") and x.kind not in _WORD_KINDS and y.kind not in _WORD_KINDS
 
 
-def _executor() -> "Executor":
-    """Threads of our own, so that slow pairs don't hold up what else an event loop's own threads do."""
-    global _waiting
-    if _waiting is None or _waiting[0] != os.getpid():
-        from concurrent.futures import ThreadPoolExecutor  # here: as asyncio
+def _get_executor() -> "Executor":
+    """Threads of our own, so that slow pairs don't occupy an event loop's default threads."""
+    global _judge_executor
+    if _judge_executor is None or _judge_executor[0] != os.getpid():
+        from concurrent.futures import ThreadPoolExecutor  # imported here, as asyncio is
 
-        _waiting = (os.getpid(), ThreadPoolExecutor(_THREADS, thread_name_prefix="adacompute-judge"))
-    return _waiting[1]
+        _judge_executor = (
+            os.getpid(),
+            ThreadPoolExecutor(_JUDGE_THREADS, thread_name_prefix="adacompute-judge"),
+        )
+    return _judge_executor[1]
 
 
-def _check(answer: object) -> None:
+def _check_answer(answer: object) -> None:
     if answer is not None and not isinstance(answer, str):
         raise TaskError(f"{answer!r} is not an answer; give a string, or None for no answer")

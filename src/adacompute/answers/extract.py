@@ -1,59 +1,540 @@
-"""Text -> answer. Doesn't know what answers mean, or which are right."""
+"""Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
+Every scan is linear in the text: patterns have no nested repeats. `extract_in_sandbox` does the same in
+a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
+not help, because a pattern holds the interpreter until it has matched.
+"""
+
+import json
 import re
+import threading
 from collections.abc import Callable
 from functools import partial
 
-from adacompute.answers import markers, statements
-from adacompute.answers.choice import choice
-from adacompute.answers.fields import field_value
-from adacompute.answers.search import last_match
-from adacompute.answers.task import PLAIN, Task
-from adacompute.answers.trim import trim
+from adacompute.answers.latex import trim
+from adacompute.answers.sandbox import HelperProcess, find_last_match
+from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
-__all__ = ["LONGEST", "extract_answer"]
+__all__ = [
+    "close_sandbox",
+    "count_timeouts",
+    "extract_answer",
+    "extract_in_sandbox",
+    "find_answer_line",
+    "find_answer_phrase",
+    "find_box",
+    "find_hash",
+    "find_hash_answer",
+    "find_number",
+    "find_short_reply",
+    "find_tag_answer",
+    "find_value",
+    "is_slow_pattern",
+    "start_sandbox",
+    "strip_thinking",
+]
 
-LONGEST = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
+_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\\s][^{}\\]*)\}")  # most boxes are plain: one match
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\.|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\s{1,20}([^\s{}$\\]+)")
+_SPACE = re.compile(r"\s*")
+_HEADING = re.compile(r"[\s#*]{0,9}[^\W\d_]{2,}")
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
+    r"(?P<number>(?<![\d:.,])\d{1,2}(?::[0-5]\d){1,2}(?:\.\d+)?(?![\d:])"
+    r"|(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w]))?|\.\d+)"
+    r"(?P<over>/\d+(?![\d.]))?"
+)
+_FORMULA_REACH = 400  # characters either side of a number where the ends of its formula are looked for
+_LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
+_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # rows of a derivation, or a box left open
+_PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
+_PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+")
+_EQUALS = re.compile(r"=|≈|\\approx(?![A-Za-z])")
+# a short reply that is a sentence about a number, not the answer itself
+_SENTENCE = re.compile(
+    r"\b(?:is|are|was|were|be|has|have|had|equals?|gives?|makes?|costs?|gets?|got|needs?|takes?|took|earns?"
+    r"|earned|ate|left|remains?|totals?|es|est|ist|sind|sont|war)\b"
+    r"|^(?:so|thus|therefore|hence|then|it['’]s|that['’]s|there|(?:it|he|she|they|we|i|you|this|that)\s[a-z])\b",
+    re.IGNORECASE,
+)
+
+
+def find_box(text: str) -> str | None:
+    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`."""
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if at < 0:
+        return None
+    plain_box = _PLAIN_BOX.match(text, at)
+    if plain_box is not None:
+        return plain_box.group(1)
+    last = _BOX.match(text, at)
+    token = _BOX_TOKEN.match(text, last.end()) if last else None
+    if token is not None:
+        return token.group(1).rstrip(".,;:")
+    return _find_balanced_box(text, at) or _find_balanced_box(text, 0)
+
+
+def _find_balanced_box(text: str, start: int) -> str | None:
+    """The content of the box that opens last among those that close; empty boxes are skipped.
+
+    One pass, however many boxes are left open.
+    """
+    last_box: tuple[int, int] | None = None
+    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
+    for match in _BOX_BRACE.finditer(text, start):
+        mark = match.group()
+        if mark == "}":
+            begin = open_braces.pop() if open_braces else -1
+            if (
+                begin >= 0
+                and (last_box is None or begin > last_box[0])
+                and not _is_blank(text, begin, match.start())
+            ):
+                last_box = (begin, match.start())
+            if not open_braces and start:
+                break  # only this one box was wanted, and it is closed
+        elif mark[-1] == "{" and mark != "\\{":
+            open_braces.append(match.end() if len(mark) > 1 else -1)
+    return text[last_box[0] : last_box[1]] if last_box else None
+
+
+def _is_blank(text: str, begin: int, end: int) -> bool:
+    space = _SPACE.match(text, begin, end)
+    return space is not None and space.end() == end
+
+
+def find_hash(text: str) -> str | None:
+    """The text after the last "####" on its line."""
+    at = text.rfind("####")
+    if at < 0:
+        return None
+    return text[at + 4 :].partition("\n")[0]
+
+
+def find_hash_answer(text: str) -> str | None:
+    """As `find_hash`, but None for a heading of four signs: words, with more text below."""
+    rest = find_hash(text)
+    if rest is None or not _HEADING.match(rest):
+        return rest
+    below = text[text.rfind("####") + 4 + len(rest) :]
+    return None if below.strip() else rest
+
+
+def find_number(text: str) -> str | None:
+    """The last number: sign, decimals, thousands separators, a time and a simple fraction kept."""
+    last = _find_last_number(text)
+    return _spell_number(last) if last is not None else None
+
+
+def find_value(text: str) -> str | None:
+    r"""The last number, or the formula it stands in: `36\pi` of "the area is $36\pi$."."""
+    last = _find_last_number(text)
+    if last is None:
+        return None
+    return _find_formula(text, last.start("number"), last.end()) or _spell_number(last)
+
+
+def _find_last_number(text: str) -> re.Match[str] | None:
+    last = None
+    inside_word = None  # a digit inside a word, as in H2O: only where nothing better is found
+    for match in _NUMBER.finditer(text):
+        begin = match.start("number")
+        if begin and (text[begin - 1].isalpha() or text[begin - 1] == "_"):
+            inside_word = match
+        else:
+            last = match
+    return last or inside_word
+
+
+def _spell_number(match: re.Match[str]) -> str:
+    negative = (match["sign"] or "").strip() in ("-", "−") or match["sign2"]
+    return ("-" if negative else "") + match["number"] + (match["over"] or "")
+
+
+def _find_formula(text: str, begin: int, end: int) -> str | None:
+    """The formula around a number, where it ends the text's last sentence and is more than the number."""
+    low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
+    low = max(low, text.rfind("\n\n", low, begin))
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        at = text.rfind(opening, low, begin)
+        close = text.find(closing, end, high)
+        if at < 0 or close < 0 or not _is_inside(text[low:begin], opening, closing):
+            continue
+        formula = text[at + len(opening) : close].strip()
+        is_last = _LAST_SENTENCE.match(text, close + len(closing))
+        return _select_answer_side(formula) if is_last and not _DERIVATION.search(formula) else None
+    return None
+
+
+def _is_inside(text: str, opening: str, closing: str) -> bool:
+    if opening == "$":
+        return (text.count("$") - 2 * text.count("$$") - text.count("\\$")) % 2 == 1
+    if opening == "$$":
+        return text.count("$$") % 2 == 1
+    return text.rfind(opening) > text.rfind(closing)
+
+
+def _select_answer_side(formula: str) -> str | None:
+    r"""The part of a formula that is the answer: all of `x = 3y`, the end of `4 \cdot 9 = 36\pi`.
+
+    None where the number alone is the answer.
+    """
+    if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
+        return None  # e.g. two prices with words between them
+    sides = _EQUALS.split(formula)
+    if _PLAIN_NUMBER.fullmatch(sides[-1].strip()):
+        return None
+    if len(sides) == 1 or (len(sides) == 2 and re.search(r"[A-Za-z]", _TEXT_COMMAND.sub(" ", sides[0]))):
+        return formula
+    return sides[-1].strip()
+
+
+def find_short_reply(text: str) -> str | None:
+    """A reply that is itself the answer: one line of at most four words, not a sentence about a number."""
+    stripped = text.strip()
+    if "\n" in stripped or len(stripped) > 200 or len(stripped.split()) > 4:
+        return None
+    if any(c.isdigit() for c in stripped) and _SENTENCE.search(stripped):
+        return None
+    return stripped
+
+
+_LABEL_WORDS = ("answer", "答案", "答え", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta")
+_ANSWER_LABEL = re.compile(
+    r"(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta)|答案|答え)"
+    r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}[:：]",
+    re.IGNORECASE,
+)
+_ANSWER_PHRASE = re.compile(
+    r"(?:\banswer\s{1,20}(?:is|would\s{1,20}be)\b"
+    r"|\b(?:respuesta|resposta|risposta|réponse|antwort)(?:\s\w{1,12})?\s(?:es|é|è|est|ist|lautet)\b"
+    r"|答案(?:是|为|為)|答えは)[ \t]{0,20}(?P<colon>[:：])?[ \t]{0,20}",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"\.(?=[*_]{0,3}(?:\s|$))|。")
+_EMPTY_REST = re.compile(r"[\s*_]*$")
+_LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
+_NEXT_LINE_WORDS = 4  # longest next line taken as the answer, in words: "Answer:" may also head a step
+_NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon
+_DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
+_DISPLAY_LENGTH = 2_000  # characters
+
+# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
+_TITLE = re.compile(
+    r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e)"
+)
+_INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
+_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
+_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
+_SENTENCE_STARTER = re.compile(
+    r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That|The|Then"
+    r"|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
+)
+_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
+_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
+
+
+def strip_thinking(text: str) -> str:
+    """The text after the last `</think>`; the whole text if nothing follows it."""
+    at = text.rfind("</think>")
+    if at < 0:
+        return text
+    reply = text[at + len("</think>") :]
+    return reply if reply.strip() else text
+
+
+def find_tag_answer(text: str) -> str | None:
+    """The content of the last <answer>, to its end tag or the end of the text."""
+    at = text.rfind("<answer>")
+    if at < 0:
+        return None
+    return text[at + len("<answer>") :].partition("</answer>")[0]
+
+
+def find_answer_line(text: str, *, finished: bool = True) -> str | None:
+    """The text after the last "Answer:" on its line, or the next line if nothing follows."""
+    last = _find_last_label(_ANSWER_LABEL, text)
+    if last is None:
+        return None
+    begin, stop = _find_span(text, last.end(), colon=True, finished=finished)
+    return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
+
+
+def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
+    """The text after the last "the answer is", to the end of its sentence or line, or the next line."""
+    last = _find_last_label(_ANSWER_PHRASE, text)
+    if last is None:
+        return None
+    begin, stop = _find_span(text, last.end(), colon=last["colon"] is not None, finished=finished)
+    stop = _find_sentence_end(text, begin, stop)
+    return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
+
+
+def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    lower = text.lower()
+    if not any(label in lower for label in _LABEL_WORDS):
+        return None
+    latest = None
+    for match in pattern.finditer(text):
+        latest = match
+    return latest
+
+
+def _read_line_before(text: str, at: int) -> str:
+    return text[max(text.rfind("\n", 0, at) + 1, at - 200) : at]
+
+
+def _find_line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return end if end >= 0 else len(text)
+
+
+def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[int, int]:
+    """Where the answer stands: the rest of the line, else the next line or display if it wasn't cut off."""
+    stop = _find_line_end(text, start)
+    if not _EMPTY_REST.match(text[start:stop]):
+        return start, stop
+    blank = _LINE_START.match(text, stop)
+    begin = blank.end() if blank else stop
+    if not colon and not _NEXT_LINE_START.match(text, begin):
+        return start, stop
+    for opening, closing in _DISPLAYS:
+        if text.startswith(opening, begin):
+            close = text.find(closing, begin + 2, begin + _DISPLAY_LENGTH)
+            return (begin, close + 2) if close >= 0 else (start, stop)
+    end = _find_line_end(text, begin)
+    next_line = text[begin:end]
+    is_long = len(next_line.split(None, _NEXT_LINE_WORDS)) > _NEXT_LINE_WORDS
+    is_cut = end == len(text) and not finished
+    return (start, stop) if is_long or is_cut or next_line.startswith(("```", "#")) else (begin, end)
+
+
+def _find_sentence_end(text: str, begin: int, stop: int) -> int:
+    for match in _SENTENCE_END.finditer(text, begin, stop):
+        if match.group() == "。" or not _continues_sentence(text, begin, match.start(), stop):
+            return match.start()
+    return stop
+
+
+def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
+    """Whether the period at `at` doesn't end a sentence: a title, initials, or emphasis still open."""
+    if (
+        text.count("**", max(begin, at - 200), at) % 2
+        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
+    ):
+        return True
+    before = text[max(begin, at - 24) : at]
+    word_match = _LAST_WORD.search(before)
+    word = word_match.group() if word_match else ""
+    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
+    after = piece.group().split() if piece else []
+    if not after:
+        return False
+    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
+        return True
+    if word == "No":
+        return after[0][0].isdigit()
+    if (
+        not _INITIALS.fullmatch(word)
+        or _SENTENCE_STARTER.match(after[0])
+        or before[: -len(word)].rstrip()[-1:].isdigit()
+    ):
+        return False
+    if "." in word:
+        return len(after) <= _WORDS_AFTER_INITIALS
+    return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
+
+
+def _strip_half_marks(answer: str, before: str) -> str:
+    """Strips emphasis marks of which only one end is inside the answer.
+
+    What follows a closing mark is not part of the answer.
+    """
+    for mark in ("**", "__", "*"):
+        if mark not in answer or (mark == "*" and ("**" in answer or "* " in before)):
+            continue  # "* " begins an item of a list
+        is_open = before.count(mark) % 2 == 1
+        if is_open and answer.startswith(mark):
+            answer, is_open = answer.removeprefix(mark).strip(), False
+        if answer.count(mark) % 2 == 0:
+            continue
+        if is_open:
+            answer = answer.partition(mark)[0].strip()
+        else:
+            answer = answer.removeprefix(mark) if answer.startswith(mark) else answer.removesuffix(mark)
+    return answer.strip()
+
+
+_FIRST_LETTER, _LAST_LETTER = "A", "J"
+_LETTER_PATTERN = (
+    r"[(\[{<*`\"'“‘«$\\ ]{0,8}(?:text(?:bf)?\{|boxed\{|mathrm\{)?[({*\[]{0,3}"
+    r"(?:([A-J])(?![^\W\u3040-\u9fff]|['’]\w|\.\w)|"
+    r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
+)
+_IS_VERB = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
+# "the answer is B" and "B is correct": these count first
+_STATED_CHOICE = re.compile(
+    r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
+    rf"(?:{_IS_VERB}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
+    + _LETTER_PATTERN
+)
+_CHOICE_VERDICT = re.compile(
+    r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
+)
+_NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)  # mentioned only
+_MARKED_CHOICE = re.compile(
+    r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
+)
+_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
+_REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
+_VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
+
+
+def find_choice(text: str) -> str | None:
+    """The letter A to J that is stated last as the answer, else the last one marked as a choice."""
+    bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
+    if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
+        return bare
+    return (
+        _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
+        or _find_last_choice(text, (_NAMED_CHOICE,))
+        or _find_marked_choice(text)
+    )
+
+
+def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
+    best = (-1, "")
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            letter = next(group for group in match.groups() if group)
+            end = match.end()
+            if (
+                letter in "AI"
+                and _WORD_AFTER_LETTER.match(text, end)
+                and not _REASON_AFTER_LETTER.match(text, end)
+            ):
+                continue
+            if pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end):
+                continue  # "option B is too small": it is mentioned, not chosen
+            best = max(best, (end, letter.upper()))
+    return best[1] or None
+
+
+def _find_marked_choice(text: str) -> str | None:
+    last = None
+    for match in _MARKED_CHOICE.finditer(text):
+        last = next(group for group in match.groups() if group)
+    return last
+
+
+_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how a JSON object begins; LaTeX braces rarely do
+_SCAN_BUDGET = 80_000  # characters that failed attempts may scan
+_ATTEMPT_COST = 80  # characters charged for each attempt on top
+_ALWAYS_SCANNED = 400  # characters of the end where objects are still tried when the budget is spent
+_JSON_DEPTH = 50  # levels of a value that is given as text
+
+
+class _RawNumber(str):
+    """A number in the text's own digits: 1.50 stays 1.50, and 10,000 digits are not converted."""
+
+    __slots__ = ()
+
+
+_RAW_DECODER = json.JSONDecoder(parse_int=_RawNumber, parse_float=_RawNumber, parse_constant=_RawNumber)
+
+
+def read_json_field(text: str, field: str) -> str | None:
+    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
+    value: object = None
+    end = 0
+    budget = _SCAN_BUDGET
+    for match in _OBJECT_START.finditer(text):
+        start = match.start()
+        if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
+            continue  # inside an object that was read, or the budget is spent
+        try:
+            decoded, end = _RAW_DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as exc:
+            unclosed = exc.msg.startswith("Unterminated")  # then `pos` is where the string begins
+            budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
+        except RecursionError:
+            budget -= len(text) - start
+        else:
+            value = decoded.get(field)
+    return _format_json_value(value)
+
+
+def _format_json_value(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return _dump_json(value, _JSON_DEPTH)
+    except RecursionError:  # too deep for an answer, or for the caller's stack
+        return None
+
+
+def _dump_json(value: object, levels: int) -> str:
+    if levels == 0:
+        raise RecursionError
+    if isinstance(value, _RawNumber):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
+            + "}"
+        )
+    return json.dumps(value, ensure_ascii=False)
+
+
+TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
-Plan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
+ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
-# each reader with those for what it gave, which may state its answer once more: "Final Answer: The final
-# answer is 5. I hope it is correct."
-_WORDED: tuple[Reader, ...] = (statements.line, statements.phrase)
-_MARKED: Plan = (
-    (statements.tagged, (markers.boxed, *_WORDED)),
-    (markers.boxed, ()),
-    (markers.hash_not_heading, _WORDED),
+# Each reader, with the readers for the passage it found, which may state its answer once more:
+# "Final Answer: The final answer is 5. I hope it is correct."
+_PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
+_MARKED_PLAN: ReaderPlan = (
+    (find_tag_answer, (find_box, *_PHRASE_READERS)),
+    (find_box, ()),
+    (find_hash_answer, _PHRASE_READERS),
 )
-_FINISHED: Plan = (
-    *_MARKED,
-    (_WORDED[0], _WORDED[1:]),
-    (_WORDED[1], ()),
-    (markers.short, ()),
-    (markers.value, ()),
+_FINISHED_PLAN: ReaderPlan = (
+    *_MARKED_PLAN,
+    (_PHRASE_READERS[0], _PHRASE_READERS[1:]),
+    (_PHRASE_READERS[1], ()),
+    (find_short_reply, ()),
+    (find_value, ()),
 )
-_CUT_OFF: Plan = (
-    *_MARKED,
-    (partial(statements.line, finished=False), _WORDED[1:]),
-    (partial(statements.phrase, finished=False), ()),
+_CUT_OFF_PLAN: ReaderPlan = (
+    *_MARKED_PLAN,
+    (partial(find_answer_line, finished=False), _PHRASE_READERS[1:]),
+    (partial(find_answer_phrase, finished=False), ()),
 )
 
-# what a phrase or line holds when a box was left open or empty: not an answer
+# no answer: what a phrase or line holds where a box was left open or empty
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
 _READERS: dict[str, Reader] = {
-    "boxed": lambda text: markers.boxed(statements.said_last(text)),  # a box of a thought is a draft
-    "phrase": statements.phrase,
-    "line": statements.line,
-    "hash": markers.hashed,
-    "number": markers.number,
-    "choice": lambda text: choice(statements.said_last(text)),
+    "boxed": lambda text: find_box(strip_thinking(text)),  # a box inside the thinking is a draft
+    "phrase": find_answer_phrase,
+    "line": find_answer_line,
+    "hash": find_hash,
+    "number": find_number,
+    "choice": lambda text: find_choice(strip_thinking(text)),
 }
 
 
-def extract_answer(text: str, task: Task = PLAIN, *, finished: bool = True) -> str | None:
+def extract_answer(text: str, task: Task = DEFAULT_TASK, *, finished: bool = True) -> str | None:
     r"""The answer a response states, or None; only its last 65,536 characters are looked at.
 
     A response that was cut off (`finished=False`) counts only where it states its answer; "auto" then
@@ -65,53 +546,124 @@ def extract_answer(text: str, task: Task = PLAIN, *, finished: bool = True) -> s
     if not isinstance(text, str):
         raise TaskError(f"{text!r} is not a text to extract from; give a string")
     if not isinstance(task.extract, str):
-        return _by_function(task.extract, text)
-    text = text[-LONGEST:]
+        return _extract_by_function(task.extract, text)
+    text = text[-TEXT_LIMIT:]
     if task.extract == "auto":
-        return _auto(text, finished=finished)
+        return _extract_auto(text, finished=finished)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
-        found = field_value(text, argument)
+        answer = read_json_field(text, argument)
     elif kind == "regex":
-        found = last_match(argument, text)
+        answer = find_last_match(argument, text)
     else:
-        found = _READERS[kind](text)
-    return _trimmed(found)
+        answer = _READERS[kind](text)
+    return _trim_optional(answer)
 
 
-def _auto(text: str, *, finished: bool) -> str | None:
-    text = statements.said_last(text)
-    for reader, within in _FINISHED if finished else _CUT_OFF:
-        found = reader(text)
-        if found is None:
+def _extract_auto(text: str, *, finished: bool) -> str | None:
+    text = strip_thinking(text)
+    for reader, inner_readers in _FINISHED_PLAN if finished else _CUT_OFF_PLAN:
+        passage = reader(text)
+        if passage is None:
             continue
-        for inner in within:
-            answer = _whole(inner(found))
+        for inner in inner_readers:
+            answer = _trim_whole(inner(passage))
             if answer is not None:
                 return answer
-        answer = _whole(found)
+        answer = _trim_whole(passage)
         if answer is not None:
             return answer
     return None
 
 
-def _whole(found: str | None) -> str | None:
-    answer = _trimmed(found)
+def _trim_whole(passage: str | None) -> str | None:
+    """The trimmed answer, or None where the passage is only a fragment of a box."""
+    answer = _trim_optional(passage)
     return None if answer is None or _FRAGMENT.search(answer) else answer
 
 
-def _trimmed(found: str | None) -> str | None:
-    return trim(found) if found is not None else None
+def _trim_optional(passage: str | None) -> str | None:
+    return trim(passage) if passage is not None else None
 
 
-def _by_function(function: Callable[[str], str | None], text: str) -> str | None:
+def _extract_by_function(function: Callable[[str], str | None], text: str) -> str | None:
     name = getattr(function, "__qualname__", None) or repr(function)
     try:
-        found = function(text)
+        answer = function(text)
     except Exception as exc:  # the user's own code may raise anything
         raise TaskError(f"the extractor {name} failed with {exc!r} on the text {text[:60]!r}") from exc
-    if found is not None and not isinstance(found, str):
+    if answer is not None and not isinstance(answer, str):
         raise TaskError(
-            f"the extractor {name} gave {found!r} on the text {text[:60]!r}; return a string or None"
+            f"the extractor {name} gave {answer!r} on the text {text[:60]!r}; return a string or None"
         )
-    return _trimmed(found)
+    return _trim_optional(answer)
+
+
+_EXTRACT_SECONDS = 0.25  # of processor time: five times what the worst texts take
+_SEARCH_SECONDS = 0.06  # for an operator's own pattern, which may never end
+_TRIAL_SECONDS = 0.02  # for a pattern that will run in an event loop: ten times an ordinary one
+
+_extractor = HelperProcess("extract", limit=_EXTRACT_SECONDS)
+_searcher = HelperProcess("search", limit=_SEARCH_SECONDS)
+_timeouts_lock = threading.Lock()
+_timeouts = 0
+
+
+def extract_in_sandbox(text: str, task: Task = DEFAULT_TASK, *, finished: bool = True) -> str | None:
+    """As `extract_answer`, in a helper process; None, and counted, where it takes too long.
+
+    Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
+    started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
+    """
+    if not isinstance(task.extract, str):
+        return extract_answer(text, task, finished=finished)
+    kind, _, pattern = task.extract.partition(":")
+    text = text[-TEXT_LIMIT:]
+    if kind == "regex":
+        reply = _searcher.ask({"pattern": pattern, "text": text})
+    else:
+        reply = _extractor.ask({"extract": task.extract, "text": text, "finished": finished})
+        if reply is None:
+            return extract_answer(text, task, finished=finished)
+    if reply is None or "late" in reply:
+        _count_timeout()
+        return None
+    answer = reply.get("found")
+    return trim(answer) if isinstance(answer, str) else None
+
+
+def count_timeouts() -> int:
+    """How many texts took too long, and so count as without an answer."""
+    return _timeouts
+
+
+def is_slow_pattern(pattern: str, size: int) -> bool:
+    """Whether a pattern is slow on one of several texts of that size that are hard to match."""
+    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
+    fragments = ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]
+    process = HelperProcess("search", limit=_TRIAL_SECONDS)
+    try:
+        replies = (
+            process.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"}) for unit in fragments
+        )
+        return any(reply is not None and "late" in reply for reply in replies)
+    finally:
+        process.close()
+
+
+def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
+    """Starts the process that a task needs, so that the first text doesn't wait for it."""
+    regex = isinstance(task.extract, str) and task.extract.startswith("regex:")
+    return (_searcher if regex else _extractor).start()
+
+
+def close_sandbox() -> None:
+    """Ends the processes; the next text starts new ones."""
+    _extractor.close()
+    _searcher.close()
+
+
+def _count_timeout() -> None:
+    global _timeouts
+    with _timeouts_lock:
+        _timeouts += 1

@@ -1,4 +1,4 @@
-"""How the answers of one task are read and compared. Knows nothing of texts, models or votes."""
+"""How the answers of one task are read and compared."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,20 +7,20 @@ from typing import Any, Literal, get_args
 
 from adacompute.errors import TaskError
 
-__all__ = ["EXTRACTORS", "PLAIN", "Extractor", "Percent", "Task"]
+__all__ = ["DEFAULT_TASK", "Percent", "Task"]
 
 Extractor = str | Callable[[str], str | None]
 Percent = Literal["unit", "fraction"]
 
 EXTRACTORS = ("auto", "boxed", "phrase", "line", "hash", "number", "choice")
-_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a function of the text"
+_EXTRACTOR_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a function of the text"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How answers are read (`extract`) and whether a percent is a unit or a hundredth (`percent`).
+    """How answers are read (`extract`), and whether a percent is a unit or a hundredth (`percent`).
 
-    `percent="unit"`: 50% is 50, as a grader of "what percent" wants it; `"fraction"`: 50% is 1/2.
+    `percent="unit"`: 50% is 50, as graders of "what percent" expect; `"fraction"`: 50% is 1/2.
 
     >>> Task(extract="boxed").percent
     'unit'
@@ -40,7 +40,7 @@ class Task:
         """The task as plain JSON data; a function can't be stored."""
         if not isinstance(self.extract, str):
             raise TaskError(
-                f"the extractor {_name(self.extract)} is a function and can't be stored; "
+                f"the extractor {_name_extractor(self.extract)} is a function and can't be stored; "
                 f"store one of {', '.join(EXTRACTORS)}, json:FIELD or regex:PATTERN"
             )
         return {"extract": self.extract, "percent": self.percent}
@@ -62,22 +62,22 @@ def _check_extractor(extract: object) -> None:
     if callable(extract):
         return
     if not isinstance(extract, str):
-        raise TaskError(f"extractor {extract!r} is not known; give {_CHOICES}")
+        raise TaskError(f"extractor {extract!r} is not known; give {_EXTRACTOR_CHOICES}")
     kind, _, argument = extract.partition(":")
     if extract in EXTRACTORS or (kind == "json" and argument):
         return
     if kind != "regex" or not argument:
-        raise TaskError(f"extractor {extract!r} is not known; give {_CHOICES}")
+        raise TaskError(f"extractor {extract!r} is not known; give {_EXTRACTOR_CHOICES}")
     try:
         re.compile(argument)
     except (re.error, RecursionError, OverflowError) as exc:
         raise TaskError(
-            f"extractor {extract!r} is not a regular expression ({exc}); give {_CHOICES}"
+            f"extractor {extract!r} is not a regular expression ({exc}); give {_EXTRACTOR_CHOICES}"
         ) from exc
 
 
-def _name(function: object) -> str:
+def _name_extractor(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-PLAIN = Task()  # what every function takes where no task is given
+DEFAULT_TASK = Task()  # the task of every function that is given none

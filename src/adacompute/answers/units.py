@@ -1,16 +1,16 @@
-"""Takes the unit off a number: money, percent, degrees, measures, counted things. Knows no conversions.
+"""Splits the unit off a number: money, percent, degrees, measures, counted things. Converts nothing.
 
 A word behind a number is a unit only where it can be nothing else: not a function, a month, an era, a
-fraction or a direction. Without a space before it, it must be one of those known here: 2xy is a product.
+fraction or a direction. Without a space before it, it must be a unit known here: 2xy is a product.
 """
 
 import re
 
-from adacompute.answers.tokens import FUNCTIONS
+from adacompute.answers.formula import FUNCTIONS
 
-__all__ = ["Measured", "split_unit"]
+__all__ = ["split_unit"]
 
-Measured = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
+Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
 
 _ALIASES = {
     alias: unit
@@ -65,7 +65,7 @@ _ALIASES = {
 _SYMBOL = re.compile(
     "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
-_LETTERS = frozenset("mgshlLAVWNJKCF")  # units of one letter, read so only after a space
+_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, read as such only after a space
 _FACTORS = {"dozen": 12} | {
     name: 10**power
     for power, names in {
@@ -81,7 +81,7 @@ _FACTORS = {"dozen": 12} | {
     }.items()
     for name in names.split()
 }
-# what goes on instead of ending, or makes another number of it; then fractions, eras, dates, Greek
+# words after a number that are no units: conjunctions and other numbers; then fractions, eras, dates, Greek
 _OTHER_WORDS = (
     "is are was and or to than the not no yes of if be with from more less pm am plus minus times by over "
     "under above below before after ago negative positive zero mod modulo choose factorial root double "
@@ -94,27 +94,27 @@ _OTHER_WORDS = (
     "pi alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi omega"
 )
 _NOT_UNITS = frozenset(_OTHER_WORDS.split()) | (FUNCTIONS - {"sec"})
-_VOWELS = frozenset("aeiouy")
+_VOWEL_LETTERS = frozenset("aeiouy")
 _EXPONENTS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
 
 _CURRENCY = re.compile(
     r"([-+]?)\s?(US\$|[$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))\s?([-+]?)\s?(?=[\d.\\(])"
 )
-_TAIL = re.compile(
+_NUMBER_WITH_UNIT = re.compile(
     r"(?P<number>.*?(?:[\d)}.°]|\\pi))(?P<gap>\s*)(?P<unit>[$€£¥₹%¢]|°\s?[CF]?|"
     r"[A-Za-zμΩ][A-Za-zμΩ'./ -]*(?:\^\s?\{?[23]\}?)?"
     r"(?:\s?/\s?[A-Za-z]+(?:\^\s?\{?[23]\}?)?)?)"
 )
-_OVER = re.compile(
+_FRACTION_UNIT = re.compile(
     r"(?<=[\d)}])(\s?)\\frac\s?\{( ?)([A-Za-z]{1,12}) ?\}\s?\{ ?([A-Za-z]{1,12}) ?(\^\{?[23]\}?)?\}"
 )
 _TRIG = re.compile("sin|cos|tan|cot|sec|csc")
 _SUM = re.compile(r"[\w)}](?<!\d[eE])\s*[-+]\s*[\w({\\]")
-_LOOSE = re.compile(r"\s*([/^°])\s*")
-_PARTS = re.compile("[/-]")
+_LOOSE_SIGN = re.compile(r"\s*([/^°])\s*")
+_UNIT_SEPARATOR = re.compile("[/-]")
 
 
-def split_unit(text: str) -> Measured | None:
+def split_unit(text: str) -> Measurement | None:
     """A cleaned answer's number, unit and factor; None where it names no unit.
 
     >>> split_unit("12 cm^2"), split_unit("$5 million"), split_unit("6c")
@@ -129,73 +129,75 @@ def split_unit(text: str) -> Measured | None:
             return None
         return (tail[0], currency, tail[2]) if tail is not None else (number, currency, 1)
     if "\\frac" in text:
-        text = _OVER.sub(_over, text)
-    found = _TAIL.fullmatch(text)
-    if found is None:
+        text = _FRACTION_UNIT.sub(_join_fraction_unit, text)
+    match = _NUMBER_WITH_UNIT.fullmatch(text)
+    if match is None:
         return None
-    number, unit = found["number"], found["unit"].strip()
+    number, unit = match["number"], match["unit"].strip()
     if number.endswith("°"):
         number, unit = number[:-1], "°" + unit
     base = unit.partition("^")[0].strip()
-    if len(base) == 1 and base.isalpha() and not (found["gap"] and base in _LETTERS):
+    if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
         return None  # 6c is a product, 6 m a length
     if _SUM.search(number) or _TRIG.search(number):
-        return None  # 100 - 90s^2 is a formula, and no unit can be told in one
-    return _named(number, unit, apart=bool(found["gap"]))
+        return None  # 100 - 90s^2 is a formula, where a unit can't be told from a variable
+    return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
-def _over(match: re.Match[str]) -> str:
-    r"""5 \frac{m}{s} is 5 m/s, where a space tells the unit from a product."""
+def _join_fraction_unit(match: re.Match[str]) -> str:
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that it is a unit and not a product."""
     gap, space, top, bottom, power = match.groups()
-    units = _known(top) and _known(bottom) and (gap or space)
+    units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
     return f" {top}/{bottom}{power or ''}" if units else match.group()
 
 
-def _named(number: str, unit: str, *, apart: bool) -> Measured | None:
-    unit = _LOOSE.sub(r"\1", unit.replace(".", "").replace("{", "").replace("}", "")).replace(" per ", "/")
+def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
+    unit = _LOOSE_SIGN.sub(r"\1", unit.replace(".", "").replace("{", "").replace("}", "")).replace(
+        " per ", "/"
+    )
     words = unit.split()
     factor = 1
-    while words and _singular(words[0].lower()) in _FACTORS:
-        factor *= _FACTORS[_singular(words.pop(0).lower())]
-    if len(words) > 3 or not all(_is_unit(word, apart=apart or at > 0) for at, word in enumerate(words)):
+    while words and _make_singular(words[0].lower()) in _FACTORS:
+        factor *= _FACTORS[_make_singular(words.pop(0).lower())]
+    if len(words) > 3 or not all(_is_unit(word, spaced=spaced or at > 0) for at, word in enumerate(words)):
         return None
     suffix = "".join(_EXPONENTS[word.lower()] for word in words if word.lower() in _EXPONENTS)
-    names = [_name(word) for word in words if word.lower() not in _EXPONENTS]
+    names = [_spell_unit(word) for word in words if word.lower() not in _EXPONENTS]
     if (suffix and not names) or (factor == 1 and not names):
         return None  # 3 squared is no unit
     return number, " ".join(names).replace("° °", "°") + suffix, factor
 
 
-def _is_unit(word: str, *, apart: bool) -> bool:
+def _is_unit(word: str, *, spaced: bool) -> bool:
     if word.lower() in _EXPONENTS:
         return True
-    for part in _PARTS.split(word.partition("^")[0]):
+    for part in _UNIT_SEPARATOR.split(word.partition("^")[0]):
         low = part.lower()
-        if low in _NOT_UNITS or _singular(low) in _NOT_UNITS:
+        if low in _NOT_UNITS or _make_singular(low) in _NOT_UNITS:
             return False
-        word_like = len(low) > 2 and not _VOWELS.isdisjoint(low)
-        if not (_known(part, apart=apart) or (apart and word_like)):
+        word_like = len(low) > 2 and not _VOWEL_LETTERS.isdisjoint(low)
+        if not (_is_known_unit(part, spaced=spaced) or (spaced and word_like)):
             return False
     return True
 
 
-def _known(part: str, *, apart: bool = True) -> bool:
+def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
-    if low in _ALIASES or _singular(low) in _ALIASES or part in _ALIASES:
+    if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
     # 2ms may be a product as well, 2 ms can't
     return bool(_SYMBOL.fullmatch(part)) and (
-        apart or len(part) > 2 or (len(part) > 1 and not part.islower())
+        spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
     )
 
 
-def _singular(word: str) -> str:
+def _make_singular(word: str) -> str:
     if word.endswith(("xes", "ches", "shes", "sses")):
         return word[:-2]
     return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 2 else word
 
 
-def _name(word: str) -> str:
+def _spell_unit(word: str) -> str:
     """One spelling for a unit's word: "Metres" is "m", "apples" is "apple"; mW isn't MW."""
     base, caret, exponent = word.partition("^")
     parts = []
@@ -203,7 +205,9 @@ def _name(word: str) -> str:
         low, exact = part.lower(), _ALIASES.get(part)
         if exact is None and not _SYMBOL.fullmatch(part):
             exact = (
-                _ALIASES.get(low) or _ALIASES.get(_singular(low)) or _singular(low if len(low) > 3 else part)
+                _ALIASES.get(low)
+                or _ALIASES.get(_make_singular(low))
+                or _make_singular(low if len(low) > 3 else part)
             )
         parts.append(exact or part)
     return "/".join(parts) + caret + exponent.strip()

@@ -1,19 +1,112 @@
-"""Answers -> vote, one at a time (`Tally`) or at once (`vote`). Doesn't know when to stop."""
+"""Counts votes, one at a time (`Tally`) or all at once (`vote`), plain or weighted by confidence."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from adacompute.answers.equal import Classes
-from adacompute.answers.task import PLAIN, Task
-from adacompute.answers.weigh import UNIT, Weigh
+from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 from adacompute.records import Sample
 
-__all__ = ["Tally", "Ties", "Vote", "vote"]
+__all__ = [
+    "EXPONENT_LIMIT",
+    "WEIGHT_UNIT",
+    "Signal",
+    "Tally",
+    "Vote",
+    "VoteWeights",
+    "pick_representative",
+    "vote",
+]
+
+Signal = Literal["logprob", "entropy"]
+
+EXPONENT_LIMIT = 8.0  # no vote weighs more than e^8 (about 3,000) average ones, or less than 1/3,000
+WEIGHT_UNIT = 2**36  # weights are whole multiples of 2^-36, so that sums are exact in every order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteWeights:
+    """Weighs a vote by `exp(sharpness * (1 - m / scale))`, `m` being the sample's own signal.
+
+    An averagely sure sample weighs exactly 1; so does one without the signal. `scale` is the pool's
+    average: of the mean log-probability per token (negative), or of the mean entropy (positive).
+
+    >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
+    >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
+    (1.0, 1.0)
+    """
+
+    signal: Signal
+    scale: float
+    sharpness: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.signal not in get_args(Signal):
+            raise TaskError(f"signal {self.signal!r} is not known; give 'logprob' or 'entropy'")
+        if not _is_number(self.scale) or (self.scale >= 0 if self.signal == "logprob" else self.scale <= 0):
+            sign = "negative" if self.signal == "logprob" else "positive"
+            raise TaskError(
+                f"scale {_format_value(self.scale)} can't be an average {self.signal}; give a {sign} number"
+            )
+        if not _is_number(self.sharpness) or self.sharpness < 0:
+            raise TaskError(
+                f"sharpness {_format_value(self.sharpness)} can't be used; give a number from 0 (plain) up"
+            )
+
+    def weight(self, sample: Sample) -> float:
+        """What the sample's vote weighs: a whole multiple of 2^-36."""
+        return self.units(sample) / WEIGHT_UNIT
+
+    def units(self, sample: Sample) -> int:
+        """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
+        m = _read_signal(sample, self.signal)
+        if m is None:
+            return WEIGHT_UNIT
+        exponent = self.sharpness * (1.0 - m / self.scale)
+        return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
+
+    @classmethod
+    def of(
+        cls, samples: Iterable[Sample], signal: Signal = "logprob", *, sharpness: float = 2.0
+    ) -> "VoteWeights | None":
+        """Fits the scale to samples, without labels; None where none has the signal, or all are certain."""
+        if signal not in get_args(Signal):
+            raise TaskError(f"signal {signal!r} is not known; give 'logprob' or 'entropy'")
+        values = [m for m in (_read_signal(sample, signal) for sample in samples) if m is not None]
+        scale = math.fsum(values) / len(values) if values else 0.0
+        if not math.isfinite(scale) or (scale >= 0 if signal == "logprob" else scale <= 0):
+            return None
+        return cls(signal=signal, scale=scale, sharpness=sharpness)
+
+
+def _read_signal(sample: Sample, signal: Signal) -> float | None:
+    value = sample.mean_logprob if signal == "logprob" else sample.entropy
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _is_number(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
+def _format_value(value: object) -> str:
+    """A value for a message; a long one is cut and described by its type."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than a few thousand digits
+        text = ""
+    return text if 0 < len(text) <= 60 else f"{text[:20]}... (long, of type {type(value).__name__})"
+
 
 Ties = Literal["first", "share", "abstain"]
-Item = Sample | str | None
+VoteItem = Sample | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +122,7 @@ class Vote:
 class Tally:
     """The votes so far on one request: answer classes and their counts, kept in constant work per sample.
 
-    Doesn't know how many samples are to come. `ties` says who leads when the first two weigh the same:
+    `ties` says who leads when the first two weigh the same:
     `"first"` and `"share"` name the one seen first, `"abstain"` none.
 
     >>> tally = Tally.of(["4", "5", None, "5.0"])
@@ -55,11 +148,13 @@ class Tally:
         "abstained",
     )
 
-    def __init__(self, *, task: Task = PLAIN, weigh: Weigh | None = None, ties: Ties = "first") -> None:
+    def __init__(
+        self, *, task: Task = DEFAULT_TASK, weigh: VoteWeights | None = None, ties: Ties = "first"
+    ) -> None:
         if ties not in get_args(Ties):
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
-        if weigh is not None and not isinstance(weigh, Weigh):
-            raise TaskError(f"weigh {weigh!r} can't weigh votes; give a Weigh, or None for plain votes")
+        if weigh is not None and not isinstance(weigh, VoteWeights):
+            raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
         self._classes = Classes(task)
         self._weigh = weigh
         self._ties = ties
@@ -78,7 +173,12 @@ class Tally:
 
     @classmethod
     def of(
-        cls, items: Iterable[Item], *, weigh: Weigh | None = None, task: Task = PLAIN, ties: Ties = "first"
+        cls,
+        items: Iterable[VoteItem],
+        *,
+        weigh: VoteWeights | None = None,
+        task: Task = DEFAULT_TASK,
+        ties: Ties = "first",
     ) -> "Tally":
         """The tally of answers (`None` abstains) or `Sample` records, in order."""
         tally = cls(task=task, weigh=weigh, ties=ties)
@@ -88,19 +188,19 @@ class Tally:
             tally.add(item)
         return tally
 
-    def add(self, item: Item) -> None:
+    def add(self, item: VoteItem) -> None:
         """Counts one more answer or sample; its text is not read again."""
-        answer, correct, weight = self._read(item)
+        answer, correct, weight = self._read_item(item)
         number = self._classes.place(answer, correct)
-        self._note(item)
-        self._count(number, answer, weight)
+        self._note_entropy(item)
+        self._count_vote(number, answer, weight)
 
-    async def add_async(self, item: Item) -> None:
+    async def add_async(self, item: VoteItem) -> None:
         """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
-        answer, correct, weight = self._read(item)
+        answer, correct, weight = self._read_item(item)
         number = await self._classes.place_async(answer, correct)
-        self._note(item)
-        self._count(number, answer, weight)
+        self._note_entropy(item)
+        self._count_vote(number, answer, weight)
 
     @property
     def drawn(self) -> int:
@@ -115,18 +215,18 @@ class Tally:
     @property
     def votes(self) -> dict[str, int]:
         """Plain counts of each answer, by its first-seen spelling, in order of first appearance."""
-        return _by_spelling(self._spellings, self._counts)
+        return _sum_by_spelling(self._spellings, self._counts)
 
     @property
     def weights(self) -> dict[str, float]:
         """As `votes`, weighted; equal to it where votes are plain."""
-        units = _by_spelling(self._spellings, self._weights)
-        return {spelling: amount / UNIT for spelling, amount in units.items()}
+        units = _sum_by_spelling(self._spellings, self._weights)
+        return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
 
     @property
     def leader(self) -> str | None:
         """The answer that would be returned now; None when all abstain, or on a tie that abstains."""
-        if self._top < 0 or (self._ties == "abstain" and self._tied):
+        if self._top < 0 or (self._ties == "abstain" and self._is_tie):
             return None
         return self._spellings[self._top]
 
@@ -139,8 +239,8 @@ class Tally:
         return [s for s, weight in zip(self._spellings, self._weights, strict=True) if weight == best]
 
     @property
-    def behind(self) -> list[int]:
-        """The places, in the order of counting, of the samples that gave the answer that leads."""
+    def supporters(self) -> list[int]:
+        """Positions, in the order of counting, of the samples that gave the leading answer."""
         return [place for place, number in enumerate(self._placed) if number == self._top >= 0]
 
     @property
@@ -158,7 +258,9 @@ class Tally:
         """Weighted lead of the first answer over the runner-up, in votes of average weight."""
         if self._top < 0:
             return 0.0
-        return (self._weights[self._top] - (self._weights[self._runner] if self._runner >= 0 else 0)) / UNIT
+        return (
+            self._weights[self._top] - (self._weights[self._runner] if self._runner >= 0 else 0)
+        ) / WEIGHT_UNIT
 
     @property
     def agreement(self) -> float:
@@ -173,17 +275,17 @@ class Tally:
     @property
     def lead(self) -> float:
         """Weight of the first answer, in votes of average weight; 0.0 when none answered."""
-        return self._weights[self._top] / UNIT if self._top >= 0 else 0.0
+        return self._weights[self._top] / WEIGHT_UNIT if self._top >= 0 else 0.0
 
     @property
     def runner(self) -> float:
         """Weight of the runner-up, in votes of average weight; 0.0 when there is none."""
-        return self._weights[self._runner] / UNIT if self._runner >= 0 else 0.0
+        return self._weights[self._runner] / WEIGHT_UNIT if self._runner >= 0 else 0.0
 
     @property
     def total(self) -> float:
         """Weight of all answers, in votes of average weight."""
-        return self._total / UNIT
+        return self._total / WEIGHT_UNIT
 
     @property
     def entropy(self) -> float | None:
@@ -192,25 +294,25 @@ class Tally:
 
     @property
     def run(self) -> int:
-        """How many of the last samples gave one and the same answer; 0 after one that gave none."""
+        """How many of the last samples gave the same answer; 0 if the last gave none."""
         return self._run
 
     @property
-    def _tied(self) -> bool:
+    def _is_tie(self) -> bool:
         return self._runner >= 0 and self._weights[self._runner] == self._weights[self._top]
 
-    def _read(self, item: Item) -> tuple[str | None, float | None, int]:
+    def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:
         if isinstance(item, Sample):
-            return item.answer, item.correct, UNIT if self._weigh is None else self._weigh.units(item)
+            return item.answer, item.correct, WEIGHT_UNIT if self._weigh is None else self._weigh.units(item)
         if item is None or isinstance(item, str):
-            return item, None, UNIT
+            return item, None, WEIGHT_UNIT
         raise TaskError(f"{item!r} is not a vote; give an answer (a string), None to abstain, or a Sample")
 
-    def _note(self, item: Item) -> None:
+    def _note_entropy(self, item: VoteItem) -> None:
         if self.drawn == 0 and isinstance(item, Sample):
             self._entropy = item.entropy
 
-    def _count(self, number: int, answer: str | None, weight: int) -> None:
+    def _count_vote(self, number: int, answer: str | None, weight: int) -> None:
         self._placed.append(number if answer is not None else -1)
         if number < 0 or answer is None:
             self.abstained += 1
@@ -241,7 +343,11 @@ class Tally:
 
 
 def vote(
-    answers: Iterable[Item], *, ties: Ties = "first", weigh: Weigh | None = None, task: Task = PLAIN
+    answers: Iterable[VoteItem],
+    *,
+    ties: Ties = "first",
+    weigh: VoteWeights | None = None,
+    task: Task = DEFAULT_TASK,
 ) -> Vote:
     """The vote of answers (`None` abstains) or `Sample` records.
 
@@ -256,8 +362,29 @@ def vote(
     return Vote(answer=tally.leader, shares=shares, agreement=tally.agreement, margin=tally.margin)
 
 
-def _by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
+    totals: dict[str, int] = {}
     for spelling, amount in zip(spellings, amounts, strict=True):
-        found[spelling] = found.get(spelling, 0) + amount  # one spelling, two recorded labels: two classes
-    return found
+        totals[spelling] = totals.get(spelling, 0) + amount  # one spelling with two labels is two classes
+    return totals
+
+
+def pick_representative(samples: Sequence[Sample], tally: Tally) -> int | None:
+    """The position of the most confident sample that gave the leading answer; None if none leads.
+
+    `tally` must be of these samples, in this order. Samples that were cut off come last; without
+    log-probabilities the first sample is taken.
+
+    >>> from adacompute.records import Sample
+    >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]
+    >>> pick_representative(samples, Tally.of(samples))
+    1
+    """
+    if tally.leader is None:
+        return None
+    return max(tally.supporters, key=lambda place: (*_rank_sample(samples[place]), -place))
+
+
+def _rank_sample(sample: Sample) -> tuple[bool, float]:
+    confidence = sample.mean_logprob
+    return sample.finished is not False, float("-inf") if confidence is None else confidence

@@ -1,8 +1,8 @@
-"""The program that works on hostile input in a process that can be killed. Knows nothing of who asks.
+"""The program of a helper process: it works on hostile input and can be killed.
 
-Run as a file by `process.py`, never imported. It loads what it needs once, then forks a child that does
-the work. A child that spends more processor time than it may is killed and forked anew, which costs
-milliseconds, not another import. Messages are JSON, each after its length in four bytes.
+`sandbox.py` runs this file as a program; nothing imports it. It loads what it needs once, then forks a
+child that does the work. A child that uses more processor time than it may is killed and forked again,
+which costs milliseconds instead of another import. Messages are JSON, each after its length in four bytes.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from typing import Any
 Message = dict[str, Any]
 Work = Callable[[Message], Message]
 
-_MEMORY = 2 << 30  # bytes of address space: a hostile formula must not take the machine's memory
-_PATIENCE = 10  # wall time allowed, in multiples of the processor time, before a stalled child is given up
-_CACHED = 512  # parsed formulas kept by one child
+_MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not take the machine's memory
+_WALL_TIME_FACTOR = 10  # a child is stalled after this many times its processor time of wall time
+_CACHED_FORMULAS = 512  # parsed formulas kept by one child
 
 
 def read_message(fd: int) -> Message | None:
@@ -56,34 +56,34 @@ class Child:
     """A forked process that answers one message at a time."""
 
     def __init__(self, work: Work) -> None:
-        ask, self.requests = os.pipe()
-        self.replies, tell = os.pipe()
+        child_input, self.requests = os.pipe()
+        self.replies, child_output = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.requests)
             os.close(self.replies)
-            _serve(work, ask, tell)
-        os.close(ask)
-        os.close(tell)
+            _run_child(work, child_input, child_output)
+        os.close(child_input)
+        os.close(child_output)
 
     def answer(self, message: Message, limit: float) -> Message:
-        """The child's reply, or `late` where it took too long, `lost` where it died or stalled."""
-        begun, spent = time.monotonic(), _processor_seconds(self.pid)
+        """The child's reply; `late` if it used too much processor time, `lost` if it died or stalled."""
+        started, used_before = time.monotonic(), _processor_seconds(self.pid)
         with contextlib.suppress(OSError):
             write_message(self.requests, message)
-            left = limit
-            while left > 0:
-                if select.select([self.replies], [], [], left)[0]:
+            remaining = limit
+            while remaining > 0:
+                if select.select([self.replies], [], [], remaining)[0]:
                     return read_message(self.replies) or {"lost": True}
-                if time.monotonic() - begun > _PATIENCE * limit:
+                if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
                     return {"lost": True}
                 # processor time, so that a busy machine doesn't turn answers into timeouts
-                left = limit - (_processor_seconds(self.pid) - spent)
+                remaining = limit - (_processor_seconds(self.pid) - used_before)
             return {"late": True}
         return {"lost": True}
 
     def kill(self) -> None:
-        """Ends the child and leaves neither zombie nor open pipe."""
+        """Ends the child and leaves neither a zombie nor an open pipe."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)
         os.waitpid(self.pid, 0)
@@ -92,30 +92,30 @@ class Child:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Processor time of another process; wall time where the system doesn't tell."""
+    """Processor time of another process; wall time where the system can't say."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of a process
     return time.monotonic()
 
 
-def _serve(work: Work, requests: int, replies: int) -> None:
+def _run_child(work: Work, requests: int, replies: int) -> None:
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         while (message := read_message(requests)) is not None:
-            # should our parent be killed while we work, the kernel ends us soon
+            # if the parent is killed while we work, the kernel ends us soon
             used = int(time.process_time())
             with contextlib.suppress(OSError, ValueError):
-                most = used + int(message["limit"]) + 5
-                resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+                limit = used + int(message["limit"]) + 5
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             write_message(replies, work(message))
     finally:
         os._exit(0)
 
 
-def search(message: Message) -> Message:
+def find_last_match(message: Message) -> Message:
     """Group 1, or the whole, of a pattern's last match."""
     last = None
     for match in re.finditer(message["pattern"], message["text"]):
@@ -125,85 +125,87 @@ def search(message: Message) -> Message:
     return {"found": last.group(1) if last.re.groups else last.group()}
 
 
-def extractor() -> Work:
-    """Reads answers out of texts."""
+def make_extractor() -> Work:
+    """Makes the work that reads answers out of texts."""
     from adacompute.answers.extract import extract_answer
     from adacompute.answers.task import Task
 
     def extract(message: Message) -> Message:
-        found = extract_answer(message["text"], Task(message["extract"]), finished=message["finished"])
-        return {"found": found}
+        answer = extract_answer(message["text"], Task(message["extract"]), finished=message["finished"])
+        return {"found": answer}
 
     return extract
 
 
-def mathematician() -> Work:
-    """Compares two formulas with math-verify."""
+def make_comparer() -> Work:
+    """Makes the work that compares two formulas with math-verify."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     parsed: dict[str, Any] = {}
 
     def read(formula: str) -> Any:  # noqa: ANN401  (math-verify's own types)
         if formula not in parsed:
-            if len(parsed) >= _CACHED:
+            if len(parsed) >= _CACHED_FORMULAS:
                 parsed.clear()
             parsed[formula] = parse(
                 f"${formula}$",
-                extraction_config=[LatexExtractionConfig()],  # the formula or nothing, not some number in it
+                extraction_config=[LatexExtractionConfig()],  # the formula or nothing, not a number inside it
                 fallback_mode="no_fallback",
-                parsing_timeout=None,  # its own timeouts use signals and fail in threads; ours kills
+                parsing_timeout=None,  # its timeouts use signals, which fail in threads; we kill the child
             )
         return parsed[formula]
 
     def compare(message: Message) -> Message:
         try:
             a, b = read(message["a"]), read(message["b"])
-            same = bool(a and b) and not derives_a_name(a) and not derives_a_name(b)
+            same = bool(a and b) and not has_named_derivative(a) and not has_named_derivative(b)
             same = same and (verify(a, b, timeout_seconds=None) or verify(b, a, timeout_seconds=None))
-            same = same and all(is_read_whole(message[side], read) for side in "ab")
+            same = same and all(is_fully_read(message[side], read) for side in "ab")
         except Exception:  # noqa: BLE001  (sympy raises anything on hostile formulas; none is "the same")
             same = False
         return {"same": bool(same)}
 
-    for pair in _WARM:  # fills the grammar's caches before the fork, so that every child has them
+    for pair in _WARM_UP_PAIRS:  # fills the grammar's caches before the fork, so that every child has them
         compare({"a": pair[0], "b": pair[1]})
     parsed.clear()
     return compare
 
 
-def derives_a_name(parsed: list[Any]) -> bool:
-    """Whether it holds the derivative of a function that is only named, which sympy takes for 0."""
+def has_named_derivative(parsed: list[Any]) -> bool:
+    """Whether it holds the derivative of a function that is only named, which sympy reads as 0."""
     from sympy import Derivative
 
-    parts = [part for one in parsed if hasattr(one, "atoms") for part in one.atoms(Derivative)]
+    parts = [part for formula in parsed if hasattr(formula, "atoms") for part in formula.atoms(Derivative)]
     return any(not part.expr.has(variable) for part in parts for variable in part.variables)
 
 
-def is_read_whole(formula: str, read: Callable[[str], Any]) -> bool:
-    """Whether every numeral and letter counts: another one in its place must be read as something else.
+def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
+    """Whether the parser read every numeral and letter: changing one must change what is read.
 
-    The parser drops what it doesn't know, and takes 1_A and 1_B for 1. Those that stand in what was read
-    as often as in the formula are believed; each of the others is changed, and the formula read again.
+    The parser drops what it doesn't know, and reads 1_A and 1_B both as 1. Atoms that occur as often in the
+    reading as in the formula are trusted; each of the others is changed, and the formula is read again.
     """
-    seen = str(read(formula))
+    reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)
-    held = Counter(_HELD.findall(seen))
-    atoms = list(_ATOM.finditer(bare))
-    written = Counter(match.group() for match in atoms)
+    read_counts = Counter(_READ_ATOM.findall(reading))
+    atoms = list(_WRITTEN_ATOM.finditer(bare))
+    written_counts = Counter(match.group() for match in atoms)
     spare = next(letter for letter in "wuvqhzyxabc" if letter not in bare)
     for match in atoms:
         atom = match.group()
-        if held[atom] < written[atom] and not (atom == "d" and ("Integral" in seen or "Derivative" in seen)):
-            other = f"{atom[:-1]}{(int(atom[-1]) + 1) % 10}" if atom[-1].isdigit() else spare
-            if str(read(formula[: match.start()] + other + formula[match.end() :])) == seen:
+        if read_counts[atom] < written_counts[atom] and not (
+            atom == "d" and ("Integral" in reading or "Derivative" in reading)
+        ):
+            replacement = f"{atom[:-1]}{(int(atom[-1]) + 1) % 10}" if atom[-1].isdigit() else spare
+            if str(read(formula[: match.start()] + replacement + formula[match.end() :])) == reading:
                 return False
     return True
 
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\*?\}|\\[A-Za-z]+|\\.", re.DOTALL)
-_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
-_HELD = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")  # not the letters of Sum or sin
-_WARM = [
+_WRITTEN_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
+_READ_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")  # not letters of Sum or sin
+_WARM_UP_PAIRS = [
     (r"\frac{1}{2}+\sqrt{3}x^2", r"x^{2}\sqrt{3}+0.5"),
     (r"\lfloor 2.5 \rfloor", r"2"),
     (r"\sum_{k=1}^{3} k", r"7"),
@@ -226,7 +228,7 @@ _WARM = [
 
 
 def main() -> None:
-    """Reads what to be, gets ready, then answers until the input ends."""
+    """Reads its kind of work, prepares, then answers until the input ends."""
     requests, replies = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):  # whatever a library prints must not reach the pipes
@@ -235,11 +237,11 @@ def main() -> None:
     if start is None:
         return
     sys.path[:] = start["path"]
-    work: Work = search
+    work: Work = find_last_match
     if start["kind"] != "search":
-        work = mathematician() if start["kind"] == "math" else extractor()
+        work = make_comparer() if start["kind"] == "math" else make_extractor()
     gc.collect()
-    gc.freeze()  # the collector would otherwise touch, and so copy, every page in every child
+    gc.freeze()  # otherwise the collector touches, and so copies, every page in every child
     child = Child(work)
     write_message(replies, {"ready": True})
     while (message := read_message(requests)) is not None:

@@ -1,4 +1,7 @@
-"""The command line: parse, call a stage, print. Knows no mathematics and keeps no state."""
+"""The command line: each command parses its options, calls one stage of the package and prints the result.
+
+It holds no mathematics and no state.
+"""
 
 from adacompute.cli.app import main
 

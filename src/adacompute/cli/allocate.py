@@ -1,4 +1,4 @@
-"""`adacompute allocate`: budgets for a batch of prompts, beforehand. Knows how to ask and to tell alone."""
+"""`adacompute allocate`: a number of samples for each prompt of a batch, decided before sampling."""
 
 import sys
 import time
@@ -12,24 +12,39 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
-from adacompute.cli.options import Json
-from adacompute.cli.show import as_json, counted, fact, line, message, paragraph, path_text, percent, table
-from adacompute.cli.ways import paid, spent
-from adacompute.policies.registry import load_policy
-from adacompute.scale.allocate import Allotted
-from adacompute.scale.allocate import allocate as allotted
-from adacompute.scale.allocate.record import Progress
+from adacompute.cli.options import (
+    EngineName,
+    EngineOption,
+    JsonFlag,
+    RayWorkersOption,
+    announce_engine,
+    check_workers,
+)
+from adacompute.cli.scoring_options import parse_budget, parse_price
+from adacompute.cli.terminal import (
+    format_count,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+    print_table,
+)
+from adacompute.policies import load_policy
+from adacompute.scale.allocate import AllocateProgress, AllocateResult
+from adacompute.scale.allocate import allocate as run_allocate
 
 __all__ = ["allocate"]
 
-_EVERY = 0.25  # seconds between two looks of a bar
-_LINES = 30.0  # seconds between two lines of a pipe
+_BAR_SECONDS = 0.25  # seconds between two updates of a bar
+_LINE_SECONDS = 30.0  # seconds between two lines in a pipe
 
-Prompts = Annotated[
+PromptsArgument = Annotated[
     Path, typer.Argument(metavar="PROMPTS", help="A Parquet file, or a folder of them.", show_default=False)
 ]
-Which = Annotated[
+PolicyFolder = Annotated[
     Path,
     typer.Option(
         "--policy",
@@ -37,36 +52,37 @@ Which = Annotated[
         help="A folder of `adacompute fit`, of a policy that decides on the prompt alone.",
     ),
 ]
-Output = Annotated[
+OutputOption = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="FILE", help="The Parquet file to write; a folder for a folder."),
 ]
-Budget = Annotated[
-    float | None, typer.Option(metavar="B", parser=spent, help="Samples a prompt, on average over all.")
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(metavar="B", parser=parse_budget, help="Samples a prompt, on average over all."),
 ]
-Price = Annotated[
+PriceOption = Annotated[
     float | None,
     typer.Option(
-        metavar="P", parser=paid, help="Instead of a budget: accuracy that one more sample must add."
+        metavar="P", parser=parse_price, help="Instead of a budget: accuracy that one more sample must add."
     ),
 ]
-Column = Annotated[
+ColumnOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The column of prompts. [default: prompt, else question, else text]"),
 ]
 
 
 def allocate(
-    source: Prompts,
-    policy: Which,
-    output: Output,
-    budget: Budget = None,
-    price: Price = None,
-    column: Column = None,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
+    source: PromptsArgument,
+    policy: PolicyFolder,
+    output: OutputOption,
+    budget: BudgetOption = None,
+    price: PriceOption = None,
+    column: ColumnOption = None,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Give each prompt of a batch its number of samples, B on average, by one price over all of them.
 
@@ -75,12 +91,12 @@ def allocate(
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
     check_workers(engine, workers)
-    say_engine(engine)
-    made = load_policy(policy)
-    with _watched(path_text(output)) as told:
-        found = allotted(
+    announce_engine(engine)
+    loaded_policy = load_policy(policy)
+    with _show_progress(format_path(output)) as report_progress:
+        result = run_allocate(
             source,
-            made,
+            loaded_policy,
             into=output,
             budget=budget,
             price=price,
@@ -88,45 +104,50 @@ def allocate(
             engine=engine.value,
             workers=workers,
             overwrite=overwrite,
-            progress=told,
+            progress=report_progress,
         )
-    _as_object(found, output) if json else _show(found, output)
+    _print_object(result, output) if json else _show(result, output)
 
 
-def _as_object(found: Allotted, output: Path) -> None:
-    as_json({"output": path_text(output), **found.to_dict()})
+def _print_object(result: AllocateResult, output: Path) -> None:
+    print_json({"output": format_path(output), **result.to_dict()})
 
 
-def _show(found: Allotted, output: Path) -> None:
+def _show(result: AllocateResult, output: Path) -> None:
     rows = [
-        (f"{budget:,}", f"{count:,}", percent(count / found.problems))
-        for budget, count in zip(found.budgets, found.counts, strict=True)
+        (f"{budget:,}", f"{count:,}", format_percent(count / result.problems))
+        for budget, count in zip(result.budgets, result.counts, strict=True)
     ]
-    table(["samples", "prompts", "share"], rows)
-    asked = "" if found.budget is None else f" of {found.budget:g} asked for"
-    line()
-    fact("average", f"{found.cost:.4g} samples{asked}")
-    if found.price is not None:
-        fact("price", f"{found.price:.4g} of accuracy a sample")
-    if found.accuracy is not None:
-        fact("accuracy", f"{percent(found.accuracy)}, as the policy predicts it: not measured")
-    if found.bound is not None:
-        fact("bound", f"{percent(found.bound)}: no allocation within the budget is predicted to be better")
-    fact("written", f"{path_text(output)}: {counted(found.problems, 'prompt')} {_rate(found)}")
-    for note in found.notes:
-        paragraph(f"Note: {note}.", indent=2, hang=2)
+    print_table(["samples", "prompts", "share"], rows)
+    requested = "" if result.budget is None else f" of {result.budget:g} asked for"
+    print_line()
+    print_fact("average", f"{result.cost:.4g} samples{requested}")
+    if result.price is not None:
+        print_fact("price", f"{result.price:.4g} of accuracy a sample")
+    if result.accuracy is not None:
+        print_fact("accuracy", f"{format_percent(result.accuracy)}, as the policy predicts it: not measured")
+    if result.bound is not None:
+        print_fact(
+            "bound",
+            f"{format_percent(result.bound)}: no allocation within the budget is predicted to be better",
+        )
+    print_fact(
+        "written", f"{format_path(output)}: {format_count(result.problems, 'prompt')} {_format_rate(result)}"
+    )
+    for note in result.notes:
+        print_paragraph(f"Note: {note}.", indent=2, hang=2)
 
 
-def _rate(found: Allotted) -> str:
-    rate = found.problems / max(found.seconds, 1e-9)
-    return f"in {counted(found.files, 'file')}, {found.seconds:.1f} s, {rate:,.0f} a second"
+def _format_rate(result: AllocateResult) -> str:
+    rate = result.problems / max(result.seconds, 1e-9)
+    return f"in {format_count(result.files, 'file')}, {result.seconds:.1f} s, {rate:,.0f} a second"
 
 
 @contextmanager
-def _watched(what: str) -> Iterator[Callable[[Progress], None]]:
-    """A function that shows progress as it is told: a bar on a terminal, a line now and then in a pipe."""
+def _show_progress(label: str) -> Iterator[Callable[[AllocateProgress], None]]:
+    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
     if not sys.stderr.isatty():
-        yield _in_lines(what)
+        yield _make_line_reporter(label)
         return
     columns: tuple[Any, ...] = (
         TextColumn("{task.description}", markup=False),
@@ -135,26 +156,26 @@ def _watched(what: str) -> Iterator[Callable[[Progress], None]]:
     )
     last = 0.0
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(label, total=None)
 
-        def shown(progress: Progress) -> None:
+        def update_bar(progress: AllocateProgress) -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= _EVERY or progress.done == progress.prompts:
+            if now - last >= _BAR_SECONDS or progress.done == progress.prompts:
                 last = now
-                said = f"{what}: {progress.doing}"
-                bar.update(task, description=said, completed=progress.done, total=progress.prompts)
+                description = f"{label}: {progress.doing}"
+                bar.update(task, description=description, completed=progress.done, total=progress.prompts)
 
-        yield shown
+        yield update_bar
 
 
-def _in_lines(what: str) -> Callable[[Progress], None]:
+def _make_line_reporter(label: str) -> Callable[[AllocateProgress], None]:
     last = time.monotonic()
 
-    def told(progress: Progress) -> None:
+    def report(progress: AllocateProgress) -> None:
         nonlocal last
-        if time.monotonic() - last >= _LINES:
+        if time.monotonic() - last >= _LINE_SECONDS:
             last = time.monotonic()
-            message(f"{what}: {progress.doing}, {progress.done:,} of {progress.prompts:,} prompts")
+            print_message(f"{label}: {progress.doing}, {progress.done:,} of {progress.prompts:,} prompts")
 
-    return told
+    return report

@@ -1,4 +1,4 @@
-"""`adacompute answer`: a batch answered by votes. Knows the words of the command, not who gets samples."""
+"""`adacompute answer`: a batch of requests answered by votes within an average budget, and its result."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,70 +8,175 @@ from typing import Annotated, Any
 import typer
 
 from adacompute.answers import Task
-from adacompute.batch import Answers, check_output, left_within, samples_of, write_answers
-from adacompute.batch import answer as answered
-from adacompute.cli.answered import say_how_to_go_on, show_answers
-from adacompute.cli.asking import (
-    SIGNALS,
-    Another,
-    DryRun,
-    Logprobs,
-    MaxCost,
-    MaxTokens,
-    More,
-    Regrade,
-    Seed,
-    Temperature,
-    TopLogprobs,
-    TopP,
-    reading_of,
-    sampling_of,
-    template_of,
+from adacompute.cli.collect import (
+    NEXT_STEPS,
+    STOP_REASONS,
+    estimate_remaining,
+    format_errors,
+    print_failures,
+    show_account,
+    show_answer_rate,
+    show_collect_progress,
+    show_estimate,
 )
-from adacompute.cli.collect import estimated
-from adacompute.cli.collected import show_estimate
-from adacompute.cli.drawn import Vllm, VllmOptions, check_engine, drawn_by
-from adacompute.cli.engine import Engine, EngineName, Workers
-from adacompute.cli.options import Extract, Json, Percent, settings
-from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
-from adacompute.cli.show import as_json, path_text
-from adacompute.cli.upstream import (
-    Concurrency,
-    InputPrice,
-    KeyEnv,
-    KeyFile,
-    OutputPrice,
-    RequestRate,
-    RetryTimeouts,
-    Timeout,
-    TokenRate,
-    UpstreamModel,
-    Url,
-    chosen,
+from adacompute.cli.endpoint_options import (
+    ConcurrencyOption,
+    EndpointModelOption,
+    EndpointUrlOption,
+    InputTokenPriceOption,
+    KeyEnvOption,
+    KeyFileOption,
+    OutputTokenPriceOption,
+    RequestRateOption,
+    RetryTimeoutsFlag,
+    TimeoutOption,
+    TokenRateOption,
+    override_endpoint,
 )
-from adacompute.cli.watch import watched
-from adacompute.collect import Asking, Prices
+from adacompute.cli.options import (
+    EngineName,
+    EngineOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    RayWorkersOption,
+    load_settings,
+)
+from adacompute.cli.sampling_options import (
+    STOP_SIGNALS,
+    AddSourceFlag,
+    ColumnsOption,
+    DryRunFlag,
+    ExtraParametersOption,
+    LimitOption,
+    LogprobsFlag,
+    MaxCostOption,
+    MaxTokensOption,
+    PresetOption,
+    ProblemsArgument,
+    ProblemSeedOption,
+    RegradeFlag,
+    SamplingSeedOption,
+    SplitOption,
+    TemperatureOption,
+    TemplateOption,
+    TopLogprobsOption,
+    TopPOption,
+    VllmEngineOptions,
+    VllmOption,
+    build_sampling,
+    check_engine_options,
+    choose_sampler,
+    choose_tasks,
+    choose_template,
+    read_problem_set,
+)
+from adacompute.cli.terminal import (
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+)
 from adacompute.errors import PolicyInvalid
+from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
-from adacompute.policies.oneshot import FixedPolicy
-from adacompute.policies.registry import POLICIES, load_policy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Problem
+from adacompute.sampling import (
+    Answers,
+    Asking,
+    Prices,
+    check_output,
+    compute_sample_limit,
+    find_remaining_within,
+    write_answers,
+)
+from adacompute.sampling import answer as run_answer
 
 __all__ = ["answer"]
 
-_READY = ("stopping", "asc", "esc", "doubling")  # policies that need no fitting
-Output = Annotated[
+_UNDERSPENT = 0.95  # share of the budget: spending less is noted
+
+
+def show_answers(result: Answers, file: str, *, policy: str, pool: str, spec: Asking, prices: Prices) -> None:
+    """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
+    spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
+    print_line(f"{file}: {result.answered:,} of {format_count(result.requests, 'request')} answered, {spent}")
+    print_fact("model", spec.model)
+    dial = "" if result.price is None else f", down to a {POLICIES[result.policy].dial} of {result.price:.3g}"
+    description = "stopping, the prior in the package" if policy == "stopping" else policy
+    policy_text = description if policy == result.policy else f"{result.policy}, of {policy}"
+    print_fact("policy", policy_text + dial)
+    print_fact(
+        "votes", "plain, each counts 1" if result.weigh is None else f"weighed by {result.weigh.signal}"
+    )
+    if result.plain:
+        print_fact("note", "nothing tells how sure the model was (no log-probabilities): votes are plain")
+    if result.agreement is not None:
+        print_fact(
+            "agreement",
+            f"{format_percent(result.agreement)} of a request's votes are the winner's, on average",
+        )
+    if result.accuracy is not None:
+        shown = f"{format_percent(result.accuracy.mean)} ({format_interval(result.accuracy.low, result.accuracy.high)})"
+        print_fact(
+            "accuracy", f"{shown}, {format_count(result.accuracy.problems, 'request')} with a gold answer"
+        )
+    show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
+    if result.errors:
+        print_fact("errors", format_errors(result.errors))
+    print_fact("samples", f"in {pool}")
+    show_answer_rate(result.found, result.finished)
+    if result.spent > result.limit:
+        print_fact("note", f"earlier runs drew more than {result.limit:,} samples already; nothing was added")
+    if result.spent < _UNDERSPENT * result.limit and result.stopped is None:
+        print_fact("note", "the policy wants no more samples than that, so some of the budget is left")
+    if result.unsettled:
+        print_fact(
+            "note",
+            f"{format_count(result.unsettled, 'request')} would have gone on; the budget was spent before",
+        )
+    print_table(("samples", "requests"), [(str(b), f"{n:,}") for b, n in result.counts.items()])
+
+
+def print_next_step(result: Answers) -> None:
+    """Print on stderr which requests failed, why the run stopped, and how to go on."""
+    print_failures(result.failures, "request")
+    if result.stopped is None:
+        return
+    reason = f" ({result.why})" if result.why else ""
+    stored = f"{result.spent:,} of at most {format_count(result.limit, 'sample')} are stored"
+    if result.broken_off:
+        print_message(f"{stored}: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}")
+    else:
+        print_message(
+            f"{stored}: {STOP_REASONS[result.stopped]}{reason}; the file has what came of them, and the same command "
+            "with a higher --max-cost and --overwrite goes on"
+        )
+
+
+_UNFITTED_POLICIES = ("stopping", "asc", "esc", "doubling")  # policies that need no fitting
+OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
 ]
-Which = Annotated[
+PolicyOption = Annotated[
     str,
     typer.Option(
-        "--policy", metavar="DIR", help=f"A folder of `adacompute fit`; or {', '.join(_READY)}, fixed."
+        "--policy",
+        metavar="DIR",
+        help=f"A folder of `adacompute fit`; or {', '.join(_UNFITTED_POLICIES)}, fixed.",
     ),
 ]
-Budget = Annotated[float, typer.Option(metavar="B", help="Samples a request, on average over the batch.")]
-State = Annotated[
+BudgetOption = Annotated[
+    float, typer.Option(metavar="B", help="Samples a request, on average over the batch.")
+]
+SamplePoolOption = Annotated[
     Path | None,
     typer.Option("--pool", metavar="POOL", help="Where samples are kept. [default: FILE as .pool.sqlite]"),
 ]
@@ -79,56 +184,56 @@ State = Annotated[
 
 def answer(
     context: typer.Context,
-    source: Problems,
-    output: Output,
-    which: Which = "stopping",
-    budget: Budget = 2.0,
-    url: Url = None,
-    model: UpstreamModel = None,
-    state: State = None,
+    source: ProblemsArgument,
+    output: OutputOption,
+    policy_name: PolicyOption = "stopping",
+    budget: BudgetOption = 2.0,
+    url: EndpointUrlOption = None,
+    model: EndpointModelOption = None,
+    pool_option: SamplePoolOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
-    preset: Preset = None,
-    template: TemplateName = None,
-    columns: Columns = None,
-    split: Split = None,
-    limit: Limit = None,
-    problem_seed: ProblemSeed = 0,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    max_tokens: MaxTokens = None,
-    seed: Seed = None,
-    parameter: More = None,
-    logprobs: Logprobs = True,
-    top_logprobs: TopLogprobs = 0,
-    key_env: KeyEnv = None,
-    key_file: KeyFile = None,
-    concurrency: Concurrency = None,
-    requests_per_minute: RequestRate = None,
-    tokens_per_minute: TokenRate = None,
-    timeout: Timeout = None,
-    retry_timeouts: RetryTimeouts = False,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    max_cost: MaxCost = None,
-    dry_run: DryRun = False,
-    another: Another = False,
-    regrade: Regrade = False,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
-    vllm: Vllm = None,
-    vllm_option: VllmOptions = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    json: Json = False,
+    preset: PresetOption = None,
+    template: TemplateOption = None,
+    columns: ColumnsOption = None,
+    split: SplitOption = None,
+    limit: LimitOption = None,
+    problem_seed: ProblemSeedOption = 0,
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    max_tokens: MaxTokensOption = None,
+    seed: SamplingSeedOption = None,
+    parameter: ExtraParametersOption = None,
+    logprobs: LogprobsFlag = True,
+    top_logprobs: TopLogprobsOption = 0,
+    key_env: KeyEnvOption = None,
+    key_file: KeyFileOption = None,
+    concurrency: ConcurrencyOption = None,
+    requests_per_minute: RequestRateOption = None,
+    tokens_per_minute: TokenRateOption = None,
+    timeout: TimeoutOption = None,
+    retry_timeouts: RetryTimeoutsFlag = False,
+    input_price: InputTokenPriceOption = None,
+    output_price: OutputTokenPriceOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunFlag = False,
+    another: AddSourceFlag = False,
+    regrade: RegradeFlag = False,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
+    vllm: VllmOption = None,
+    vllm_option: VllmEngineOptions = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Answer a batch by votes, with B samples a request on average, spent where the policy says they pay.
 
     Stop it in any way, and the same command goes on: nothing that is stored is asked for again, and the
     budget stays what it is. The file is written whole, at the end.
     """
-    config = settings(context)
-    check_engine(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    upstream = chosen(
+    config = load_settings(context)
+    check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    upstream = override_endpoint(
         config.endpoint,
         url=url,
         model=model,
@@ -143,71 +248,85 @@ def answer(
         output_price=output_price,
     )
     check_output(output, overwrite=overwrite)
-    found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
-    samples_of(budget, len(found))
-    policy = _policy(which, budget)
-    frame = template_of(template, found)
-    sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    into = output.with_suffix(".pool.sqlite") if state is None else state
-    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
-    endpoint, name = drawn_by(upstream, engine, workers, vllm, vllm_option, into=into, dry_run=dry_run)
-    asking = Asking(
-        model=name,
-        template=frame,
+    problem_set = read_problem_set(
+        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
+    )
+    compute_sample_limit(budget, len(problem_set))
+    policy = _load_policy(policy_name, budget)
+    prompt_template = choose_template(template, problem_set)
+    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
+    pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
+    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
+    endpoint, model_name = choose_sampler(
+        upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
+    )
+    spec = Asking(
+        model=model_name,
+        template=prompt_template,
         sampling=sampling,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
     prices = Prices(input=upstream.input_price, output=upstream.output_price)
     if dry_run:
-        left = partial(
-            left_within, found.problems, budget=budget, model=asking.model, parameters=asking.parameters
+        count_left = partial(
+            find_remaining_within,
+            problem_set.problems,
+            budget=budget,
+            model=spec.model,
+            parameters=spec.parameters,
         )
-        beforehand = estimated(into, found, asking, prices, left, another=another)
-        show_estimate(beforehand, found, asking, tasks[1], prices, json=json)
+        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=another)
+        show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
-    how = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost}
-    how |= {"another": another, "regrade": regrade}
-    done = _written(output, into, found.problems, tasks, asking, prices, how)
-    file = None if done.broken_off else path_text(output)
+    options = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost}
+    options |= {"another": another, "regrade": regrade}
+    result = _answer_and_write(output, pool_path, problem_set.problems, tasks, spec, prices, options)
+    file = None if result.broken_off else format_path(output)
     if json:
-        as_json({"file": file, "pool": path_text(into), "model": asking.model, **done.to_dict()})
+        print_json({"file": file, "pool": format_path(pool_path), "model": spec.model, **result.to_dict()})
     elif file is not None:
-        show_answers(done, file, policy=which, pool=path_text(into), asking=asking, prices=prices)
-    say_how_to_go_on(done)
-    if done.stopped or done.failures:
-        raise typer.Exit(1 if done.signal is None else 128 + done.signal)
+        show_answers(result, file, policy=policy_name, pool=format_path(pool_path), spec=spec, prices=prices)
+    print_next_step(result)
+    if result.stopped or result.failures:
+        raise typer.Exit(1 if result.signal is None else 128 + result.signal)
 
 
-def _written(
+def _answer_and_write(
     output: Path,
-    into: Path,
+    pool_path: Path,
     problems: Sequence[Problem],
     tasks: tuple[Task | None, Task],
-    asking: Asking,
+    spec: Asking,
     prices: Prices,
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Answers:
-    """Answers problems by way of a pool; the file is written unless it was broken off."""
-    with open_pool(into, create=True, task=tasks[0], default_task=tasks[1]) as pool:
-        with watched(path_text(output), priced=bool(prices)) as told:
-            done = answered(
-                problems, pool, asking=asking, prices=prices, progress=told, signals=SIGNALS, **how
+    """Answer problems by way of a pool, and write the file unless the run was broken off."""
+    with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as pool:
+        with show_collect_progress(format_path(output), priced=bool(prices)) as report_progress:
+            result = run_answer(
+                problems,
+                pool,
+                asking=spec,
+                prices=prices,
+                progress=report_progress,
+                signals=STOP_SIGNALS,
+                **options,
             )
-        if not done.broken_off:
-            write_answers(output, problems, done.each, pool, asking=asking)
-    return done
+        if not result.broken_off:
+            write_answers(output, problems, result.each, pool, asking=spec)
+    return result
 
 
-def _policy(name: str, budget: float) -> Policy:
-    """The policy in a folder; where there is no folder of that name, one that needs no fitting."""
+def _load_policy(name: str, budget: float) -> Policy:
+    """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
     if Path(name).exists():
         return load_policy(name)
     if name == FixedPolicy.kind:
         return FixedPolicy(budget)
-    if name in _READY:
+    if name in _UNFITTED_POLICIES:
         return POLICIES[name]()
     raise PolicyInvalid(
         f"{name}: there is no such folder; give one that `adacompute fit` wrote, or "
-        f"{', '.join(_READY)} or {FixedPolicy.kind}"
+        f"{', '.join(_UNFITTED_POLICIES)} or {FixedPolicy.kind}"
     )

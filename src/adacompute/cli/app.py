@@ -1,4 +1,4 @@
-"""The `adacompute` command: its subcommands, errors in one line, exit codes. Knows no stage itself."""
+"""The `adacompute` command: its subcommands, errors in one line on stderr, and exit codes."""
 
 import signal
 import sys
@@ -19,12 +19,11 @@ from adacompute.cli import (
     pools,
     replay,
     report,
-    reproduce,
     score,
     serve,
     solve,
 )
-from adacompute.cli.show import line, message, open_streams
+from adacompute.cli.terminal import prepare_streams, print_line, print_message
 from adacompute.errors import AdacomputeError
 
 __all__ = ["app", "main"]
@@ -38,24 +37,25 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        line(f"adacompute {installed_version('adacompute')}")
+def _print_version(requested: bool) -> None:
+    if requested:
+        print_line(f"adacompute {installed_version('adacompute')}")
         raise typer.Exit
 
 
 @app.callback()
-def root(
+def select_config(
     context: typer.Context,
     config: Annotated[
         Path | None, typer.Option(help="Settings (TOML); without it, adacompute.toml here, if there is one.")
     ] = None,
-    version: Annotated[  # noqa: ARG001 - its callback prints and exits before any command is looked for
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    version: Annotated[  # noqa: ARG001 - its callback prints and exits before any command runs
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
-    context.obj = config  # loaded by the command that needs it, so that a broken file blocks no --help
+    context.obj = config  # loaded by the command that needs it, so that --help works with a broken file
 
 
 app.command("demo")(demo.demo)
@@ -71,48 +71,49 @@ app.command("fit")(fit.fit)
 app.command("replay")(replay.replay)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
 app.command("local")(local.local)
 app.command("serve")(serve.serve)
 
 
-class Stopped(BaseException):
-    """Ctrl-C or a polite kill: an exception, so that what was begun is undone, and one that none swallows."""
+class CommandStopped(BaseException):
+    """Ctrl-C or SIGTERM. A BaseException, so that clean-up runs and no handler swallows it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
 
 
-def _stop(number: int, _frame: object) -> None:
-    raise Stopped(number)
+def _raise_stopped(signal_number: int, _frame: object) -> None:
+    raise CommandStopped(signal_number)
 
 
 def main() -> None:
     """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage.
 
-    128 and the signal's number where it was stopped: 130 by Ctrl-C, 143 by a kill, 141 by a reader of its
-    output that has left, of which nothing is said.
+    A signal exits with 128 plus its number: 130 after Ctrl-C, 143 after SIGTERM, and 141, without a
+    message, where the reader of its output has closed the pipe.
     """
-    open_streams()
+    prepare_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+        signal.signal(number, _raise_stopped)
     try:
         app(standalone_mode=True)
-    except SystemExit as done:
-        if isinstance(done.__context__, BrokenPipeError):  # what click makes of it is a failure
+    except SystemExit as exit_request:
+        if isinstance(exit_request.__context__, BrokenPipeError):  # click turned it into exit code 1
             sys.exit(128 + signal.SIGPIPE)
         raise
     except AdacomputeError as exc:
-        _fail(str(exc), 1)
-    except Stopped as stopped:
-        for number in (signal.SIGINT, signal.SIGTERM):  # once is enough: what follows is only leaving
+        _exit_with(str(exc), 1)
+    except CommandStopped as stopped:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the exit
             signal.signal(number, signal.SIG_IGN)
-        _fail("stopped; what was begun is undone, and the same command starts anew", 128 + stopped.number)
+        _exit_with(
+            "stopped; what was begun is undone, and the same command starts anew", 128 + stopped.signal_number
+        )
     except OSError as exc:
-        _fail(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)
+        _exit_with(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)
 
 
-def _fail(why: str, code: int) -> NoReturn:
-    message(f"adacompute: {why}")
+def _exit_with(reason: str, code: int) -> NoReturn:
+    print_message(f"adacompute: {reason}")
     sys.exit(code)

@@ -1,126 +1,380 @@
-"""`adacompute collect`: resumable sampling. Knows the words of the command, not how samples are drawn."""
+"""`adacompute collect`: resumable sampling of a model into a pool, its progress and its result."""
 
-from collections.abc import Callable
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 
-from adacompute.cli.asking import (
-    SIGNALS,
-    Another,
-    DryRun,
-    Logprobs,
-    MaxCost,
-    MaxTokens,
-    More,
-    Regrade,
-    Seed,
-    Temperature,
-    TopLogprobs,
-    TopP,
-    reading_of,
-    sampling_of,
-    template_of,
+from adacompute.answers import Task
+from adacompute.cli.endpoint_options import (
+    ConcurrencyOption,
+    EndpointModelOption,
+    EndpointUrlOption,
+    InputTokenPriceOption,
+    KeyEnvOption,
+    KeyFileOption,
+    OutputTokenPriceOption,
+    RequestRateOption,
+    RetryTimeoutsFlag,
+    TimeoutOption,
+    TokenRateOption,
+    override_endpoint,
 )
-from adacompute.cli.collected import say_what_is_left, show_collected, show_estimate
-from adacompute.cli.drawn import Vllm, VllmOptions, check_engine, drawn_by
-from adacompute.cli.engine import Engine, EngineName, Workers
-from adacompute.cli.options import Extract, Json, Percent, settings
-from adacompute.cli.reading import Columns, Limit, Preset, Problems, ProblemSeed, Split, TemplateName, read
-from adacompute.cli.show import as_json, path_text
-from adacompute.cli.upstream import (
-    Concurrency,
-    InputPrice,
-    KeyEnv,
-    KeyFile,
-    OutputPrice,
-    RequestRate,
-    RetryTimeouts,
-    Timeout,
-    TokenRate,
-    UpstreamModel,
-    Url,
-    chosen,
+from adacompute.cli.options import (
+    EngineName,
+    EngineOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    RayWorkersOption,
+    load_settings,
 )
-from adacompute.cli.watch import watched
-from adacompute.collect import (
-    Asking,
-    Collected,
-    Estimate,
-    Left,
-    Prices,
-    check_problems,
-    check_source,
-    estimate,
-    left_of,
+from adacompute.cli.sampling_options import (
+    STOP_SIGNALS,
+    AddSourceFlag,
+    ColumnsOption,
+    DryRunFlag,
+    ExtraParametersOption,
+    LimitOption,
+    LogprobsFlag,
+    MaxCostOption,
+    MaxTokensOption,
+    PresetOption,
+    ProblemsArgument,
+    ProblemSeedOption,
+    RegradeFlag,
+    SamplingSeedOption,
+    SplitOption,
+    TemperatureOption,
+    TemplateOption,
+    TopLogprobsOption,
+    TopPOption,
+    VllmEngineOptions,
+    VllmOption,
+    build_sampling,
+    check_engine_options,
+    choose_sampler,
+    choose_tasks,
+    choose_template,
+    read_problem_set,
 )
-from adacompute.collect import collect as collected
+from adacompute.cli.terminal import (
+    format_count,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+)
 from adacompute.errors import PoolNotFound
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
+from adacompute.records import Account
+from adacompute.sampling import (
+    Asking,
+    Collected,
+    CollectProgress,
+    CostEstimate,
+    Prices,
+    RemainingSamples,
+    check_problems,
+    check_source,
+    estimate_cost,
+    find_remaining,
+)
+from adacompute.sampling import collect as run_collect
 
-__all__ = ["collect", "estimated"]
+__all__ = [
+    "NEXT_STEPS",
+    "STOP_REASONS",
+    "collect",
+    "estimate_remaining",
+    "format_errors",
+    "print_failures",
+    "show_account",
+    "show_answer_rate",
+    "show_collect_progress",
+    "show_estimate",
+]
 
-Into = Annotated[
+_BAR_SECONDS = 0.25  # seconds between two updates of a bar
+_LINE_SECONDS = 30.0  # seconds between two lines in a pipe
+
+
+@contextmanager
+def show_collect_progress(label: str, *, priced: bool) -> Iterator[Callable[[CollectProgress], None]]:
+    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
+    start, announced = time.monotonic(), False
+    last = -math.inf if sys.stderr.isatty() else start  # a bar is shown at once
+
+    def is_due(interval: float, progress: CollectProgress) -> bool:
+        nonlocal last, announced
+        if progress.stopping and progress.in_flight and not announced:
+            announced = True
+            calls = format_count(progress.in_flight, "call")
+            print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
+        now = time.monotonic()
+        if now - last < interval and progress.stored < progress.planned:
+            return False
+        last = now
+        return True
+
+    if not sys.stderr.isatty():
+
+        def report_line(progress: CollectProgress) -> None:
+            if is_due(_LINE_SECONDS, progress):
+                line = _format_progress(progress, time.monotonic() - start, priced=priced)
+                print_message(f"{label}: {progress.stored:,} of {progress.planned:,} samples, {line}")
+
+        yield report_line
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
+    with Bar(*columns, TextColumn("{task.fields[line]}", markup=False), console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, line="", total=None)
+
+        def update_bar(progress: CollectProgress) -> None:
+            if is_due(_BAR_SECONDS, progress):
+                line = _format_progress(progress, time.monotonic() - start, priced=priced)
+                bar.update(task, completed=progress.stored, total=progress.planned, line=line)
+
+        yield update_bar
+
+
+def _format_progress(progress: CollectProgress, seconds: float, *, priced: bool) -> str:
+    rate = progress.added / max(seconds, 1e-9)
+    remaining = progress.planned - progress.stored
+    parts = [f"{rate:,.1f} a second", f"{progress.tokens:,} tokens"]
+    if priced:
+        parts.append(f"cost {format_money(progress.cost)}")
+    if remaining and rate > 0:
+        parts.append(f"{timedelta(seconds=round(remaining / rate))} to go")
+    if progress.errors:
+        parts.append(format_errors(progress.errors))
+    return ", ".join(parts)
+
+
+def format_errors(errors: Mapping[str, int]) -> str:
+    """`3 × rate-limit, 1 × timeout`: the commonest first."""
+    return ", ".join(f"{n:,} × {kind}" for kind, n in sorted(errors.items(), key=lambda item: -item[1]))
+
+
+def format_money(amount: float) -> str:
+    """Write an amount with two decimals, or as many as a small amount needs."""
+    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.2g}"
+
+
+NEXT_STEPS = {
+    None: "the same command asks for them again",
+    "signal": "the same command goes on from here",
+    "max-cost": "the same command with a higher --max-cost goes on from here",
+    "endpoint": "once that is mended, the same command goes on from here",
+}
+STOP_REASONS = {
+    None: "they failed",
+    "signal": "it was stopped",
+    "max-cost": "--max-cost was reached",
+    "endpoint": "the endpoint can't be used",
+}
+_LISTED_FAILURES = 5  # failed problems that are listed
+_FEW_ANSWERS = 0.5  # share of samples with an answer, or that were not cut off
+
+
+def show_estimate(
+    estimation: CostEstimate, problem_set: ProblemSet, spec: Asking, task: Task, prices: Prices, *, json: bool
+) -> None:
+    """Show what a run would take, and the first prompt as the model would get it."""
+    prompt = spec.template.messages(problem_set.problems[0])
+    golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
+    if json:
+        details = {"template": spec.template.name, "extract": task.extract, "gold_known": len(golds)}
+        print_json({**estimation.to_dict(), **details, "first_prompt": prompt})
+        return
+    samples, problems = (
+        format_count(estimation.samples, "sample"),
+        format_count(estimation.problems, "problem"),
+    )
+    print_line(f"to draw: {samples} of {problems}; nothing was sent")
+    if estimation.stored:
+        print_fact("stored", f"{format_count(estimation.stored, 'sample')} already")
+    calls = f"{estimation.calls_most:,}"
+    if estimation.calls_least < estimation.calls_most:
+        least = (
+            f"{estimation.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
+        )
+        calls = f"{least}, {calls} where it gives one"
+    print_fact("calls", calls)
+    prompts = f"{estimation.prompt_tokens_most:,}"
+    if estimation.prompt_tokens_least < estimation.prompt_tokens_most:
+        prompts = f"{estimation.prompt_tokens_least:,} to {prompts}"
+    print_fact("prompts", f"{prompts} tokens, by their length")
+    most = (
+        "no limit"
+        if estimation.completion_tokens_most is None
+        else f"at most {estimation.completion_tokens_most:,} tokens"
+    )
+    so_far = (
+        "" if estimation.completion_tokens is None else f"{estimation.completion_tokens:,} tokens as so far, "
+    )
+    print_fact("responses", so_far + most)
+    likely = "" if estimation.cost is None else f"about {format_money(estimation.cost)}, "
+    most = "no limit" if estimation.cost_most is None else f"at most {format_money(estimation.cost_most)}"
+    print_fact("cost", likely + most if prices else "not known; give --input-price and --output-price")
+    print_fact("template", f"{spec.template.name}; answers are read by {task.extract!r}")
+    of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
+    print_fact("gold", f"{len(golds):,} {of_all}, e.g. {_shorten(golds[0])}" if golds else f"none {of_all}")
+    print_line("The first prompt:")
+    for turn in prompt:
+        for number, text in enumerate(turn["content"].split("\n")):
+            print_line(f"  {turn['role'] if not number else '':<11} {text}")
+
+
+def _shorten(text: str, *, longest: int = 40) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices: Prices) -> None:
+    """Show what a collection has stored, spent and found."""
+    print_line(
+        f"{format_path(pool_path)}: {result.stored:,} of {format_count(result.planned, 'planned sample')}, {result.added:,} new"
+    )
+    print_fact("model", spec.model)
+    show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
+    show_answer_rate(result.answered, result.finished)
+    if result.per_call == 1:
+        print_fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
+    if result.logprobs is False and spec.logprobs:
+        print_fact("note", "the endpoint gives no log-probabilities: votes will be plain")
+    if result.errors:
+        print_fact("errors", format_errors(result.errors))
+    if result.complete:
+        print_line(f"Go on with: adacompute pool {format_path(pool_path)}")
+
+
+def show_answer_rate(answered: float | None, finished: float | None) -> None:
+    """Show the share of samples with an answer; where it is low, what to do about it."""
+    if answered is None:
+        return
+    cut_off = "" if finished is None or finished == 1 else f", {format_percent(1 - finished)} were cut off"
+    print_fact("answers", f"found in {format_percent(answered)} of samples{cut_off}")
+    if answered < _FEW_ANSWERS:
+        longer = " or a higher --max-tokens" if finished is not None and finished < _FEW_ANSWERS else ""
+        print_fact(
+            "note", f"few answers are found: ask with another --template{longer}; samples that are paid for"
+        )
+        print_fact("", "can be read otherwise: adacompute import POOL --pool NEW --reread --extract HOW")
+
+
+def show_account(account: Account, prices: Prices, *, cost: float, at_most: float) -> None:
+    """Show the number of calls, their tokens and their cost."""
+    calls = f"{account.calls:,}"
+    if account.maybe:
+        calls += f", {account.maybe:,} of which gave nothing and may have been charged"
+    print_fact("calls", calls)
+    estimated = f" (of {format_count(account.estimated, 'call')} reckoned by us)" if account.estimated else ""
+    print_fact(
+        "tokens",
+        f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
+    )
+    if prices:
+        more = f", at most {format_money(at_most)}" if at_most > cost else ""
+        print_fact("cost", f"{format_money(cost)}{more}")
+
+
+def print_failures(failures: Mapping[str, str], noun: str) -> None:
+    """Print on stderr some of the problems that lack samples, and why."""
+    if failures:
+        verb = "lacks" if len(failures) == 1 else "lack"
+        print_message(f"{format_count(len(failures), noun)} {verb} samples:")
+        for id_, reason in list(failures.items())[:_LISTED_FAILURES]:
+            print_message(f"  {id_}: {reason}")
+        if len(failures) > _LISTED_FAILURES:
+            print_message(f"  and {len(failures) - _LISTED_FAILURES:,} more")
+
+
+def print_remaining(result: Collected) -> None:
+    """Print on stderr why a collection isn't complete, which problems failed, and how to go on."""
+    print_failures(result.failures, "problem")
+    if result.complete:
+        return
+    missing = format_count(result.planned - result.stored, "sample")
+    reason = f" ({result.why})" if result.why else ""
+    print_message(
+        f"{missing} not drawn: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}"
+    )
+
+
+PoolOption = Annotated[
     Path, typer.Option("--pool", metavar="POOL", help="The pool to add to; made if it isn't there.")
 ]
-Samples = Annotated[int | None, typer.Option(min=1, help="Of each problem, in all. [default: 48]")]
+SamplesOption = Annotated[
+    int | None, typer.Option(min=1, help="Samples of each problem, in total. [default: 48]")
+]
 
 
 def collect(
     context: typer.Context,
-    source: Problems,
-    into: Into,
-    url: Url = None,
-    model: UpstreamModel = None,
-    samples: Samples = None,
-    preset: Preset = None,
-    template: TemplateName = None,
-    columns: Columns = None,
-    split: Split = None,
-    limit: Limit = None,
-    problem_seed: ProblemSeed = 0,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    max_tokens: MaxTokens = None,
-    seed: Seed = None,
-    parameter: More = None,
-    logprobs: Logprobs = True,
-    top_logprobs: TopLogprobs = 0,
-    key_env: KeyEnv = None,
-    key_file: KeyFile = None,
-    concurrency: Concurrency = None,
-    requests_per_minute: RequestRate = None,
-    tokens_per_minute: TokenRate = None,
-    timeout: Timeout = None,
-    retry_timeouts: RetryTimeouts = False,
+    source: ProblemsArgument,
+    pool_path: PoolOption,
+    url: EndpointUrlOption = None,
+    model: EndpointModelOption = None,
+    samples: SamplesOption = None,
+    preset: PresetOption = None,
+    template: TemplateOption = None,
+    columns: ColumnsOption = None,
+    split: SplitOption = None,
+    limit: LimitOption = None,
+    problem_seed: ProblemSeedOption = 0,
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    max_tokens: MaxTokensOption = None,
+    seed: SamplingSeedOption = None,
+    parameter: ExtraParametersOption = None,
+    logprobs: LogprobsFlag = True,
+    top_logprobs: TopLogprobsOption = 0,
+    key_env: KeyEnvOption = None,
+    key_file: KeyFileOption = None,
+    concurrency: ConcurrencyOption = None,
+    requests_per_minute: RequestRateOption = None,
+    tokens_per_minute: TokenRateOption = None,
+    timeout: TimeoutOption = None,
+    retry_timeouts: RetryTimeoutsFlag = False,
     retry_failed: Annotated[
         int, typer.Option(min=0, metavar="ROUNDS", help="Ask again, at the end, for what failed.")
     ] = 0,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    max_cost: MaxCost = None,
-    dry_run: DryRun = False,
-    another: Another = False,
-    regrade: Regrade = False,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
-    vllm: Vllm = None,
-    vllm_option: VllmOptions = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    json: Json = False,
+    input_price: InputTokenPriceOption = None,
+    output_price: OutputTokenPriceOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunFlag = False,
+    another: AddSourceFlag = False,
+    regrade: RegradeFlag = False,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
+    vllm: VllmOption = None,
+    vllm_option: VllmEngineOptions = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Sample a model on problems, into a pool; stop it in any way, and the same command goes on.
 
     Nothing that is stored is asked for again. Ctrl-C finishes what is in flight; twice gives it up. Keys
     come from the environment or a file, never from the command line.
     """
-    config = settings(context)
-    check_engine(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    upstream = chosen(
+    config = load_settings(context)
+    check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    upstream = override_endpoint(
         config.endpoint,
         url=url,
         model=model,
@@ -134,79 +388,87 @@ def collect(
         input_price=input_price,
         output_price=output_price,
     )
-    found = read(source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed)
-    frame = template_of(template, found)
-    sampling = sampling_of(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    endpoint, name = drawn_by(upstream, engine, workers, vllm, vllm_option, into=into, dry_run=dry_run)
-    asking = Asking(
-        model=name,
-        template=frame,
+    problem_set = read_problem_set(
+        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
+    )
+    prompt_template = choose_template(template, problem_set)
+    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
+    endpoint, model_name = choose_sampler(
+        upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
+    )
+    spec = Asking(
+        model=model_name,
+        template=prompt_template,
         sampling=sampling,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
-    wanted = config.collect.samples if samples is None else samples
+    wanted_samples = config.collect.samples if samples is None else samples
     prices = Prices(input=upstream.input_price, output=upstream.output_price)
-    tasks = reading_of(config.answers, extract, percent, template=frame, found=found)
+    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
     if dry_run:
-        left = partial(
-            left_of, found.problems, samples=wanted, model=asking.model, parameters=asking.parameters
+        count_left = partial(
+            find_remaining,
+            problem_set.problems,
+            samples=wanted_samples,
+            model=spec.model,
+            parameters=spec.parameters,
         )
-        beforehand = estimated(into, found, asking, prices, left, another=another)
-        show_estimate(beforehand, found, asking, tasks[1], prices, json=json)
+        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=another)
+        show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
-    asked, default = tasks
+    task, default_task = tasks
     with (
-        open_pool(into, create=True, task=asked, default_task=default) as pool,
-        watched(path_text(into), priced=bool(prices)) as told,
+        open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
+        show_collect_progress(format_path(pool_path), priced=bool(prices)) as report_progress,
     ):
-        done = collected(
-            found.problems,
+        result = run_collect(
+            problem_set.problems,
             pool,
             endpoint=endpoint,
-            asking=asking,
-            samples=wanted,
+            asking=spec,
+            samples=wanted_samples,
             prices=prices,
             max_cost=max_cost,
             retry_rounds=retry_failed,
             another=another,
             regrade=regrade,
-            progress=told,
-            signals=SIGNALS,
+            progress=report_progress,
+            signals=STOP_SIGNALS,
         )
     if json:
-        as_json({"pool": path_text(into), "model": asking.model, **done.to_dict()})
+        print_json({"pool": format_path(pool_path), "model": spec.model, **result.to_dict()})
     else:
-        show_collected(done, into, asking, prices)
-    say_what_is_left(done)
-    if code := _exit_code(done):
+        show_collect_result(result, pool_path, spec, prices)
+    print_remaining(result)
+    if code := _compute_exit_code(result):
         raise typer.Exit(code)
 
 
-def _exit_code(done: Collected) -> int:
-    """0 where all that was planned is stored; 128 and its number after a signal; else 1."""
-    if done.complete:
+def _compute_exit_code(result: Collected) -> int:
+    """0 where all planned samples are stored; 128 plus the number of a signal; else 1."""
+    if result.complete:
         return 0
-    return 1 if done.signal is None else 128 + done.signal
+    return 1 if result.signal is None else 128 + result.signal
 
 
-def estimated(
-    into: Path,
-    found: ProblemSet,
-    asking: Asking,
+def estimate_remaining(
+    pool_path: Path,
+    problem_set: ProblemSet,
+    spec: Asking,
     prices: Prices,
-    left: Callable[[Pool | None], Left],
+    count_left: Callable[[Pool | None], RemainingSamples],
     *,
     another: bool,
-) -> Estimate:
-    """What is left, given the pool where there is one, will take; what the run would refuse is refused."""
+) -> CostEstimate:
+    """Estimate what the remaining samples take; refuse what the run itself would refuse."""
     try:
-        pool = open_pool(into)
+        pool = open_pool(pool_path)
     except PoolNotFound:
-        check_problems(None, found.problems, asking.template)
-        return estimate(left(None), asking, prices=prices)
+        check_problems(None, problem_set.problems, spec.template)
+        return estimate_cost(count_left(None), spec, prices=prices)
     with pool:
-        check_problems(pool, found.problems, asking.template)
-        check_source(pool, asking.model, asking.parameters, another=another)
-        mean = pool.totals(pool.source_key(asking.model, asking.parameters)).tokens
-        return estimate(left(pool), asking, prices=prices, mean_tokens=mean)
+        check_problems(pool, problem_set.problems, spec.template)
+        check_source(pool, spec.model, spec.parameters, another=another)
+        mean_tokens = pool.totals(pool.source_key(spec.model, spec.parameters)).tokens
+        return estimate_cost(count_left(pool), spec, prices=prices, mean_tokens=mean_tokens)

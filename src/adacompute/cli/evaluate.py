@@ -1,10 +1,10 @@
-"""`adacompute evaluate`: policies side by side at the same average cost. Knows no mathematics."""
+"""`adacompute evaluate`: policies side by side at the same average cost, the verdict first, then tables."""
 
 import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
@@ -14,57 +14,224 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from adacompute.cli.compared import show_evaluation
-from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.show import as_json, counted, message, path_text
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.evaluate import evaluate as evaluated
-from adacompute.evaluate.protocols import BUDGETS, NAMES
-from adacompute.evaluate.workers import Progress as Told
-from adacompute.policies.registry import POLICIES
+from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
+from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.terminal import (
+    format_count,
+    format_path,
+    format_percent,
+    format_range,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+    print_table,
+)
+from adacompute.evaluate import Evaluation, Match
+from adacompute.evaluate import evaluate as run_evaluate
+from adacompute.evaluate.parallel import ProgressCallback as ProgressCallback
+from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
+from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
 
-__all__ = ["Votes", "Voting", "evaluate", "progress"]
+__all__ = ["VoteKind", "VotesOption", "evaluate", "show_progress"]
 
-_MOST = 16  # samples a request
-_WORKERS = 4  # processes, at most, where nobody says how many
-_STEPS = 10  # lines of progress where stderr is no terminal
+_TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
+_UNGRADED_NOTE = (
+    "There are no gold answers and no recorded grades, so accuracy can't be told. Shown instead is how often "
+    "the answer is that of the vote of all of a problem's samples."
+)
 
 
-class Protocols(StrEnum):
+_HULL_NOTE = (
+    "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
+    "fixed is all problems alike. peers is the joint hull of all policies but stopping and the oracle, "
+    "picked with hindsight."
+)
+_PAIRED_NOTE = "differences are surer, being of the same problems"
+_ORACLE_NOTE = (
+    "oracle: decides beforehand among 1, 2, 4, 8 and 16 samples with the answers known; from chosen and "
+    "judged on different samples to the same ones."
+)
+_IN_SAMPLE_NOTE = (
+    "In-sample: policies are judged on problems that they have learned from, which flatters them."
+)
+
+
+def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
+    """Show what pays at which budget, by how much, and how sure that is."""
+    print_line(f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_protocol(evaluation)}")
+    print_line()
+    if evaluation.basis == "agreement":
+        print_paragraph(_UNGRADED_NOTE)
+        print_line()
+    print_paragraph(evaluation.verdict)
+    print_line()
+    show_tables(evaluation)
+    print_line()
+    for verdict in evaluation.verdicts:
+        print_paragraph(verdict.words, hang=2)
+    print_line()
+    print_paragraph(_compose_notes(evaluation))
+
+
+def show_tables(evaluation: Evaluation) -> None:
+    """Show accuracy at the same cost, intervals of the gains, and what a calibrated run would have spent."""
+    budgets = [verdict.budget for verdict in evaluation.verdicts]
+    names = list(
+        dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
+    )  # peers are last
+    headings = ["", *(f"{budget:g}" for budget in budgets)]
+    print_line(f"{_TITLES[evaluation.basis]} at exactly so many samples on average")
+    rows = [
+        [name, *_format_cells(evaluation, name, budgets, lambda match: format_percent(match.accuracy))]
+        for name in names
+    ]
+    if evaluation.oracle:
+        ends = [
+            format_range(end.high if end.low is None else end.low.mean, end.high) for end in evaluation.oracle
+        ]
+        rows.append(["oracle", *(text.replace("%", "") if "–" in text else text for text in ends)])
+    print_table(headings, rows)
+    if any(match.gain for match in evaluation.matched):
+        print_line()
+        print_line("gain over fixed at the same cost, points: 95% interval, paired over problems")
+        others = [name for name in names if name != "fixed"]
+        print_table(
+            headings, [[name, *_format_cells(evaluation, name, budgets, _format_gain)] for name in others]
+        )
+    print_line()
+    print_line(_choose_run_title(evaluation))
+    replayed = [name for name in names if name != "peers"]
+    print_table(headings, [[name, *_format_run(evaluation, name, budgets)] for name in replayed])
+    _show_imitation(evaluation, budgets)
+
+
+def describe_protocol(evaluation: Evaluation) -> str:
+    """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
+    protocol = f"held-out ({evaluation.folds} folds)"
+    if evaluation.protocol == "paper":
+        protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
+    votes = "votes weighted by confidence" if evaluation.votes == "weighted" else "plain votes"
+    dropped = (
+        f", {format_count(evaluation.dropped, 'problem')} without grades left out"
+        if evaluation.dropped
+        else ""
+    )
+    return f"{protocol}, {votes}, {evaluation.orders} orders of the samples{dropped}"
+
+
+def _format_cells(
+    evaluation: Evaluation, name: str, budgets: Sequence[float], cell: Callable[[Match], str]
+) -> list[str]:
+    matches = [evaluation.match(name, budget) for budget in budgets]
+    return ["–" if match is None else cell(match) for match in matches]
+
+
+def _format_gain(match: Match) -> str:
+    if match.gain is None or match.gain.low is None or match.gain.high is None:
+        return "–"
+    low, high = (round(100 * end, 1) + 0.0 for end in (match.gain.low, match.gain.high))
+    return f"{low:.1f} to {high:.1f}"
+
+
+def _choose_run_title(evaluation: Evaluation) -> str:
+    if evaluation.protocol == "paper":
+        return "as it ran at each budget asked for: accuracy (± over seeds) at its cost"
+    return "as it would have run, calibrated beforehand on other problems: accuracy at its cost"
+
+
+def _format_run(evaluation: Evaluation, name: str, budgets: Sequence[float]) -> list[str]:
+    cells = []
+    for budget in budgets:
+        row = evaluation.row(name, budget)
+        if row is None:
+            cells.append("–")
+            continue
+        spread = "" if row.accuracy_std is None else f"±{100 * row.accuracy_std:.1f}"
+        cells.append(f"{100 * row.accuracy:.1f}{spread} at {row.cost:.2f}")
+    return cells
+
+
+def _show_imitation(evaluation: Evaluation, budgets: Sequence[float]) -> None:
+    if not evaluation.imitation:
+        return
+    print_line()
+    print_line("how often the classifier names the oracle's budget (always naming the commonest)")
+    rows = []
+    for protocol in dict.fromkeys(one.protocol for one in evaluation.imitation):
+        by_budget = {one.budget: one for one in evaluation.imitation if one.protocol == protocol}
+        cells = [
+            f"{100 * by_budget[b].accuracy:.1f} ({100 * by_budget[b].majority:.1f})"
+            if b in by_budget
+            else "–"
+            for b in budgets
+        ]
+        rows.append([protocol, *cells])
+    print_table(["", *(f"{budget:g}" for budget in budgets)], rows)
+
+
+def _compose_notes(evaluation: Evaluation) -> str:
+    """Compose the notes: what the words in the tables mean, and what they leave open."""
+    known = [one for one in evaluation.matched if one.low is not None and one.high is not None]
+    half_width = max((100 * (one.high - one.low) / 2 for one in known if one.high and one.low), default=0.0)
+    parts = [
+        _HULL_NOTE,
+        f"An accuracy by itself is known to ±{half_width:.1f} points (95% over problems); {_PAIRED_NOTE}.",
+    ]
+    if evaluation.oracle:
+        parts.append(_ORACLE_NOTE)
+    elif evaluation.basis == "agreement":
+        parts.append("The oracle is not shown: it needs the answers.")
+    if evaluation.left_out:
+        parts.append(f"Left out, because they learn from grades: {', '.join(evaluation.left_out)}.")
+    missed = sorted({row.policy for row in evaluation.rows if not row.reached})
+    if missed:
+        parts.append(f"Not every budget can be met by {', '.join(missed)}: the cost shows what was.")
+    if evaluation.protocol == "paper":
+        parts.append(_IN_SAMPLE_NOTE)
+    return " ".join(parts)
+
+
+_MAX_BUDGET = 16  # samples a request
+_MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
+_PROGRESS_LINES = 10  # lines of progress where stderr is no terminal
+
+
+class ProtocolName(StrEnum):
     held_out = "held-out"
     paper = "paper"
 
 
-class Voting(StrEnum):
+class VoteKind(StrEnum):
     auto = "auto"
     plain = "plain"
     weighted = "weighted"
 
 
-Averages = Annotated[
+AverageBudgetsOption = Annotated[
     str | None,
     typer.Option(metavar="LIST", help="Samples on average, e.g. 1.5,2,3. [default: 1.5,2,3,4,6]"),
 ]
-Players = Annotated[
+PoliciesOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST", help=f"Of {', '.join(sorted(POLICIES))}; or all. [default: all but shuffled]"
     ),
 ]
-How = Annotated[
-    Protocols, typer.Option(help="Fitted on other problems than judged, or as the paper did (in-sample).")
+ProtocolOption = Annotated[
+    ProtocolName, typer.Option(help="Fitted on other problems than judged, or as the paper did (in-sample).")
 ]
-Folds = Annotated[
-    int, typer.Option(min=2, help="Parts of the problems, each judged by what the others taught.")
+FoldsOption = Annotated[
+    int, typer.Option(min=2, help="Parts of the problems, each judged by policies fitted on the others.")
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
-Votes = Annotated[
-    Voting, typer.Option(help="Weighted by confidence where every sample has log-probabilities (auto).")
+SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
+VotesOption = Annotated[
+    VoteKind, typer.Option(help="Weighted by confidence where every sample has log-probabilities (auto).")
 ]
-Orders = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of folds, orders and intervals.")]
-Workers = Annotated[
+OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples.")]
+EvaluationSeedOption = Annotated[int, typer.Option(min=0, help="Seed of folds, orders and intervals.")]
+WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes; the result is the same. [default: the cores, at most 4]"),
 ]
@@ -73,40 +240,40 @@ Workers = Annotated[
 def evaluate(
     context: typer.Context,
     source: PoolPath,
-    budgets: Averages = None,
-    policies: Players = None,
-    protocol: How = Protocols.held_out,
-    folds: Folds = 5,
-    seeds: Seeds = 3,
-    votes: Votes = Voting.auto,
-    orders: Orders = 50,
-    seed: Seed = 0,
-    workers: Workers = None,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    json: Json = False,
+    budgets: AverageBudgetsOption = None,
+    policies: PoliciesOption = None,
+    protocol: ProtocolOption = ProtocolName.held_out,
+    folds: FoldsOption = 5,
+    seeds: SeedsOption = 3,
+    votes: VotesOption = VoteKind.auto,
+    orders: OrdersOption = 50,
+    seed: EvaluationSeedOption = 0,
+    workers: WorkersOption = None,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Say what each policy buys at the same average cost, on problems it has not learned from.
 
     Intervals are 95% over problems, by bootstrap, paired where policies are compared. Without gold answers,
     agreement with the vote of all of a problem's samples stands in for accuracy.
     """
-    name, names = path_text(source), _names(policies)
-    asked = None if budgets is None else _numbers(budgets)
-    ballots = ballots_from(
+    name, names = format_path(source), _parse_policies(policies)
+    requested_budgets = None if budgets is None else _parse_averages(budgets)
+    ballots = read_ballots(
         source,
-        answers=settings(context).answers,
+        answers=load_settings(context).answers,
         model=model,
         parameters=parameters,
         extract=extract,
         percent=percent,
     )
-    with progress(f"evaluating {name}") as told:
-        found = evaluated(
+    with show_progress(f"evaluating {name}") as report_progress:
+        evaluation = run_evaluate(
             ballots,
-            budgets=_allowed(ballots) if asked is None else asked,
+            budgets=_choose_averages(ballots) if requested_budgets is None else requested_budgets,
             policies=names,
             protocol=protocol.value,
             folds=folds,
@@ -114,37 +281,37 @@ def evaluate(
             votes=votes.value,
             orders=orders,
             rng=np.random.default_rng(seed),
-            workers=workers or min(_WORKERS, os.cpu_count() or 1),
-            progress=told,
+            workers=workers or min(_MAX_DEFAULT_WORKERS, os.cpu_count() or 1),
+            progress=report_progress,
         )
-    as_json({"pool": name, **found.to_dict()}) if json else show_evaluation(found, name=name)
+    print_json({"pool": name, **evaluation.to_dict()}) if json else show_evaluation(evaluation, name=name)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Told]:
-    """How far a long job is, on stderr: a bar on a terminal, else a line now and then."""
+def show_progress(label: str) -> Iterator[ProgressCallback]:
+    """Yield a function that shows how far a long job is, on stderr: a bar on a terminal, else lines."""
     start = time.monotonic()
     if not sys.stderr.isatty():
 
-        def line(done: int, total: int, last: str) -> None:
-            if done == total or done * _STEPS // total > (done - 1) * _STEPS // total:
-                message(f"{what}: {done} of {total} ({last}), {time.monotonic() - start:.0f} s")
+        def report_line(done: int, total: int, last: str) -> None:
+            if done == total or done * _PROGRESS_LINES // total > (done - 1) * _PROGRESS_LINES // total:
+                print_message(f"{label}: {done} of {total} ({last}), {time.monotonic() - start:.0f} s")
 
-        yield line
+        yield report_line
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what)
+        task = bar.add_task(label)
 
-        def at(done: int, total: int, last: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{what}: {last}")
+        def update_bar(done: int, total: int, last: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{label}: {last}")
 
-        yield at
+        yield update_bar
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _parse_policies(text: str | None) -> tuple[str, ...]:
     if text is None:
-        return NAMES
+        return POLICY_NAMES
     if text.strip() == "all":
         return (*(name for name in POLICIES if name != "oracle"), "oracle")
     names = tuple(part.strip() for part in text.split(",") if part.strip())
@@ -159,25 +326,27 @@ def _names(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    """Average budgets as given, refused before any sample is looked at."""
+def _parse_averages(text: str) -> tuple[float, ...]:
+    """Parse average budgets; refused before any sample is read."""
     try:
-        found = tuple(float(part) for part in text.split(","))
+        budgets = tuple(float(part) for part in text.split(","))
     except ValueError as exc:
-        why = f"{text!r} is no list of numbers; give e.g. 1.5,2,3"
-        raise typer.BadParameter(why, param_hint="--budgets") from exc
-    for budget in found:
-        if not (math.isfinite(budget) and 1 <= budget <= _MOST):
-            why = f"{budget:g} samples on average can't be spent; give 1 to {_MOST}"
-            raise typer.BadParameter(why, param_hint="--budgets")
-    return found
+        reason = f"{text!r} is no list of numbers; give e.g. 1.5,2,3"
+        raise typer.BadParameter(reason, param_hint="--budgets") from exc
+    for budget in budgets:
+        if not (math.isfinite(budget) and 1 <= budget <= _MAX_BUDGET):
+            reason = f"{budget:g} samples on average can't be spent; give 1 to {_MAX_BUDGET}"
+            raise typer.BadParameter(reason, param_hint="--budgets")
+    return budgets
 
 
-def _allowed(ballots: Ballots) -> tuple[float, ...]:
-    """Those of the default budgets that the samples allow; says so where they are fewer."""
+def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
+    """Return the default budgets that the samples allow; say so where some are left out."""
     fewest = int(ballots.drawn.min())
-    found = tuple(budget for budget in BUDGETS if budget <= fewest)
-    if found and found != BUDGETS:
-        listed = ", ".join(f"{budget:g}" for budget in found)
-        message(f"evaluated at {listed}: the problem with fewest samples has {counted(fewest, 'sample')}")
-    return found or BUDGETS[:1]
+    budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
+    if budgets and budgets != AVERAGE_BUDGETS:
+        listed = ", ".join(f"{budget:g}" for budget in budgets)
+        print_message(
+            f"evaluated at {listed}: the problem with fewest samples has {format_count(fewest, 'sample')}"
+        )
+    return budgets or AVERAGE_BUDGETS[:1]

@@ -1,6 +1,7 @@
-"""`adacompute fit`: a policy learned from recorded samples, saved, and its dial for some budgets.
+"""`adacompute fit`: learn a policy from recorded samples, save it, and list its dial for some budgets.
 
-Knows how to ask and to tell, not how a policy learns.
+Recorded traffic has one sample of most prompts and many of a few. A policy is learned from the problems
+that have as many samples as it may ask for.
 """
 
 import functools
@@ -11,31 +12,158 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.evaluate import Votes, Voting
-from adacompute.cli.fitted import show_fitted
-from adacompute.cli.lengths import MOST, enough
-from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.show import as_json, counted, message, path_text
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.cli.ways import number
-from adacompute.errors import PolicyError
-from adacompute.evaluate.charted import BUDGETS, charted
-from adacompute.evaluate.prepare import weighable
+from adacompute.cli.evaluate import VoteKind, VotesOption
+from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
+from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.scoring_options import parse_number
+from adacompute.cli.terminal import (
+    format_count,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+    print_table,
+)
+from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.evaluate.chart_builder import BUDGETS, build_chart
+from adacompute.evaluate.protocols import uses_weighted_votes
+from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Ints, Policy, fit_confidence_weights
 from adacompute.policies.chart import Chart, write_chart
-from adacompute.policies.confidence import confidence
-from adacompute.policies.registry import POLICIES
-from adacompute.policies.sight import Sight
+from adacompute.policies.feature_set import FeatureSet
 from adacompute.pool import Ballots
-from adacompute.score.grades import graded, grades
+from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = ["fit"]
+__all__ = ["fit", "select_problems"]
 
-_FEW = 30  # problems; what is learned from fewer is hardly more than their luck
+_PRICE_DIGITS = 5  # significant digits of a price
+_UNDERSPENT = 0.9  # share of a budget: spending less is noted
 
 
-class Learned(StrEnum):
+def show_fit(summary: dict[str, Any]) -> None:
+    """Show what the policy learned from, where it is, its dial for some budgets, and what to do next."""
+    problems, samples = (
+        format_count(summary["problems"], "problem"),
+        format_count(summary["samples"], "sample"),
+    )
+    print_line(f"{summary['policy']}: learned from {problems} and {samples} of {summary['pool']}")
+    print_line()
+    for label, value in _build_facts(summary):
+        print_fact(label, value)
+    print_line()
+    if summary["settings"]:
+        _show_settings(summary)
+        print_line()
+    print_paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
+    print_line(f"  adacompute evaluate {summary['pool']} --policies fixed,asc,{summary['policy']}")
+    print_line(
+        f"  adacompute answer PROMPTS --policy {summary['folder']} --budget 2 --endpoint URL -o answers.jsonl"
+    )
+    print_line(f"  adacompute serve --policy {summary['folder']} --budget 2 --upstream URL")
+    print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
+
+
+def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    graded_text = f"correctness of {format_count(summary['labels'], 'problem')}"
+    waves = summary["max_waves"]
+    facts = [("saved in", summary["folder"])]
+    if summary["left_out"]:
+        others = format_count(summary["left_out"], "problem")
+        facts.append(("left out", f"{others} with fewer than {summary['longest']} samples (see --longest)"))
+    facts += [
+        (
+            "learned",
+            graded_text if summary["labels"] else "agreement with the vote of all samples: no labels",
+        ),
+        ("votes", summary["votes"]),
+        ("asks for", f"at most {summary['longest']} samples" + (f" in {waves} rounds" if waves else "")),
+    ]
+    if "imitation" in summary:
+        counts = ", ".join(f"{n:,} × {budget}" for budget, n in summary["oracle_counts"].items())
+        facts.append(("oracle", f"gives {counts} samples"))
+        imitation_text = f"names the oracle's budget on {format_percent(summary['imitation'])} of these problems, in-sample"
+        facts.append(
+            ("imitation", f"{imitation_text} (always the commonest: {format_percent(summary['majority'])})")
+        )
+    return facts
+
+
+def _show_settings(summary: dict[str, Any]) -> None:
+    dial, is_graded = summary["dial"], any(row["uniform"] is not None for row in summary["settings"])
+    headings = [
+        "samples on average",
+        *([dial] if dial else []),
+        "spent",
+        "rounds",
+        "agrees with the full vote",
+        *(["as accurate as, for all"] if is_graded else []),
+    ]
+    rows = []
+    for setting in summary["settings"]:
+        dial_cells = [f"{setting['dial']:.{_PRICE_DIGITS}g}"] if dial else []
+        rows.append(
+            [
+                f"{setting['budget']:g}",
+                *dial_cells,
+                f"{setting['cost']:.2f}",
+                f"{setting['waves']:.1f}",
+                format_percent(setting["agreement"]),
+                *([f"{setting['uniform']:.1f}"] if is_graded else []),
+            ]
+        )
+    print_table(headings, rows)
+    print_paragraph("(by replay of these very samples, which needs no labels)", indent=2)
+    if is_graded:
+        held_out = "held out" in summary["settings"][0]["protocol"]
+        protocol_text = "judged on one half, learned on the other" if held_out else "in-sample, so flattering"
+        print_paragraph(
+            f"(as accurate as so many samples for every request alike: {protocol_text})", indent=2
+        )
+    if dial and any(row["cost"] < _UNDERSPENT * row["budget"] for row in summary["settings"]):
+        print_paragraph(
+            "Many requests stand alike here, so one price can't meet every budget: where less is spent than "
+            "asked for, mix two of these prices by lot.",
+            indent=2,
+        )
+
+
+MAX_SAMPLES = 16  # samples a request, by default
+
+_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
+
+
+def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
+    """Return the problems to learn from, and the number of samples that each of them has at least.
+
+    That number is `requested`, if given. Otherwise it is the largest, up to 16, that 50 problems and
+    a twentieth of all have; where fewer have two samples, the largest that all of those have.
+    """
+    longest = _choose_longest(ballots.drawn) if requested is None else requested
+    rows = np.flatnonzero(ballots.drawn >= longest)
+    if not len(rows):
+        raise TooFewSamples(
+            f"no problem has {longest} samples, the most is {int(ballots.drawn.max())}; give --longest "
+            f"{int(ballots.drawn.max())} or less"
+        )
+    return (ballots if len(rows) == len(ballots) else ballots.only(rows)), longest
+
+
+def _choose_longest(drawn: Ints) -> int:
+    repeated = int((drawn > 1).sum())
+    if not repeated:
+        return 1
+    problems = min(repeated, max(_MIN_PROBLEMS, -(-len(drawn) // round(1 / _MIN_SHARE))))
+    return min(MAX_SAMPLES, int(np.sort(drawn)[-problems]))
+
+
+_FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
+
+
+class LearnedPolicy(StrEnum):
     stopping = "stopping"
     curve = "curve"
     classifier = "classifier"
@@ -49,21 +177,27 @@ class Learner(StrEnum):
     mlp = "mlp"
 
 
-def _average(text: str) -> float:
-    found = number(text)
-    if not 1 <= found <= MOST:
-        raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {MOST}, e.g. 2")
-    return found
+def _parse_average(text: str) -> float:
+    value = parse_number(text)
+    if not 1 <= value <= MAX_SAMPLES:
+        raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2")
+    return value
 
 
-Which = Annotated[Learned, typer.Option(help="What to learn.")]
-Budget = Annotated[
+PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
+BudgetOption = Annotated[
     float | None,
-    typer.Option(metavar="B", parser=_average, help="Samples on average; the classifier is fitted for one."),
+    typer.Option(
+        metavar="B", parser=_parse_average, help="Samples on average; the classifier is fitted for one."
+    ),
 ]
-Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")]
-With = Annotated[Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")]
-Features = Annotated[
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")
+]
+LearnerOption = Annotated[
+    Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")
+]
+FeaturesOption = Annotated[
     str | None,
     typer.Option(
         metavar="PARTS",
@@ -71,10 +205,10 @@ Features = Annotated[
         "decides beforehand. [default: text+entropy]",
     ),
 ]
-Waves = Annotated[
+MaxWavesOption = Annotated[
     int | None, typer.Option(min=1, help="Rounds of sampling a request, at most (stopping); fewer wait less.")
 ]
-Longest = Annotated[
+LongestOption = Annotated[
     int | None,
     typer.Option(
         min=1,
@@ -82,7 +216,7 @@ Longest = Annotated[
         help="Samples a request, at most: learned from problems with as many. [default: as recorded, to 16]",
     ),
 ]
-Labels = Annotated[
+LabelsOption = Annotated[
     bool | None,
     typer.Option(
         "--labels/--no-labels",
@@ -94,153 +228,173 @@ Labels = Annotated[
 def fit(
     context: typer.Context,
     source: PoolPath,
-    policy: Which = Learned.stopping,
-    budget: Budget = None,
-    output: Folder = Path("policy"),
-    learner: With = None,
-    features: Features = None,
-    longest: Longest = None,
-    max_waves: Waves = None,
-    labels: Labels = None,
-    votes: Votes = Voting.auto,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
+    policy: PolicyOption = LearnedPolicy.stopping,
+    budget: BudgetOption = None,
+    output: OutputOption = Path("policy"),
+    learner: LearnerOption = None,
+    features: FeaturesOption = None,
+    longest: LongestOption = None,
+    max_waves: MaxWavesOption = None,
+    labels: LabelsOption = None,
+    votes: VotesOption = VoteKind.auto,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Learn from recorded samples when to stop sampling, save it, and say what its dial has to be.
 
     The dial for a budget needs no labels: what a policy costs is known without them.
     """
-    _refuse_idle(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
+    _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
     _check_features(policy, features)
     if not overwrite and (output / DOCUMENT).exists():
-        raise PolicyError(f"{path_text(output)}: holds a policy already; give another name, or --overwrite")
-    name = path_text(source)
-    ballots = ballots_from(
+        raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
+    name = format_path(source)
+    ballots = read_ballots(
         source,
-        answers=settings(context).answers,
+        answers=load_settings(context).answers,
         model=model,
         parameters=parameters,
         extract=extract,
         percent=percent,
     )
-    every = len(ballots)
-    ballots, most = enough(ballots, longest)
-    given: dict[str, Any] = {"longest": most}
-    given["weigh"] = confidence(ballots) if weighable(ballots, votes.value) else None
-    if policy is Learned.stopping:
-        given["max_waves"] = max_waves
-        if votes is Voting.auto and given["weigh"] is not None:
-            given["weigh"] = "auto"  # the same, and kept on the scale of what it learns from
+    recorded = len(ballots)
+    ballots, longest_recorded = select_problems(ballots, longest)
+    arguments: dict[str, Any] = {"longest": longest_recorded}
+    arguments["weigh"] = (
+        fit_confidence_weights(ballots) if uses_weighted_votes(ballots, votes.value) else None
+    )
+    if policy is LearnedPolicy.stopping:
+        arguments["max_waves"] = max_waves
+        if votes is VoteKind.auto and arguments["weigh"] is not None:
+            arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
     if learner is not None:
-        given["model"] = learner.value
+        arguments["model"] = learner.value
     if features is not None:
-        given["features"] = features
-    refit = functools.partial(_fitted, policy, given=given, budget=budget, labels=labels)
-    made = refit(ballots)
-    made.save(output)
-    chart = charted(made, ballots, refit=refit, budgets=_budgets(made, budget))
+        arguments["features"] = features
+    refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
+    fitted_policy = refit(ballots)
+    fitted_policy.save(output)
+    chart = build_chart(fitted_policy, ballots, refit=refit, budgets=_choose_budgets(fitted_policy, budget))
     if chart is not None:
         write_chart(output, chart)
-    found = _found(made, ballots, chart, name=name, folder=path_text(output), labels=labels)
-    found["left_out"] = every - len(ballots)
-    if budget is not None and made.dial is not None:
-        _say_unreached(found, budget)
-    if len(ballots) < _FEW:
-        message(f"{name}: learned from {counted(len(ballots), 'problem')}, which is few; give {_FEW} or more")
-    as_json(found) if json else show_fitted(found)
-
-
-def _say_unreached(found: dict[str, Any], budget: float) -> None:
-    reached = [one["budget"] for one in found["settings"]]
-    if budget not in reached:
-        some = (
-            f"give one of {', '.join(f'{one:g}' for one in reached)}" if reached else "collect more samples"
+    summary = _build_summary(
+        fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
+    )
+    summary["left_out"] = recorded - len(ballots)
+    if budget is not None and fitted_policy.dial is not None:
+        _warn_unreached(summary, budget)
+    if len(ballots) < _FEW_PROBLEMS:
+        print_message(
+            f"{name}: learned from {format_count(len(ballots), 'problem')}, which is few; give {_FEW_PROBLEMS} or more"
         )
-        message(f"{found['policy']}: budget {budget:g} can't be reached on these samples; {some}")
+    print_json(summary) if json else show_fit(summary)
 
 
-def _refuse_idle(
-    policy: Learned,
+def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
+    reached = [setting["budget"] for setting in summary["settings"]]
+    if budget not in reached:
+        remedy = (
+            f"give one of {', '.join(f'{value:g}' for value in reached)}"
+            if reached
+            else "collect more samples"
+        )
+        print_message(f"{summary['policy']}: budget {budget:g} can't be reached on these samples; {remedy}")
+
+
+def _check_options(
+    policy: LearnedPolicy,
     *,
     budget: float | None,
     learner: Learner | None,
     max_waves: int | None,
     labels: bool | None,
 ) -> None:
-    """Options that the policy has no use for are an error: they would be thought to have done something."""
-    if policy is Learned.classifier and budget is None:
+    """Refuse options that the policy has no use for, since they would seem to have had an effect."""
+    if policy is LearnedPolicy.classifier and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
         )
-    for option, given, owner in (
-        ("--learner", learner, Learned.classifier),
-        ("--max-waves", max_waves, Learned.stopping),
-        ("--labels", labels, Learned.stopping),
+    for option, value, owner in (
+        ("--learner", learner, LearnedPolicy.classifier),
+        ("--max-waves", max_waves, LearnedPolicy.stopping),
+        ("--labels", labels, LearnedPolicy.stopping),
     ):
-        if given is not None and policy is not owner:
+        if value is not None and policy is not owner:
             raise typer.BadParameter(f"is for --policy {owner.value}, not {policy.value}", param_hint=option)
 
 
-def _check_features(policy: Learned, features: str | None) -> None:
+def _check_features(policy: LearnedPolicy, features: str | None) -> None:
     if features is None:
         return
-    if policy is Learned.stopping:
+    if policy is LearnedPolicy.stopping:
         raise typer.BadParameter(
-            f"is for --policy {Learned.curve} and {Learned.classifier}, not {policy}", param_hint="--features"
+            f"is for --policy {LearnedPolicy.curve} and {LearnedPolicy.classifier}, not {policy}",
+            param_hint="--features",
         )
     try:
-        Sight.of(features)
+        FeatureSet.parse(features)
     except PolicyError as exc:
         raise typer.BadParameter(str(exc), param_hint="--features") from exc
 
 
-def _fitted(
-    policy: Learned, ballots: Ballots, *, given: dict[str, Any], budget: float | None, labels: bool | None
+def _fit_policy(
+    policy: LearnedPolicy,
+    ballots: Ballots,
+    *,
+    arguments: dict[str, Any],
+    budget: float | None,
+    labels: bool | None,
 ) -> Policy:
-    made: Any = POLICIES[policy.value](**given)
-    if policy is Learned.classifier:
-        found: Policy = made.fit(ballots, budget=budget)
-    elif policy is Learned.stopping:
-        found = made.fit(ballots, labels=labels)
+    unfitted: Any = POLICIES[policy.value](**arguments)
+    if policy is LearnedPolicy.classifier:
+        fitted_policy: Policy = unfitted.fit(ballots, budget=budget)
+    elif policy is LearnedPolicy.stopping:
+        fitted_policy = unfitted.fit(ballots, labels=labels)
     else:
-        found = made.fit(ballots)
-    return found
+        fitted_policy = unfitted.fit(ballots)
+    return fitted_policy
 
 
-def _found(
-    made: Policy, ballots: Ballots, chart: Chart | None, *, name: str, folder: str, labels: bool | None
+def _build_summary(
+    fitted_policy: Policy,
+    ballots: Ballots,
+    chart: Chart | None,
+    *,
+    name: str,
+    folder: str,
+    labels: bool | None,
 ) -> dict[str, Any]:
-    """Plain data, for JSON: what was learned from, where it is, and the dial for some budgets."""
-    known = int(graded(ballots, grades(ballots)).sum())
-    used = made.kind != "stopping" or labels is not False
+    """Build the JSON object: what was learned from, where the policy is, and the dial for some budgets."""
+    graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
+    uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {
         "pool": name,
-        "policy": made.kind,
+        "policy": fitted_policy.kind,
         "folder": folder,
         "problems": len(ballots),
         "samples": int(ballots.drawn.sum()),
-        "labels": known if used else 0,
-        "votes": "plain" if made.weigh is None else f"weighted by {made.weigh.signal}",
-        "longest": made.longest,
-        "max_waves": made.max_waves,
-        "dial": made.dial,
-        "settings": _settings(chart),
-        **_named(made, ballots),
+        "labels": graded_problems if uses_labels else 0,
+        "votes": "plain" if fitted_policy.weigh is None else f"weighted by {fitted_policy.weigh.signal}",
+        "longest": fitted_policy.longest,
+        "max_waves": fitted_policy.max_waves,
+        "dial": fitted_policy.dial,
+        "settings": _build_settings(chart),
+        **_describe_classifier(fitted_policy, ballots),
     }
 
 
-def _budgets(made: Policy, budget: float | None) -> tuple[float, ...]:
-    if made.dial is None:
+def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float, ...]:
+    if fitted_policy.dial is None:
         return (1.0 if budget is None else budget,)
     return tuple(sorted({*BUDGETS, *([] if budget is None else [budget])}))
 
 
-def _settings(chart: Chart | None) -> list[dict[str, Any]]:
-    """The dial for each budget, and what it costs and gives."""
+def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
+    """Build the rows of the chart: the dial for each budget, what it costs and what it gives."""
     return [
         {
             "budget": row.budget,
@@ -259,13 +413,16 @@ def _settings(chart: Chart | None) -> list[dict[str, Any]]:
     ]
 
 
-def _named(made: Any, ballots: Ballots) -> dict[str, Any]:  # noqa: ANN401 - what a kind has of its own
-    if made.kind != "classifier":
+def _describe_classifier(fitted_policy: Any, ballots: Ballots) -> dict[str, Any]:  # noqa: ANN401 - attributes that only the classifier has
+    if fitted_policy.kind != "classifier":
         return {}
-    labels, predicted = made.labels_of(ballots, made.budget_), made.predicted(ballots)
+    labels, predicted = (
+        fitted_policy.labels_of(ballots, fitted_policy.budget_),
+        fitted_policy.predicted(ballots),
+    )
     budgets, counts = np.unique(labels, return_counts=True)
     return {
-        "learner": made.model,
+        "learner": fitted_policy.model,
         "oracle_counts": dict(zip(map(str, budgets.tolist()), counts.tolist(), strict=True)),
         "imitation": float((labels == predicted).mean()),
         "majority": float(counts.max() / counts.sum()),

@@ -1,4 +1,4 @@
-"""`adacompute local`: a real small model on this machine, until it is stopped. Knows nothing of llama.cpp."""
+"""`adacompute local`: a small real model on this machine, served until it is stopped."""
 
 import signal
 from collections.abc import Iterator
@@ -8,18 +8,20 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli.options import Json
-from adacompute.cli.show import as_json, line, message
-from adacompute.endpoint.local import LocalModel, local_model
+from adacompute.cli.options import JsonFlag
+from adacompute.cli.terminal import print_json, print_line, print_message
+from adacompute.client.local import LocalModel, local_model
 
 __all__ = ["local"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_ASK = '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 32}'
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXAMPLE_REQUEST = (
+    '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 32}'
+)
 
 
-class _Ended(BaseException):
-    """It was told to stop: here that is the normal end."""
+class _StopRequested(BaseException):
+    """Raised by a signal: for this command, stopping is the normal end."""
 
 
 def local(
@@ -27,15 +29,15 @@ def local(
         Path | None,
         typer.Option(metavar="FILE", help="A GGUF file. [default: SmolLM2-135M-Instruct, which comes along]"),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="On 127.0.0.1; 0: any that is free.")] = 8081,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8081,
     slots: Annotated[
         int, typer.Option(min=1, max=256, help="Responses at the same time, and the most that n may be.")
     ] = 8,
-    context: Annotated[int, typer.Option(min=1, help="Tokens of each, prompt and response.")] = 1024,
+    context: Annotated[int, typer.Option(min=1, help="Tokens of a response with its prompt.")] = 1024,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the processor. [default: its cores]", show_default=False)
+        int | None, typer.Option(min=1, help="Processor threads. [default: its cores]", show_default=False)
     ] = None,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Serve a small real model on this machine, OpenAI-compatible, until Ctrl-C.
 
@@ -44,38 +46,40 @@ def local(
     """
     try:
         with (
-            _ended_by_signals(),
+            _stop_on_signals(),
             local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model,
         ):
-            _tell(model, json=json)
+            _announce(model, json=json)
             model.watch(None)
-    except _Ended:
-        message("stopped")
+    except _StopRequested:
+        print_message("stopped")
 
 
-def _tell(model: LocalModel, *, json: bool) -> None:
+def _announce(model: LocalModel, *, json: bool) -> None:
     if json:
-        as_json({"url": model.url, "model": model.name, "pid": model.pid})
+        print_json({"url": model.url, "model": model.name, "pid": model.pid})
         return
-    line(f"{model.name} at {model.url}")
-    line()
-    line(f"  curl {model.url}/chat/completions -H 'content-type: application/json' -d '{_ASK}'")
-    line()
-    message("Ctrl-C stops it")
+    print_line(f"{model.name} at {model.url}")
+    print_line()
+    print_line(
+        f"  curl {model.url}/chat/completions -H 'content-type: application/json' -d '{_EXAMPLE_REQUEST}'"
+    )
+    print_line()
+    print_message("Ctrl-C stops it")
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Ctrl-C and a polite kill end what is inside by `_Ended`, once: what follows is only leaving."""
+def _stop_on_signals() -> Iterator[None]:
+    """Raise `_StopRequested` inside on the first SIGINT or SIGTERM; later ones are ignored."""
 
-    def end(_number: int, _frame: object) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise _Ended
+    def request_stop(_number: int, _frame: object) -> None:
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise _StopRequested
 
-    before = [signal.signal(each, end) for each in _SIGNALS]
+    previous = [signal.signal(number, request_stop) for number in _STOP_SIGNALS]
     try:
         yield
     finally:
-        for each, handler in zip(_SIGNALS, before, strict=True):
-            signal.signal(each, handler)
+        for number, handler in zip(_STOP_SIGNALS, previous, strict=True):
+            signal.signal(number, handler)

@@ -1,38 +1,56 @@
-"""Options that several commands share, with the settings behind them. Knows nothing of any stage's work."""
+"""Options that several commands share: the pool, budgets, how answers are read, seeds, processes, the engine.
+
+Also the settings behind them, and the command as it was typed, for reports.
+"""
 
 import difflib
+import math
+import os
+import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.show import path_text
-from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config
+from adacompute.cli.terminal import format_path, print_message
+from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config, read_ray_address
 from adacompute.errors import ConfigError, PoolNotFound, TaskError
-from adacompute.pool import Pool, bundled, bundled_names, open_pool
+from adacompute.pool import Pool, bundled_names, open_pool, bundled
 
 __all__ = [
-    "NO_ANSWER",
-    "Budgets",
-    "Extract",
-    "Json",
-    "Percent",
-    "PercentWay",
+    "NO_ANSWER_HINT",
+    "BudgetsOption",
+    "EngineName",
+    "EngineOption",
+    "ExtractOption",
+    "JsonFlag",
+    "PercentMode",
+    "PercentOption",
     "PoolPath",
-    "opened",
-    "settings",
-    "tasks_of",
-    "wanted_budgets",
+    "ProcessesOption",
+    "RayWorkersOption",
+    "SeedOption",
+    "announce_engine",
+    "build_tasks",
+    "check_finite",
+    "check_workers",
+    "choose_process_count",
+    "clean_text",
+    "format_command",
+    "load_settings",
+    "open_source",
+    "parse_budgets",
 ]
 
-NO_ANSWER = (
-    "answers are read from the key `text`, where --extract says; or give `answer`"  # where none is found
+NO_ANSWER_HINT = (
+    "answers are read from the key `text`, where --extract says; or give `answer`"  # printed if none is found
 )
 
 
-class PercentWay(StrEnum):
+class PercentMode(StrEnum):
     unit = "unit"
     fraction = "fraction"
 
@@ -44,8 +62,8 @@ PoolPath = Annotated[
         help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
-Extract = Annotated[
+JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
+ExtractOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOW",
@@ -53,26 +71,26 @@ Extract = Annotated[
         "json:FIELD or regex:PATTERN.",
     ),
 ]
-Percent = Annotated[
-    PercentWay | None, typer.Option(help="Whether 50% is the same answer as 50 (unit) or as 0.5 (fraction).")
+PercentOption = Annotated[
+    PercentMode | None, typer.Option(help="Whether 50% is the same answer as 50 (unit) or as 0.5 (fraction).")
 ]
-Budgets = Annotated[
+BudgetsOption = Annotated[
     str | None, typer.Option(metavar="LIST", help="Samples a vote, ascending, e.g. 1,2,4,8,16.")
 ]
 
 
-def settings(context: typer.Context) -> Config:
-    """The settings: of the file that the root command was given, and of the environment."""
+def load_settings(context: typer.Context) -> Config:
+    """Load the settings from the file given to the root command and from the environment."""
     return load_config(context.obj)
 
 
-def opened(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
-    """The pool or file of that name; where there is none, the recording of that name in the package."""
-    name = path_text(source)
+def open_source(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
+    """Open the pool or file of that name; if there is none, the bundled recording of that name."""
+    name = format_path(source)
     if name not in bundled_names() or source.exists():
-        close = difflib.get_close_matches(name, bundled_names(), n=1)
-        if close and not source.exists():
-            raise PoolNotFound(f"{name}: there is no such pool; did you mean the recording {close[0]!r}?")
+        matches = difflib.get_close_matches(name, bundled_names(), n=1)
+        if matches and not source.exists():
+            raise PoolNotFound(f"{name}: there is no such pool; did you mean the recording {matches[0]!r}?")
         return open_pool(source, task=task, default_task=default_task)
     pool = bundled(name)
     if task is not None and task != pool.task:
@@ -84,26 +102,120 @@ def opened(source: Path, *, task: Task | None = None, default_task: Task | None 
     return pool
 
 
-def tasks_of(
-    answers: AnswersConfig, extract: str | None, percent: PercentWay | None
+def build_tasks(
+    answers: AnswersConfig, extract: str | None, percent: PercentMode | None
 ) -> tuple[Task | None, Task]:
-    """The task that options ask for, if any, and the one for what has none of its own: a new pool, a file.
+    """Return the task that the options ask for, or None, and the task for data that has none of its own.
 
-    A pool keeps its way of reading answers, so settings don't contradict it; options do, and are refused.
+    A pool keeps the task it was made with, so settings do not override it. Options that contradict
+    the pool's task are refused.
     """
-    way = answers.percent if percent is None else percent.value
-    task = Task(extract=extract or answers.extract, percent=way)
+    percent_mode = answers.percent if percent is None else percent.value
+    task = Task(extract=extract or answers.extract, percent=percent_mode)
     return (task if extract or percent else None), task
 
 
-def wanted_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
-    """The budgets that the option names, else the settings."""
+def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
+    """Return the budgets that the option names, else those of the settings."""
     if budgets is None:
         return score.budgets
     try:
         return ScoreConfig(budgets=tuple(int(part) for part in budgets.split(","))).budgets
     except ValueError as exc:
-        why = f"{budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16"
-        raise typer.BadParameter(why, param_hint="--budgets") from exc
+        reason = f"{budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16"
+        raise typer.BadParameter(reason, param_hint="--budgets") from exc
     except ConfigError as exc:
         raise typer.BadParameter(str(exc), param_hint="--budgets") from exc
+
+
+_MAX_DEFAULT_PROCESSES = 2  # default processes: each holds the pool, and a report has to fit in 1 GB
+_LARGEST_SEED = 2**32 - 1  # the largest that every learner accepts
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON text
+
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=_LARGEST_SEED, help="Seed of folds, orders, splits, intervals.")
+]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help=f"Processes; the result is the same. [default: the cores, at most {_MAX_DEFAULT_PROCESSES}]",
+    ),
+]
+
+
+def choose_process_count() -> int:
+    """The number of processes to use when none is given."""
+    return min(_MAX_DEFAULT_PROCESSES, os.cpu_count() or 1)
+
+
+def check_finite(value: float | None) -> float | None:
+    """Refuse infinity and NaN."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no amount; give a number from 0 up")
+    return value
+
+
+def clean_text(text: str | None) -> str | None:
+    """Replace characters that a page can't carry."""
+    return None if text is None else _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def format_command(context: typer.Context) -> str:
+    """Return the command with all its options as one would type it; paths are cut to their last part."""
+    words = ["adacompute"]
+    for command_context in (context.parent, context):
+        if command_context is None:
+            continue
+        words += [str(command_context.info_name)] if command_context is context else []
+        for parameter in command_context.command.params:
+            source = command_context.get_parameter_source(str(parameter.name))
+            if source is not None and source.name == "COMMANDLINE":
+                words += _format_parameter(parameter, command_context.params.get(str(parameter.name)))
+    return shlex.join(words)
+
+
+def _format_parameter(parameter: Any, value: Any) -> list[str]:  # noqa: ANN401 - click's parameter and a value of any type
+    is_argument = parameter.param_type_name == "argument"
+    values = [
+        _format_value(Path(item) if is_argument else item)
+        for item in (value if isinstance(value, list | tuple) else [value])
+    ]
+    if is_argument:
+        return values
+    if isinstance(value, bool):
+        return [parameter.opts[0]] if value else []
+    return [word for text in values for word in (parameter.opts[0], text)]
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, Path):
+        return format_path(Path(value.name or value))
+    return clean_text(str(value.value if isinstance(value, StrEnum) else value)) or ""
+
+
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+EngineOption = Annotated[
+    EngineName,
+    typer.Option("--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."),
+]
+RayWorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
+]
+
+
+def check_workers(engine: EngineName, workers: int | None) -> None:
+    """Refuse a number of workers for an engine that has none."""
+    if workers is not None and engine is not EngineName.ray:
+        raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
+
+
+def announce_engine(engine: EngineName) -> None:
+    """Say that Ray has to be started, which takes a while."""
+    if engine is EngineName.ray and read_ray_address() is None:
+        print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")

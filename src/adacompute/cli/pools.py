@@ -1,5 +1,6 @@
-"""`adacompute import`, `export` and `pool`. Knows the words of the commands, not how a pool works."""
+"""`adacompute import`, `export` and `pool`: samples into a pool, out of it, and what a pool holds."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -8,32 +9,165 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.options import (
-    Budgets,
-    Extract,
-    Json,
-    Percent,
+    NO_ANSWER_HINT,
+    BudgetsOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
     PoolPath,
-    opened,
-    settings,
-    tasks_of,
-    wanted_budgets,
+    build_tasks,
+    load_settings,
+    open_source,
+    parse_budgets,
 )
-from adacompute.cli.show import as_json, counted, line, path_text, progress
-from adacompute.cli.summary import damage, show_summary
+from adacompute.cli.terminal import (
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_table,
+    show_sample_count,
+)
 from adacompute.errors import PoolDamaged
-from adacompute.pool import export_file, export_shards, import_file
-from adacompute.score import summarise
+from adacompute.pool import Verification, export_file, export_shards, import_file
+from adacompute.records import Account
+from adacompute.score import SourceSummary, Summary, summarise
 
 __all__ = ["export", "import_", "pool"]
 
+_LABEL_WIDTH = 14  # columns
+_LISTED_ROWS = 3  # damaged rows that a one-line error names
 
-class Format(StrEnum):
+
+def show_summary(summary: Summary, *, name: str) -> None:
+    """Show what is in a pool: a few lines, then a table of votes for each model."""
+    samples = format_count(summary.samples, "sample")
+    print_line(f"{name}: {format_count(summary.problems, 'problem')}, {samples}")
+    if summary.gold_known:
+        known = format_percent(summary.gold_known / summary.problems)
+        print_fact("gold answers", f"{known} of problems", column=_LABEL_WIDTH)
+    for label, kinds in (("subjects", summary.subjects), ("levels", summary.levels)):
+        if kinds:
+            print_fact(label, _list_largest(kinds), column=_LABEL_WIDTH)
+    for source in summary.sources:
+        _show_source(source)
+    if any(source.votes for source in summary.sources):
+        print_line(f"  ({summary.protocol})")
+
+
+def _show_source(source: SourceSummary) -> None:
+    low, high = source.samples_min, source.samples_max
+    facts = [("model", source.model or "(not named)")]
+    if source.parameters:
+        facts.append(
+            ("parameters", ", ".join(f"{k} {_format_parameter(k, v)}" for k, v in source.parameters.items()))
+        )
+    facts.append(("samples", f"{low if low == high else f'{low} to {high}'} a problem"))
+    facts.append(("answer found", f"{format_percent(source.answered)} of samples{_format_cut_off(source)}"))
+    if not source.answered and not source.unvotable:
+        facts.append(("hint", NO_ANSWER_HINT))
+    if source.classes_mean is not None:
+        classes = f"{source.classes_mean:.1f} different ones a problem, at most {source.classes_max}"
+        facts.append(("answers", classes))
+    if source.agreement is not None and source.answered:
+        leader = (
+            f"{format_percent(source.agreement)} of {source.agreement_budget} votes go to the leading answer"
+        )
+        is_partial = source.agreement_problems < source.problems
+        facts.append(
+            ("agreement", leader + (f" ({source.agreement_problems:,} problems)" if is_partial else ""))
+        )
+    if source.mean_tokens is not None:
+        facts.append(("tokens", f"{source.mean_tokens:,.0f} a sample"))
+    if source.account is not None:
+        facts.append(("calls", _format_calls(source.account)))
+    facts += [("failed", f"{number:,} × {kind}") for kind, number in source.failures.items()]
+    if source.accuracy is None:
+        facts.append(("accuracy", "not known: there are no gold answers and no recorded grades"))
+    elif not source.votes:
+        reason = "no answers were recorded" if source.unvotable else "too few samples"
+        facts.append(
+            ("accuracy", f"{format_percent(source.accuracy.mean)} of one sample; no votes: {reason}")
+        )
+    elif source.unvotable:
+        facts.append(
+            ("left out", f"{format_count(source.unvotable, 'problem')} without recorded answers: no vote")
+        )
+    for label, value in facts:
+        print_fact(label, value, column=_LABEL_WIDTH)
+    if source.votes:
+        _show_votes(source)
+
+
+def _show_votes(source: SourceSummary) -> None:
+    tokens = source.mean_tokens
+    print_table(
+        ["samples voting", "accuracy", "95% interval", "problems", *(["tokens"] if tokens else [])],
+        [
+            [
+                f"{budget}",
+                format_percent(vote.mean),
+                format_interval(vote.low, vote.high),
+                f"{vote.problems:,}",
+                *([f"{tokens * budget:,.0f}"] if tokens else []),
+            ]
+            for budget, vote in source.votes.items()
+        ],
+    )
+
+
+def _format_cut_off(source: SourceSummary) -> str:
+    if source.finished is None or source.finished == 1:
+        return ""
+    return f" ({format_percent(1 - source.finished)} were cut off)"
+
+
+def _format_calls(account: Account) -> str:
+    maybe = f" ({account.maybe:,} gave nothing and may have been charged)" if account.maybe else ""
+    tokens = f"{account.prompt_tokens:,} tokens of prompts, {account.completion_tokens:,} of responses"
+    return f"{account.calls:,}{maybe}, {tokens}"
+
+
+def _format_parameter(name: str, value: object) -> str:
+    """Write a parameter's value; of a template, how it begins."""
+    if name == "template" and isinstance(value, Mapping) and value.get("messages"):
+        turns = value["messages"]
+        return f"of {format_count(len(turns), 'turn')} ({_shorten(turns[0].get('content', ''))})"
+    return _shorten(value)
+
+
+def _shorten(value: object, *, longest: int = 40) -> str:
+    text = str(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:
+    """`capital (123), past (45), and 4 more`: the largest first."""
+    by_size = sorted(kinds.items(), key=lambda item: -item[1])
+    names = ", ".join(f"{kind} ({number})" for kind, number in by_size[:limit])
+    return names + (f", and {len(kinds) - limit} more" if len(kinds) > limit else "")
+
+
+def describe_damage(verification: Verification, *, name: str) -> str:
+    """Describe in one line what is damaged and what to do."""
+    damaged = [*verification.mismatches, *verification.integrity, *verification.foreign_keys]
+    more = f" and {len(damaged) - _LISTED_ROWS:,} more" if len(damaged) > _LISTED_ROWS else ""
+    return (
+        f"{name}: {'; '.join(damaged[:_LISTED_ROWS])}{more} not as written; "
+        "restore the pool from a copy, or import its source anew"
+    )
+
+
+class LogFormat(StrEnum):
     native = "native"
     lm_eval = "lm-eval"
     inspect = "inspect"
 
 
-class Existing(StrEnum):
+class ExistingSamples(StrEnum):
     error = "error"
     skip = "skip"
 
@@ -41,45 +175,47 @@ class Existing(StrEnum):
 def import_(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
-    into: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
-    kind: Annotated[Format, typer.Option("--format", help="What wrote the file.")] = Format.native,
-    extract: Extract = None,
-    percent: Percent = None,
+    pool_path: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
+    file_format: Annotated[
+        LogFormat, typer.Option("--format", help="What wrote the file.")
+    ] = LogFormat.native,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
     existing: Annotated[
-        Existing, typer.Option(help="What to do about problems whose samples are already there.")
-    ] = Existing.error,
+        ExistingSamples, typer.Option(help="What to do about problems whose samples are already there.")
+    ] = ExistingSamples.error,
     reread: Annotated[
         bool, typer.Option("--reread", help="Read answers out of the texts anew, whatever the file says.")
     ] = False,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Add recorded samples to a pool: all or nothing.
 
     Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
     answer. A pool keeps the --extract and --percent it was made with.
     """
-    asked, default = tasks_of(settings(context).answers, extract, percent)
-    with progress(f"importing {path_text(file)}") as at:
-        done = import_file(
+    task, default_task = build_tasks(load_settings(context).answers, extract, percent)
+    with show_sample_count(f"importing {format_path(file)}") as report:
+        result = import_file(
             file,
-            into,
-            format=kind.value,
-            task=asked,
-            default_task=default,
+            pool_path,
+            format=file_format.value,
+            task=task,
+            default_task=default_task,
             existing=existing.value,
             reread=reread,
-            progress=at,
+            progress=report,
         )
     if json:
-        as_json({"pool": path_text(into), **asdict(done)})
+        print_json({"pool": format_path(pool_path), **asdict(result)})
         return
-    line(
-        f"{path_text(into)}: added {counted(done.problems, 'problem')} and {counted(done.samples, 'sample')}"
+    print_line(
+        f"{format_path(pool_path)}: added {format_count(result.problems, 'problem')} and {format_count(result.samples, 'sample')}"
     )
-    if done.failures:
-        line(f"  and {counted(done.failures, 'failed attempt')}")
-    if done.skipped:
-        line(f"  left out {counted(done.skipped, 'problem')} whose samples were already there")
+    if result.failures:
+        print_line(f"  and {format_count(result.failures, 'failed attempt')}")
+    if result.skipped:
+        print_line(f"  left out {format_count(result.skipped, 'problem')} whose samples were already there")
 
 
 def export(
@@ -93,7 +229,7 @@ def export(
         int | None,
         typer.Option(metavar="N", min=1, help="Write N Parquet files into a new folder, for --engine ray."),
     ] = None,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Write a pool to a file, without loss.
 
@@ -103,50 +239,50 @@ def export(
         raise typer.BadParameter(
             "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
         )
-    with opened(source) as stored:
-        done = (
-            export_file(stored, file, overwrite=overwrite)
+    with open_source(source) as opened_pool:
+        result = (
+            export_file(opened_pool, file, overwrite=overwrite)
             if shards is None
-            else export_shards(stored, file, shards=shards)
+            else export_shards(opened_pool, file, shards=shards)
         )
     if json:
-        as_json({"file": path_text(file), **asdict(done)})
+        print_json({"file": format_path(file), **asdict(result)})
         return
-    size = f"{counted(done.problems, 'problem')}, {counted(done.samples, 'sample')}, {done.bytes:,} bytes"
-    line(f"{path_text(file)}: {size}")
+    size = f"{format_count(result.problems, 'problem')}, {format_count(result.samples, 'sample')}, {result.bytes:,} bytes"
+    print_line(f"{format_path(file)}: {size}")
 
 
 def pool(
     context: typer.Context,
     source: PoolPath,
-    budgets: Budgets = None,
-    extract: Extract = None,
-    percent: Percent = None,
+    budgets: BudgetsOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")
     ] = False,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> None:
     """Say what is in a pool, and how right its votes are.
 
     Problems, samples, models, share of answers found, agreement, and the accuracy of one sample and of
     votes by budget, each with its 95% interval over problems.
     """
-    config = settings(context)
-    wanted = wanted_budgets(config.score, budgets)
-    asked, default = tasks_of(config.answers, extract, percent)
-    with opened(source, task=asked, default_task=default) as stored:
-        checked = stored.verify() if verify else None
-        if checked is not None and not checked.ok:
+    config = load_settings(context)
+    budget_list = parse_budgets(config.score, budgets)
+    task, default_task = build_tasks(config.answers, extract, percent)
+    with open_source(source, task=task, default_task=default_task) as opened_pool:
+        verification = opened_pool.verify() if verify else None
+        if verification is not None and not verification.ok:
             if json:
-                as_json({"pool": path_text(source), "verification": checked.to_dict()})
-            raise PoolDamaged(damage(checked, name=path_text(source)))
-        summary = summarise(stored, budgets=wanted)
+                print_json({"pool": format_path(source), "verification": verification.to_dict()})
+            raise PoolDamaged(describe_damage(verification, name=format_path(source)))
+        summary = summarise(opened_pool, budgets=budget_list)
     if json:
-        body = {"pool": path_text(source), **summary.to_dict()}
-        as_json(body if checked is None else {**body, "verification": checked.to_dict()})
+        body = {"pool": format_path(source), **summary.to_dict()}
+        print_json(body if verification is None else {**body, "verification": verification.to_dict()})
         return
-    show_summary(summary, name=path_text(source))
-    if checked is not None:
-        rows = f"{counted(checked.problems, 'problem')} and {counted(checked.samples, 'sample')}"
-        line(f"verified: {rows}, each as it was written")
+    show_summary(summary, name=format_path(source))
+    if verification is not None:
+        rows = f"{format_count(verification.problems, 'problem')} and {format_count(verification.samples, 'sample')}"
+        print_line(f"verified: {rows}, each as it was written")

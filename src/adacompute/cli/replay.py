@@ -1,4 +1,4 @@
-"""`adacompute replay`: what a saved policy costs and gives on recorded samples. Knows no policy's work."""
+"""`adacompute replay`: what a saved policy costs and how often it is right on recorded samples."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,49 +7,70 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
-from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.sharded import shards_from
-from adacompute.cli.show import as_json, counted, fact, interval, line, message, paragraph, path_text, percent
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.cli.ways import Few, TooFew, paid, spent
+from adacompute.cli.options import (
+    EngineName,
+    EngineOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    PoolPath,
+    RayWorkersOption,
+    announce_engine,
+    check_workers,
+    load_settings,
+)
+from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots, read_shards
+from adacompute.cli.scoring_options import TooFew, TooFewOption, parse_budget, parse_price
+from adacompute.cli.terminal import (
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+)
+from adacompute.policies import load_policy
 from adacompute.policies.base import Policy
-from adacompute.policies.registry import load_policy
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
-from adacompute.scale.stages import calibrate_shards, replayed
+from adacompute.scale.stages import calibrate_shards, replay_open_shards
 
 __all__ = ["replay"]
 
-Folder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="The policy, as `fit` saved it.")]
-Budget = Annotated[
+PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="The policy, as `fit` saved it.")]
+BudgetOption = Annotated[
     float | None,
-    typer.Option(metavar="B", parser=spent, help="Samples a request on average: the price is found for it."),
+    typer.Option(
+        metavar="B", parser=parse_budget, help="Samples a request on average: the price is found for it."
+    ),
 ]
-PriceOf = Annotated[
+PriceOption = Annotated[
     float | None,
-    typer.Option(metavar="X", parser=paid, help="The policy's price (its threshold, if it has that)."),
+    typer.Option(metavar="X", parser=parse_price, help="The policy's price (its threshold, if it has that)."),
 ]
-Orders = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples, at least.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the random orders and the interval.")]
+OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples, at least.")]
+OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random orders and the interval.")]
 
 
 def replay(
     context: typer.Context,
     source: PoolPath,
-    policy: Folder,
-    budget: Budget = None,
-    price: PriceOf = None,
-    orders: Orders = 100,
-    seed: Seed = 0,
-    too_few: Few = TooFew.error,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
-    json: Json = False,
+    policy: PolicyFolder,
+    budget: BudgetOption = None,
+    price: PriceOption = None,
+    orders: OrdersOption = 100,
+    seed: OrderSeedOption = 0,
+    too_few: TooFewOption = TooFew.error,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Say what a saved policy costs and how often it is right on a pool, as if live.
 
@@ -57,33 +78,41 @@ def replay(
     in-sample, and says so: `evaluate` keeps them apart.
     """
     check_workers(engine, workers)
-    say_engine(engine)
-    made = load_policy(policy)
-    _check_dial(made, budget, price)
-    read: dict[str, Any] = {"answers": settings(context).answers, "model": model, "parameters": parameters}
-    read |= {"extract": extract, "percent": percent}
-    way: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
+    announce_engine(engine)
+    loaded_policy = load_policy(policy)
+    _check_dial(loaded_policy, budget, price)
+    read_options: dict[str, Any] = {
+        "answers": load_settings(context).answers,
+        "model": model,
+        "parameters": parameters,
+    }
+    read_options |= {"extract": extract, "percent": percent}
+    replay_options: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
 
-    def found_by(
-        calibrated: Callable[..., float | None], played: Callable[..., Replayed], on: object
+    def run_replay(
+        calibrate_policy: Callable[..., float | None], replay_policy: Callable[..., Replayed], samples: object
     ) -> Replayed:
         dial = price
         if budget is not None:
-            dial = calibrated(made, on, budget, rng=np.random.default_rng(seed), **way)
-        return played(made, on, price=dial, rng=np.random.default_rng(seed), **way)
+            dial = calibrate_policy(
+                loaded_policy, samples, budget, rng=np.random.default_rng(seed), **replay_options
+            )
+        return replay_policy(
+            loaded_policy, samples, price=dial, rng=np.random.default_rng(seed), **replay_options
+        )
 
     if engine is EngineName.ray:
-        with shards_from(source, workers=workers, **read) as shards:
-            found = found_by(calibrate_shards, replayed, shards)
+        with read_shards(source, workers=workers, **read_options) as shards:
+            result = run_replay(calibrate_shards, replay_open_shards, shards)
     else:
-        found = found_by(calibrate, replay_here, ballots_from(source, **read))
-    if found.in_sample:
-        message(
-            f"in-sample: the policy was fitted on {found.in_sample} of these "
-            f"{counted(found.problems, 'problem')}; give samples of others, or use evaluate"
+        result = run_replay(calibrate, replay_here, read_ballots(source, **read_options))
+    if result.in_sample:
+        print_message(
+            f"in-sample: the policy was fitted on {result.in_sample} of these "
+            f"{format_count(result.problems, 'problem')}; give samples of others, or use evaluate"
         )
-    body = {"pool": path_text(source), "budget": budget, **found.to_dict()}
-    as_json(body) if json else _show(found, path_text(source))
+    body = {"pool": format_path(source), "budget": budget, **result.to_dict()}
+    print_json(body) if json else _show(result, format_path(source))
 
 
 def _check_dial(policy: Policy, budget: float | None, price: float | None) -> None:
@@ -98,20 +127,25 @@ def _check_dial(policy: Policy, budget: float | None, price: float | None) -> No
         raise typer.BadParameter(f"the {policy.kind} policy needs --budget B or --price X, one of them")
 
 
-def _show(found: Replayed, name: str) -> None:
-    left_out = f" ({len(found.dropped):,} left out)" if found.dropped else ""
-    at = "" if found.dial is None else f" at {found.dial:.4g}"
-    line(f"{name}: {counted(found.problems, 'problem')}{left_out}, policy {found.policy}{at}")
-    line()
-    fact("cost", f"{found.cost:.3g} samples a request on average")
-    right = found.accuracy
-    if right is None:
-        fact("accuracy", "not known: no problem has grades or a gold answer")
+def _show(result: Replayed, name: str) -> None:
+    left_out = f" ({len(result.dropped):,} left out)" if result.dropped else ""
+    dial_text = "" if result.dial is None else f" at {result.dial:.4g}"
+    print_line(
+        f"{name}: {format_count(result.problems, 'problem')}{left_out}, policy {result.policy}{dial_text}"
+    )
+    print_line()
+    print_fact("cost", f"{result.cost:.3g} samples a request on average")
+    accuracy = result.accuracy
+    if accuracy is None:
+        print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
-        fact("accuracy", f"{percent(right.mean)} ({interval(right.low, right.high)} over problems)")
-    fact("agreement", f"{percent(found.agreement)} with the vote of all samples")
-    fact("waves", f"{found.waves:.3g} on average, {found.most_waves} at most")
-    if found.tokens is not None:
-        fact("tokens", f"{found.tokens:,.0f} a request on average")
-    line()
-    paragraph(f"({found.protocol})", indent=2)
+        print_fact(
+            "accuracy",
+            f"{format_percent(accuracy.mean)} ({format_interval(accuracy.low, accuracy.high)} over problems)",
+        )
+    print_fact("agreement", f"{format_percent(result.agreement)} with the vote of all samples")
+    print_fact("waves", f"{result.waves:.3g} on average, {result.most_waves} at most")
+    if result.tokens is not None:
+        print_fact("tokens", f"{result.tokens:,.0f} a request on average")
+    print_line()
+    print_paragraph(f"({result.protocol})", indent=2)

@@ -1,4 +1,4 @@
-"""`adacompute report`: one page that says what a budget buys on a pool. Knows no mathematics and no HTML."""
+"""`adacompute report`: one page that says what a budget buys on a pool."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,144 +6,169 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from adacompute.cli.evaluate import Votes, Voting, progress
-from adacompute.cli.options import Extract, Json, Percent, PoolPath, settings
-from adacompute.cli.show import as_json, line, message, paragraph, path_text, table
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.cli.typed import Seed, Workers, clean, default_workers, finite, typed
-
-if TYPE_CHECKING:
-    from adacompute.evaluate.beyond.money import Money
-    from adacompute.evaluate.report.record import Report
+from adacompute.cli.evaluate import VoteKind, VotesOption, show_progress
+from adacompute.cli.options import (
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    PoolPath,
+    ProcessesOption,
+    SeedOption,
+    check_finite,
+    choose_process_count,
+    clean_text,
+    format_command,
+    load_settings,
+)
+from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.terminal import (
+    format_path,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+    print_table,
+)
 
 __all__ = ["report"]
 
-Folder = Annotated[
+if TYPE_CHECKING:
+    from adacompute.report.document import Report
+    from adacompute.report.exhibits.money import Money
+
+OutputOption = Annotated[
     Path,
     typer.Option("-o", "--output", metavar="DIR", help="The folder to write; a report in it is replaced."),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer folds and orders: a minute, and rougher.")]
-Name = Annotated[
+QuickFlag = Annotated[bool, typer.Option("--quick", help="Fewer folds and orders: a minute, and rougher.")]
+NameOption = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", callback=clean, help="What the page calls the pool. [default: its file's name]"
+        metavar="TEXT", callback=clean_text, help="What the page calls the pool. [default: its file's name]"
     ),
 ]
-PromptTokens = Annotated[
+PromptTokensOption = Annotated[
     float | None,
     typer.Option(
-        min=0, metavar="N", callback=finite, help="Of a request, on average; pools don't record them."
+        min=0,
+        metavar="N",
+        callback=check_finite,
+        help="Prompt tokens of a request, on average; pools don't record them.",
     ),
 ]
-InputPrice = Annotated[
+InputPriceOption = Annotated[
     float | None,
-    typer.Option(min=0, metavar="MONEY", callback=finite, help="Of a million prompt tokens; with the next."),
+    typer.Option(min=0, metavar="MONEY", callback=check_finite, help="Price of a million prompt tokens."),
 ]
-OutputPrice = Annotated[
+OutputPriceOption = Annotated[
     float | None,
-    typer.Option(min=0, metavar="MONEY", callback=finite, help="Of a million response tokens."),
+    typer.Option(min=0, metavar="MONEY", callback=check_finite, help="Price of a million response tokens."),
 ]
-Currency = Annotated[str, typer.Option(metavar="NAME", callback=clean, help="Of the prices.")]
-Requests = Annotated[int | None, typer.Option(min=1, help="A month, for what is saved in one.")]
+CurrencyOption = Annotated[
+    str, typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices.")
+]
+RequestsOption = Annotated[
+    int | None, typer.Option(min=1, help="Requests a month, to say what is saved in one.")
+]
 
 
 def report(
     context: typer.Context,
     source: PoolPath,
-    output: Folder,
-    quick: Quick = False,
-    name: Name = None,
-    votes: Votes = Voting.auto,
-    seed: Seed = 0,
-    workers: Workers = None,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    currency: Currency = "USD",
-    requests: Requests = None,
-    prompt_tokens: PromptTokens = None,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    json: Json = False,
+    output: OutputOption,
+    quick: QuickFlag = False,
+    name: NameOption = None,
+    votes: VotesOption = VoteKind.auto,
+    seed: SeedOption = 0,
+    workers: ProcessesOption = None,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: CurrencyOption = "USD",
+    requests: RequestsOption = None,
+    prompt_tokens: PromptTokensOption = None,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Write one page that says what a budget buys on a pool, with its tables and figures beside it.
 
     The verdict first, then what is in the pool, then every policy held-out. DIR gets report.html, which needs
     nothing else, results.json, tables/*.csv and figures/*.svg.
     """
-    # here, for it draws: the other commands start without matplotlib
-    from adacompute.evaluate.report.files import RESULTS, contents, may_write, write
-    from adacompute.evaluate.report.make import report as made
+    # imported here, so that other commands start without matplotlib
+    from adacompute.report.build import build_report as run_report
+    from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
-    money = _money(input_price, output_price, currency, requests, prompt_tokens)
-    may_write(output)  # before minutes of work
-    ballots = ballots_from(
+    money = _build_money(input_price, output_price, currency, requests, prompt_tokens)
+    check_report_folder(output)  # before minutes of work
+    ballots = read_ballots(
         source,
-        answers=settings(context).answers,
+        answers=load_settings(context).answers,
         model=model,
         parameters=parameters,
         extract=extract,
         percent=percent,
     )
-    called = path_text(Path(source.name or source)) if name is None else name
-    with progress(f"report of {called}") as told:
-        found = made(
+    title = format_path(Path(source.name or source)) if name is None else name
+    with show_progress(f"report of {title}") as report_progress:
+        result = run_report(
             ballots,
-            name=called,
-            command=typed(context),
+            name=title,
+            command=format_command(context),
             quick=quick,
             votes=votes.value,
             seed=seed,
             money=money,
-            workers=workers or default_workers(),
-            progress=told,
+            workers=workers or choose_process_count(),
+            progress=report_progress,
         )
-    files = contents(found)
-    page = write(files, output)
-    as_json(orjson.loads(files[RESULTS])) if json else _show(found)
-    (message if json else line)(path_text(page))
+    files = render_files(result)
+    page = write_report(files, output)
+    print_json(orjson.loads(files[RESULTS])) if json else _show(result)
+    (print_message if json else print_line)(format_path(page))
 
 
-def _money(
+def _build_money(
     input_price: float | None,
     output_price: float | None,
     currency: str,
     requests: int | None,
     prompt_tokens: float | None,
 ) -> "Money":
-    """Prices as given; an example's where none is, which the page says."""
-    from adacompute.evaluate.beyond.money import EXAMPLE, Money
+    """Build the prices from the options; without them an example's, which the page says."""
+    from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money
 
     if (input_price is None) != (output_price is None):
         missing = "--input-price" if input_price is None else "--output-price"
         raise typer.BadParameter("give both prices, or none; 0 is one too", param_hint=missing)
     return Money(
-        input_price=EXAMPLE.input_price if input_price is None else input_price,
-        output_price=EXAMPLE.output_price if output_price is None else output_price,
+        input_price=EXAMPLE_MONEY.input_price if input_price is None else input_price,
+        output_price=EXAMPLE_MONEY.output_price if output_price is None else output_price,
         currency=currency,
-        requests=requests or EXAMPLE.requests,
+        requests=requests or EXAMPLE_MONEY.requests,
         prompt_tokens=prompt_tokens,
         example=output_price is None,
     )
 
 
-def _show(found: "Report") -> None:
-    from adacompute.evaluate.exhibits import written
+def _show(result: "Report") -> None:
+    from adacompute.report.document import format_cell
 
-    paragraph(found.headline)
-    if found.below:
-        paragraph(found.below)
-    for notice in found.notices:
-        line()
-        paragraph(notice)
-    first = next(iter(found.tables()), None)
-    if first is not None:
-        line()
-        line(first.title)
+    print_paragraph(result.headline)
+    if result.below:
+        print_paragraph(result.below)
+    for notice in result.notices:
+        print_line()
+        print_paragraph(notice)
+    first_table = next(iter(result.tables()), None)
+    if first_table is not None:
+        print_line()
+        print_line(first_table.title)
         rows = [
-            [written(cell, column) for cell, column in zip(row, first.columns, strict=True)]
-            for row in first.rows
+            [format_cell(cell, column) for cell, column in zip(row, first_table.columns, strict=True)]
+            for row in first_table.rows
         ]
-        table([column.name for column in first.columns], rows)
-    line()
+        print_table([column.name for column in first_table.columns], rows)
+    print_line()

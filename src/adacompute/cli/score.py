@@ -1,4 +1,4 @@
-"""`adacompute score`: how right recorded samples are at each budget. Knows no mathematics."""
+"""`adacompute score`: the accuracy of recorded samples at each budget."""
 
 import csv
 from collections.abc import Iterator
@@ -8,43 +8,62 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.amounts import scale_of
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
-from adacompute.cli.options import Budgets, Extract, Json, Percent, PoolPath, settings, wanted_budgets
-from adacompute.cli.sharded import shards_from
-from adacompute.cli.show import as_json, counted, interval, line, paragraph, path_text, percent, table
-from adacompute.cli.sizes import allowed
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.cli.ways import (
+from adacompute.atomic import publish_file
+from adacompute.cli.options import (
+    BudgetsOption,
+    EngineName,
+    EngineOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    PoolPath,
+    RayWorkersOption,
+    announce_engine,
+    check_workers,
+    load_settings,
+    parse_budgets,
+)
+from adacompute.cli.pool_source import ModelOption, ParametersOption, limit_budgets, read_ballots, read_shards
+from adacompute.cli.scoring_options import (
     Aggregate,
-    Cost,
-    Currency,
-    Estimate,
+    AggregateOption,
+    CostOption,
+    CostUnit,
+    CurrencyOption,
     Estimator,
-    Few,
-    How,
-    InputPrice,
-    OutputPrice,
-    Shrink,
-    Signal,
+    EstimatorOption,
+    InputPriceOption,
+    OutputPriceOption,
+    ShrinkFlag,
+    SignalOption,
     TooFew,
-    Unit,
-    cost_of,
-    scoring,
+    TooFewOption,
+    build_cost,
+    build_scoring,
+)
+from adacompute.cli.terminal import (
+    choose_scale,
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    print_json,
+    print_line,
+    print_paragraph,
+    print_table,
 )
 from adacompute.config import ScoreConfig
-from adacompute.pool.faults import mapped
-from adacompute.pool.publish import published
+from adacompute.pool.error_mapping import map_errors
 from adacompute.records import AccuracyTable
-from adacompute.scale.stages import scored
-from adacompute.score.shrink import shrink as shrunk
-from adacompute.score.summary import estimated
+from adacompute.scale.stages import score_open_shards
+from adacompute.score.pool_summary import estimate_mean
+from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = ["score"]
 
 _COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
 
-Out = Annotated[
+OutputOption = Annotated[
     Path | None,
     typer.Option(
         "-o", "--output", metavar="FILE", help="A .csv or .parquet file for every problem's scores."
@@ -55,24 +74,24 @@ Out = Annotated[
 def score(
     context: typer.Context,
     source: PoolPath,
-    budgets: Budgets = None,
-    aggregate: How = Aggregate.vote,
-    by: Signal = None,
-    estimator: Estimate = Estimator.exact,
-    cost: Unit = Cost.samples,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    currency: Currency = None,
-    too_few: Few = TooFew.error,
-    shrink: Shrink = False,
-    output: Out = None,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
-    json: Json = False,
+    budgets: BudgetsOption = None,
+    aggregate: AggregateOption = Aggregate.vote,
+    by: SignalOption = None,
+    estimator: EstimatorOption = Estimator.exact,
+    cost: CostOption = CostUnit.samples,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: CurrencyOption = None,
+    too_few: TooFewOption = TooFew.error,
+    shrink: ShrinkFlag = False,
+    output: OutputOption = None,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Say how right the samples of a pool are at each budget.
 
@@ -80,101 +99,111 @@ def score(
     accuracy, standard error and cost of every problem at every budget.
     """
     check_workers(engine, workers)
-    say_engine(engine)
+    announce_engine(engine)
     if output is not None and output.suffix not in (".csv", ".parquet"):
-        raise typer.BadParameter(f"{path_text(output)!r} has an unknown suffix; give .csv or .parquet")
-    config = settings(context)
-    sizes = wanted_budgets(config.score, budgets)
-    default = budgets is None and config.score == ScoreConfig()
-    how = scoring(aggregate, by, estimator, cost=cost_of(cost, input_price, output_price, currency))
-    read: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
-    read |= {"extract": extract, "percent": percent}
+        raise typer.BadParameter(f"{format_path(output)!r} has an unknown suffix; give .csv or .parquet")
+    config = load_settings(context)
+    budget_list = parse_budgets(config.score, budgets)
+    uses_default = budgets is None and config.score == ScoreConfig()
+    scoring_method = build_scoring(
+        aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
+    )
+    read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
+    read_options |= {"extract": extract, "percent": percent}
     drop = too_few is TooFew.drop
     if engine is EngineName.ray:
-        with shards_from(source, workers=workers, **read) as shards:
-            sizes = allowed(shards.heads, sizes, drop=drop) if default else sizes
-            found = scored(shards, sizes, too_few=too_few.value, **how.asked())
+        with read_shards(source, workers=workers, **read_options) as shards:
+            budget_list = limit_budgets(shards.index, budget_list, drop=drop) if uses_default else budget_list
+            scores = score_open_shards(shards, budget_list, too_few=too_few.value, **scoring_method.options())
     else:
-        ballots = ballots_from(source, **read)
-        sizes = allowed(ballots, sizes, drop=drop) if default else sizes
-        found = how.table(ballots, sizes, too_few=too_few.value)
-    found = shrunk(found) if shrink else found
+        ballots = read_ballots(source, **read_options)
+        budget_list = limit_budgets(ballots, budget_list, drop=drop) if uses_default else budget_list
+        scores = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
+    scores = shrink_table(scores) if shrink else scores
     if output is not None:
-        _write(found, output)
-    as_json(_object(found, source, output)) if json else _show(found, source, output)
+        _write_scores(scores, output)
+    print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)
 
 
-def _means(found: AccuracyTable) -> list[dict[str, Any]]:
-    """Each budget's mean over problems, with its interval."""
-    costs = found.cost_matrix.mean(axis=0).tolist()
+def _compute_means(scores: AccuracyTable) -> list[dict[str, Any]]:
+    """Compute the mean accuracy over problems at each budget, with its interval."""
+    costs = scores.cost_matrix.mean(axis=0).tolist()
     means = []
-    for mode, values, cost in zip(found.modes, found.accuracy.T, costs, strict=True):
-        told = estimated(values)
+    for mode, values, cost in zip(scores.modes, scores.accuracy.T, costs, strict=True):
+        estimate = estimate_mean(values)
         means.append(
-            {"budget": mode, "accuracy": told.mean, "low": told.low, "high": told.high, "cost": cost}
+            {
+                "budget": mode,
+                "accuracy": estimate.mean,
+                "low": estimate.low,
+                "high": estimate.high,
+                "cost": cost,
+            }
         )
     return means
 
 
-def _object(found: AccuracyTable, source: Path, output: Path | None) -> dict[str, Any]:
+def _build_object(scores: AccuracyTable, source: Path, output: Path | None) -> dict[str, Any]:
     return {
-        "pool": path_text(source),
-        "problems": len(found),
-        "dropped": list(found.dropped),
-        "unit": found.unit,
-        "rows": _means(found),
-        "protocol": f"{found.protocol}; 95% intervals over problems",
-        "file": None if output is None else path_text(output),
+        "pool": format_path(source),
+        "problems": len(scores),
+        "dropped": list(scores.dropped),
+        "unit": scores.unit,
+        "rows": _compute_means(scores),
+        "protocol": f"{scores.protocol}; 95% intervals over problems",
+        "file": None if output is None else format_path(output),
     }
 
 
-def _show(found: AccuracyTable, source: Path, output: Path | None) -> None:
-    left_out = f" ({len(found.dropped):,} left out: they can't be scored)" if found.dropped else ""
-    line(f"{path_text(source)}: {counted(len(found), 'problem')}{left_out}")
-    line()
-    means = _means(found)
+def _show(scores: AccuracyTable, source: Path, output: Path | None) -> None:
+    left_out = f" ({len(scores.dropped):,} left out: they can't be scored)" if scores.dropped else ""
+    print_line(f"{format_path(source)}: {format_count(len(scores), 'problem')}{left_out}")
+    print_line()
+    means = _compute_means(scores)
     rows = [
         [
-            str(each["budget"]),
-            percent(each["accuracy"]),
-            interval(each["low"], each["high"]),
-            scale_of(found.unit, each["cost"]).words(each["cost"]),
+            str(mean["budget"]),
+            format_percent(mean["accuracy"]),
+            format_interval(mean["low"], mean["high"]),
+            choose_scale(scores.unit, mean["cost"]).format_cost(mean["cost"]),
         ]
-        for each in means
+        for mean in means
     ]
-    table(["samples", "accuracy", "95% over problems", "average cost"], rows)
-    line()
-    paragraph(f"({found.protocol})", indent=2)
+    print_table(["samples", "accuracy", "95% over problems", "average cost"], rows)
+    print_line()
+    print_paragraph(f"({scores.protocol})", indent=2)
     if output is not None:
-        line(f"  every problem's: {path_text(output)}")
+        print_line(f"  every problem's: {format_path(output)}")
 
 
-def _write(found: AccuracyTable, path: Path) -> None:
-    """One row for each problem and budget, whole or not at all."""
-    with mapped(path), published(path) as beside:
+def _write_scores(scores: AccuracyTable, path: Path) -> None:
+    """Write one row for each problem and budget; the file appears whole or not at all."""
+    with map_errors(path), publish_file(path) as beside:
         if path.suffix == ".csv":
             with beside.open("w", newline="", encoding="utf-8") as out:
                 writer = csv.writer(out)
                 writer.writerow(_COLUMNS)
-                writer.writerows(_rows(found))
+                writer.writerows(_iterate_rows(scores))
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = zip(*_rows(found), strict=True)
+        columns = zip(*_iterate_rows(scores), strict=True)
         pq.write_table(pa.table(dict(zip(_COLUMNS, map(list, columns), strict=True))), beside)
 
 
-def _rows(found: AccuracyTable) -> Iterator[tuple[Any, ...]]:
-    errors = np.full(found.accuracy.shape, np.nan) if found.standard_error is None else found.standard_error
-    costs = found.cost_matrix
-    for row, name in enumerate(found.ids or ()):
-        for column, mode in enumerate(found.modes):
+def _iterate_rows(scores: AccuracyTable) -> Iterator[tuple[Any, ...]]:
+    errors = (
+        np.full(scores.accuracy.shape, np.nan) if scores.standard_error is None else scores.standard_error
+    )
+    costs = scores.cost_matrix
+    for row, name in enumerate(scores.ids or ()):
+        for column, mode in enumerate(scores.modes):
             error = float(errors[row, column])
             yield (
                 name,
                 mode,
-                float(found.accuracy[row, column]),
+                float(scores.accuracy[row, column]),
                 None if np.isnan(error) else error,
                 float(costs[row, column]),
             )

@@ -1,191 +1,430 @@
-"""`adacompute serve`: the gateway. Knows the words of the command, not how requests are served."""
+"""`adacompute serve`: the gateway, its check and its settings, and what it prints when it starts."""
 
+import asyncio
+import contextlib
+import inspect
+import json
 import os
+import re
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import typer
 
-from adacompute.cli.checked import check_policy, checked, show_checked
-from adacompute.cli.options import Extract, Json, Percent, settings
-from adacompute.cli.served import facts_of, show_started
-from adacompute.cli.show import as_json
-from adacompute.cli.shown_config import show_config
-from adacompute.cli.upstream import InputPrice, KeyEnv, KeyFile, OutputPrice
+from adacompute.cli.endpoint_options import (
+    InputTokenPriceOption,
+    KeyEnvOption,
+    KeyFileOption,
+    OutputTokenPriceOption,
+)
+from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, load_settings
+from adacompute.cli.terminal import format_count, print_fact, print_json, print_line
 from adacompute.config import Config, EndpointConfig, ServeConfig, load_config, read_key, read_keys
+from adacompute.errors import PolicyError
+from adacompute.policies import POLICIES
+from adacompute.policies.artefact import DOCUMENT
+
+__all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 
 if TYPE_CHECKING:
-    from adacompute.serve.gateway import Gateway
+    from adacompute.serve.chat import Gateway
 
-__all__ = ["serve"]
+_EXAMPLE_REQUEST = '{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
+_MODE_TEXTS = {
+    "adaptive": "",
+    "shadow": "shadow: one sample each; what the policy would do is only noted",
+    "pass": "pass: one sample each, no votes",
+}
 
 
-def _choice(name: str, text: str) -> Any:  # noqa: ANN401 - typer's own
-    """An option of the name of a setting that is one of some words; `text` is its help."""
+def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
+    """Gather what there is to say about a gateway at that address, which has no path."""
+    settings = gateway.settings
+    policy_entry = gateway.policy_registry.get(gateway.policy_registry.default)
+    return {
+        "url": f"{url}/v1",
+        "dashboard": f"{url}/dashboard",
+        "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
+        "model": gateway.config.endpoint.model or None,
+        "only": gateway.model or None,  # the model that requests may leave out
+        "policy": policy_entry.name,
+        "kind": policy_entry.policy.kind,
+        "version": policy_entry.version,
+        "policies": list(gateway.policy_registry.names),
+        "budget": settings.budget,
+        "mode": settings.mode,
+        "caps": _describe_caps(settings),
+        "keys": len(gateway.keys),
+        "state": describe_state(settings),
+        "record": settings.record or None,
+    }
+
+
+def show_started(facts: dict[str, Any]) -> None:
+    """Show that the gateway listens, and what it does."""
+    print_line(f"gateway at {facts['url']}: give that to an OpenAI client as its base_url")
+    print_line()
+    show_facts(facts)
+    print_line()
+    key = " -H 'authorization: Bearer KEY'" if facts["keys"] else ""
+    request = _EXAMPLE_REQUEST.format(model=facts["model"] or facts["only"] or "default")
+    print_line(
+        f"  curl {facts['url']}/chat/completions{key} -H 'content-type: application/json' -d '{request}'"
+    )
+    print_line()
+    print_line("Ctrl-C stops it, once requests under way are done")
+
+
+def show_facts(facts: dict[str, Any]) -> None:
+    """Show what the gateway is and does, one line each."""
+    print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
+    print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
+    print_fact("budget", f"{facts['budget']:g} samples a request on average")
+    if mode_text := _MODE_TEXTS[facts["mode"]]:
+        print_fact("mode", mode_text)
+    print_fact("caps", facts["caps"] or "none")
+    print_fact(
+        "keys",
+        format_count(facts["keys"], "key") if facts["keys"] else "none: open to everybody on this machine",
+    )
+    print_fact("state", facts["state"])
+    if facts["record"]:
+        print_fact("record", facts["record"])
+    if facts["dashboard"]:
+        print_fact("dashboard", facts["dashboard"])
+
+
+def describe_state(settings: ServeConfig) -> str:
+    """Describe where the ledger is kept."""
+    return f"{settings.redis}, fleet {settings.fleet}" if settings.redis else settings.state
+
+
+def _describe_caps(settings: ServeConfig) -> str | None:
+    """Describe the caps; None where there are none, or only caps of single keys."""
+    parts = [f"{settings.cap:,g} {settings.unit} in all"] if settings.cap else []
+    parts += [f"{settings.key_cap:,g} {settings.unit} a key"] if settings.key_cap else []
+    if not parts:
+        return None
+    return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
+
+
+_CONFIG_SECTIONS = ("serve", "endpoint", "answers")  # sections that the gateway uses
+_SETTING_COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
+
+
+def show_config(config: Config, *, json: bool) -> None:
+    """Print the settings that the gateway uses, as TOML that can be read back, or as JSON."""
+    config = replace(config, endpoint=replace(config.endpoint, url=_mask_secrets(config.endpoint.url)))
+    if json:
+        print_json({name: asdict(getattr(config, name)) for name in _CONFIG_SECTIONS})
+        return
+    for text in format_toml(config).splitlines():
+        print_line(text)
+
+
+def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) -> str:
+    """Write those sections as TOML; reading it gives the same settings."""
+    lines: list[str] = []
+    for name in sections:
+        section = getattr(config, name)
+        meanings = dict(_SETTING_COMMENT.findall(inspect.getsource(type(section))))
+        hints = get_type_hints(type(section))
+        lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
+        for setting in fields(section):
+            value = getattr(section, setting.name)
+            meaning = _describe_setting(hints[setting.name], meanings.get(setting.name, ""))
+            lines.append(f"{setting.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
+    return "\n".join(lines) + "\n"
+
+
+def _mask_secrets(url: str) -> str:
+    """Replace what may be a secret in an address; an address that has one can't be used anyway.
+
+    >>> _mask_secrets("http://me:sk-1@host/v1?key=sk-2")
+    'http://***@host/v1?***'
+    """
+    return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", url))
+
+
+def _describe_setting(hint: Any, meaning: str) -> str:  # noqa: ANN401 - a type hint
+    if get_origin(hint) is not Literal:
+        return meaning
+    choices = ", ".join(map(str, get_args(hint)))
+    return f"{choices}; {meaning}" if meaning else choices
+
+
+def _format_toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_format_toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def check_gateway(config: Config) -> dict[str, Any]:
+    """Open everything as `serve` would, close it, and return the facts; raises where it can't be served."""
+    from adacompute.serve import server  # imported here, so that other commands start without it
+
+    check_policy(config.serve.policy)
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        return runner.run(_open_and_check(config))
+
+
+def check_policy(folder: str) -> None:
+    """Raise with a remedy where a policy's kind stands for its folder, or the folder isn't there."""
+    if not folder or (Path(folder) / DOCUMENT).exists():
+        return
+    if folder == "stopping" and not Path(folder).exists():
+        raise PolicyError(
+            "policy 'stopping' is no folder; leave --policy out for the one in the package, or give a folder "
+            "that `adacompute fit` wrote"
+        )
+    named = f" ({folder} is a kind of policy)" if folder in POLICIES and not Path(folder).exists() else ""
+    raise PolicyError(f"policy {folder!r} is no policy's folder{named}; give one that `adacompute fit` wrote")
+
+
+def show_check(facts: dict[str, Any]) -> None:
+    """Show that the gateway could be served."""
+    print_line(f"ready to be served at {facts['url'] or 'any free port'}")
+    print_line()
+    show_facts(facts)
+    models: list[str] = facts["models"]
+    more = ", …" if len(models) > 8 else ""
+    listed = f"{', '.join(models[:8])}{more}"
+    print_fact("models", f"{len(models)}: {listed}" if models else "none listed")
+    if facts["model"] and facts["model"] not in models:
+        listing = f"lists {listed}; not" if models else "doesn't list"
+        print_fact(
+            "warning", f"the upstream {listing} {facts['model']}: requests may fail with 404; see --model"
+        )
+
+
+async def _open_and_check(config: Config) -> dict[str, Any]:
+    from adacompute.serve import server
+    from adacompute.serve.lifespan import open_gateway
+
+    url = server.check_address(config)
+    with _use_trial_files(config) as trial:
+        async with open_gateway(trial) as gateway:
+            listed = await gateway.resources.client.models()
+            facts = gather_facts(gateway, url)
+    settings = config.serve
+    facts |= {"state": describe_state(settings), "record": settings.record or None, "models": listed}
+    return facts if settings.port else facts | {"url": None, "dashboard": None}
+
+
+@contextlib.contextmanager
+def _use_trial_files(config: Config) -> Iterator[Config]:
+    """Yield settings whose missing files are made in a temporary folder beside them, and removed again."""
+    with contextlib.ExitStack() as stack:
+        trial = config.serve
+        for name in ("record",) if trial.redis else ("state", "record"):
+            path = Path(getattr(trial, name) or ".")
+            if path.exists():
+                continue
+            with contextlib.suppress(OSError):  # then opening the file itself reports the error
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(dir=path.parent, prefix=".adacompute-check-")
+                )
+                replacement: dict[str, Any] = {name: str(Path(folder) / path.name)}
+                trial = replace(trial, **replacement)
+        yield replace(config, serve=trial)
+
+
+if TYPE_CHECKING:
+    from adacompute.serve.chat import Gateway
+
+
+def _make_choice(name: str, text: str) -> Any:  # noqa: ANN401 - typer's own
+    """Build an option named as a setting that has a fixed set of words; `text` is its help."""
     words = get_args(get_type_hints(ServeConfig)[name])
 
-    def chosen(word: str) -> str:
+    def check_word(word: str) -> str:
         if word not in words:
             raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, words))}")
         return word
 
-    return typer.Option(f"--{name}", parser=chosen, metavar=f"<{'|'.join(words)}>", help=text)
+    return typer.Option(f"--{name}", parser=check_word, metavar=f"<{'|'.join(words)}>", help=text)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no number; give one, e.g. 2") from None
 
 
-def _whole(text: str) -> int:
+def _parse_whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no whole number; give one, e.g. 8080") from None
 
 
-Upstream = Annotated[
+UpstreamOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="The endpoint behind it, with its path, e.g. http://127.0.0.1:8081/v1."),
 ]
-Model = Annotated[
+ModelOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="For requests that name none, or default. [default: none]"),
 ]
-Policy = Annotated[
+PolicyOption = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="A folder of `adacompute fit`. [default: stopping, on its prior]"),
 ]
-Budget = Annotated[
+BudgetOption = Annotated[
     float | None,
-    typer.Option(parser=_number, metavar="B", help="Samples a request, on average. [default: 2]"),
+    typer.Option(parser=_parse_number, metavar="B", help="Samples a request, on average. [default: 2]"),
 ]
-Host = Annotated[str | None, typer.Option(help="Beyond loopback only with --keys. [default: 127.0.0.1]")]
-Port = Annotated[
-    int | None, typer.Option(parser=_whole, metavar="N", help="0: any that is free. [default: 8080]")
+HostOption = Annotated[
+    str | None, typer.Option(help="Beyond loopback only with --keys. [default: 127.0.0.1]")
 ]
-Keys = Annotated[
+PortOption = Annotated[
+    int | None, typer.Option(parser=_parse_whole, metavar="N", help="0 takes any free port. [default: 8080]")
+]
+KeysOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Clients' keys (TOML): a section each. [default: none]")
 ]
-Cap = Annotated[
+CapOption = Annotated[
     float | None,
-    typer.Option(parser=_number, metavar="N", help="Of all requests together, never passed. [default: none]"),
+    typer.Option(
+        parser=_parse_number, metavar="N", help="For all requests together, never exceeded. [default: none]"
+    ),
 ]
-KeyCap = Annotated[
+KeyCapOption = Annotated[
     float | None,
-    typer.Option(parser=_number, metavar="N", help="Of each key that has none of its own. [default: none]"),
+    typer.Option(
+        parser=_parse_number, metavar="N", help="For each key that has no cap of its own. [default: none]"
+    ),
 ]
-CapUnit = Annotated[str | None, _choice("unit", "Of caps and costs. [default: samples]")]
-CapWindow = Annotated[str | None, _choice("window", "After which caps begin anew. [default: ever]")]
-Mode = Annotated[
+CapUnitOption = Annotated[str | None, _make_choice("unit", "Unit of caps and costs. [default: samples]")]
+CapWindowOption = Annotated[
+    str | None, _make_choice("window", "Period after which caps start again. [default: ever]")
+]
+ModeOption = Annotated[
     str | None,
-    _choice("mode", "shadow: one sample each, and what would have been; pass: one each. [default: adaptive]"),
+    _make_choice(
+        "mode", "shadow: one sample each, and what would have been; pass: one each. [default: adaptive]"
+    ),
 ]
-Record = Annotated[
+RecordOption = Annotated[
     Path | None, typer.Option(metavar="POOL", help="Record traffic, with its texts, to fit policies on.")
 ]
-State = Annotated[
+StateOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="What is spent, over restarts. [default: adacompute-gateway.sqlite]"),
 ]
-Redis = Annotated[
+RedisOption = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Share caps and price with all gateways there. [default: --state]"),
 ]
-FleetName = Annotated[
-    str | None, typer.Option("--fleet", metavar="NAME", help="Of these gateways. [default: adacompute]")
+FleetOption = Annotated[
+    str | None, typer.Option("--fleet", metavar="NAME", help="Name of these gateways. [default: adacompute]")
 ]
-Price = Annotated[
+PriceOption = Annotated[
     float | None,
     typer.Option(
-        parser=_number, metavar="DIAL", help="A fixed dial. [default: it moves, so that the budget is met]"
+        parser=_parse_number,
+        metavar="DIAL",
+        help="A fixed dial. [default: it moves, so that the budget is met]",
     ),
 ]
-Calls = Annotated[
+ConcurrencyOption = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", parser=_whole, metavar="N", help="Upstream calls at the same time. [default: 256]"
+        "--concurrency",
+        parser=_parse_whole,
+        metavar="N",
+        help="Upstream calls at the same time. [default: 256]",
     ),
 ]
-CachedPrice = Annotated[
+CachedPriceOption = Annotated[
     float | None,
     typer.Option(
-        parser=_number, metavar="MONEY", help="Of a million cached prompt tokens. [default: as the others]"
+        parser=_parse_number,
+        metavar="MONEY",
+        help="Price of a million cached prompt tokens. [default: as others]",
     ),
 ]
-MinAgreement = Annotated[
+MinAgreementOption = Annotated[
     float | None,
-    typer.Option(parser=_number, metavar="SHARE", help="Votes below are weak, 0 to 1. [default: 0]"),
+    typer.Option(
+        parser=_parse_number, metavar="SHARE", help="Votes below this share are weak, 0 to 1. [default: 0]"
+    ),
 ]
-WeakWay = Annotated[str | None, _choice("weak", "What is done with weak votes. [default: mark]")]
-Log = Annotated[str | None, _choice("log", "What is logged, on stderr. [default: info]")]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM; with --tls-key: https.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM, without a password.")]
-ShowConfig = Annotated[
+WeakOption = Annotated[str | None, _make_choice("weak", "What is done with weak votes. [default: mark]")]
+LogOption = Annotated[str | None, _make_choice("log", "What is logged, on stderr. [default: info]")]
+TlsCertOption = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM; with --tls-key: https.")]
+TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM, without a password.")]
+ShowConfigFlag = Annotated[
     bool, typer.Option("--show-config", help="Print all settings in effect as TOML, and exit.")
 ]
-Check = Annotated[
+CheckFlag = Annotated[
     bool, typer.Option("--check", help="Open everything, ask the upstream for its models, and exit.")
 ]
-File = Annotated[
+ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="As before the command. [default: adacompute.toml]"),
+    typer.Option("--config", metavar="FILE", help="Same as before the command. [default: adacompute.toml]"),
 ]
 
 
 def serve(
     context: typer.Context,
-    upstream: Upstream = None,
-    policy: Policy = None,
-    budget: Budget = None,
-    model: Model = None,
-    host: Host = None,
-    port: Port = None,
-    keys: Keys = None,
-    cap: Cap = None,
-    key_cap: KeyCap = None,
-    unit: CapUnit = None,
-    window: CapWindow = None,
-    mode: Mode = None,
-    price: Price = None,
-    min_agreement: MinAgreement = None,
-    weak: WeakWay = None,
-    record: Record = None,
-    state: State = None,
-    redis: Redis = None,
-    fleet: FleetName = None,
-    concurrency: Calls = None,
-    key_env: KeyEnv = None,
-    key_file: KeyFile = None,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    cached_price: CachedPrice = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    log: Log = None,
-    file: File = None,
-    show: ShowConfig = False,
-    check: Check = False,
-    json: Json = False,
+    upstream: UpstreamOption = None,
+    policy: PolicyOption = None,
+    budget: BudgetOption = None,
+    model: ModelOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    keys: KeysOption = None,
+    cap: CapOption = None,
+    key_cap: KeyCapOption = None,
+    unit: CapUnitOption = None,
+    window: CapWindowOption = None,
+    mode: ModeOption = None,
+    price: PriceOption = None,
+    min_agreement: MinAgreementOption = None,
+    weak: WeakOption = None,
+    record: RecordOption = None,
+    state: StateOption = None,
+    redis: RedisOption = None,
+    fleet: FleetOption = None,
+    concurrency: ConcurrencyOption = None,
+    key_env: KeyEnvOption = None,
+    key_file: KeyFileOption = None,
+    input_price: InputTokenPriceOption = None,
+    output_price: OutputTokenPriceOption = None,
+    cached_price: CachedPriceOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    log: LogOption = None,
+    file: ConfigOption = None,
+    show: ShowConfigFlag = False,
+    check: CheckFlag = False,
+    json: JsonFlag = False,
 ) -> None:
     """Serve an upstream as a gateway: the same API, B samples a request on average, and the vote's winner.
 
     Give its URL, with /v1, to an OpenAI client as base_url. SIGTERM or Ctrl-C: requests under way finish,
     exit 0; twice: at once. SIGHUP: policies are read anew. Every setting can stand in adacompute.toml.
     """
-    given = settings(context) if file is None else load_config(file)
+    base = load_settings(context) if file is None else load_config(file)
     config = replace(
-        given,
-        serve=_serve(
-            given.serve,
+        base,
+        serve=_override_serve(
+            base.serve,
             policy=policy,
             budget=budget,
             host=host,
@@ -209,8 +448,8 @@ def serve(
             tls_key=tls_key,
             log=log,
         ),
-        endpoint=_endpoint(
-            given.endpoint,
+        endpoint=_override_endpoint(
+            base.endpoint,
             url=upstream,
             model=model,
             key_env=key_env,
@@ -218,64 +457,70 @@ def serve(
             input_price=input_price,
             output_price=output_price,
         ),
-        answers=replace(given.answers, **_given(extract=extract, percent=percent)),
+        answers=replace(base.answers, **_drop_missing(extract=extract, percent=percent)),
     )
     if show:
         show_config(config, json=json)
     elif check:
-        with _logged(config):
-            found = checked(config)
-        as_json(found) if json else show_checked(found)
+        with _configure_logging(config):
+            facts = check_gateway(config)
+        print_json(facts) if json else show_check(facts)
     else:
-        _run(config, json=json)
+        _run_gateway(config, json=json)
 
 
-def _run(config: Config, *, json: bool) -> None:
-    from adacompute.serve import server  # here and below: other commands don't wait for it
+def _run_gateway(config: Config, *, json: bool) -> None:
+    from adacompute.serve import server  # imported here, so that other commands start without it
 
-    held: list[Gateway] = []
+    gateways: list[Gateway] = []
 
-    def told(url: str) -> None:
-        facts = facts_of(held[0], url)
+    def announce(url: str) -> None:
+        facts = gather_facts(gateways[0], url)
         if json:
-            told = ("url", "policy", "budget", "dashboard")
-            as_json({"pid": os.getpid()} | {name: facts[name] for name in told})
+            keys = ("url", "policy", "budget", "dashboard")
+            print_json({"pid": os.getpid()} | {name: facts[name] for name in keys})
         else:
             show_started(facts)
 
     check_policy(config.serve.policy)
-    with _logged(config):
-        server.serve(config, told=told, holds=held.append)
+    with _configure_logging(config):
+        server.serve(config, on_listening=announce, on_open=gateways.append)
 
 
-def _logged(config: Config) -> AbstractContextManager[None]:
-    """Logs on stderr, with every key that is known here masked wherever it would turn up."""
-    from adacompute.serve.logs import logging_to
+def _configure_logging(config: Config) -> AbstractContextManager[None]:
+    """Log to stderr, with every known key masked."""
+    from adacompute.serve.logs import log_to
 
-    upstream, own = config.endpoint, config.serve
-    found = [read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)]
-    if own.redis:
-        file = Path(own.redis_key_file) if own.redis_key_file else None
-        found.append(read_key(env=own.redis_key_env, file=file))
-    secrets = [each.key for each in read_keys(Path(own.keys_file))] if own.keys_file else []
-    secrets += [key for key in found if key is not None]
-    return logging_to(sys.stderr, level=own.log, secrets=secrets)
-
-
-def _serve(given: ServeConfig, **options: object) -> ServeConfig:
-    return replace(given, **_given(**options))
-
-
-def _endpoint(given: EndpointConfig, **options: object) -> EndpointConfig:
-    return replace(given, **_given(**options))
+    upstream, serve_settings = config.endpoint, config.serve
+    upstream_keys = [
+        read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)
+    ]
+    if serve_settings.redis:
+        file = Path(serve_settings.redis_key_file) if serve_settings.redis_key_file else None
+        upstream_keys.append(read_key(env=serve_settings.redis_key_env, file=file))
+    secrets = (
+        [client.key for client in read_keys(Path(serve_settings.keys_file))]
+        if serve_settings.keys_file
+        else []
+    )
+    secrets += [key for key in upstream_keys if key is not None]
+    return log_to(sys.stderr, level=serve_settings.log, secrets=secrets)
 
 
-def _given(**options: object) -> dict[str, Any]:
-    """Those options that were given, as settings are written."""
-    return {name: _plain(value) for name, value in options.items() if value is not None}
+def _override_serve(base: ServeConfig, **options: object) -> ServeConfig:
+    return replace(base, **_drop_missing(**options))
 
 
-def _plain(value: object) -> object:
+def _override_endpoint(base: EndpointConfig, **options: object) -> EndpointConfig:
+    return replace(base, **_drop_missing(**options))
+
+
+def _drop_missing(**options: object) -> dict[str, Any]:
+    """Return the options that were given, as settings are written."""
+    return {name: _to_plain(value) for name, value in options.items() if value is not None}
+
+
+def _to_plain(value: object) -> object:
     if isinstance(value, StrEnum):
         return value.value
     return str(value) if isinstance(value, Path) else value

@@ -1,84 +1,647 @@
-"""`adacompute solve`: the best use of an average budget on recorded samples. Knows no mathematics."""
+"""`adacompute solve`: the best use of an average budget on recorded samples, in words, as JSON and as a plot.
 
+The plot is drawn with braille dots where the output can carry them, else with ASCII. Costs stand on a
+logarithmic scale, because budgets double; on a linear one where a mode is free.
+"""
+
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from adacompute.cli.engine import Engine, EngineName, Workers, check_workers, say_engine
-from adacompute.cli.options import Budgets, Extract, Json, Percent, PoolPath, settings, wanted_budgets
-from adacompute.cli.outcome import Outcome, outcome_object
-from adacompute.cli.plan import show_outcome
-from adacompute.cli.sharded import shards_from
-from adacompute.cli.show import as_json, path_text
-from adacompute.cli.sizes import allowed
-from adacompute.cli.source import Model, Parameters, ballots_from
-from adacompute.cli.ways import (
+from adacompute.cli.options import (
+    BudgetsOption,
+    EngineName,
+    EngineOption,
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    PoolPath,
+    RayWorkersOption,
+    announce_engine,
+    check_workers,
+    load_settings,
+    parse_budgets,
+)
+from adacompute.cli.pool_source import ModelOption, ParametersOption, limit_budgets, read_ballots, read_shards
+from adacompute.cli.scoring_options import (
     Aggregate,
-    Cost,
-    Currency,
-    Estimate,
+    AggregateOption,
+    CostOption,
+    CostUnit,
+    CurrencyOption,
     Estimator,
-    Few,
-    How,
-    InputPrice,
-    OutputPrice,
-    Shrink,
-    Signal,
+    EstimatorOption,
+    InputPriceOption,
+    OutputPriceOption,
+    ShrinkFlag,
+    SignalOption,
     TooFew,
-    Unit,
-    cost_of,
-    scoring,
-    spent,
+    TooFewOption,
+    build_cost,
+    build_scoring,
+    parse_budget,
+)
+from adacompute.cli.terminal import (
+    CostScale,
+    can_encode,
+    choose_scale,
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    format_points,
+    format_range,
+    print_fact,
+    print_json,
+    print_line,
+    print_paragraph,
+    print_table,
+    terminal_width,
 )
 from adacompute.config import ScoreConfig
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate import Scoring, compared, halved
+from adacompute.evaluate import (
+    CrossFit,
+    OracleComparison,
+    OracleGain,
+    Scoring,
+    UniformAllocation,
+    compare_with_uniform,
+    score_halves,
+    uniform_frontier,
+)
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation
-from adacompute.scale.stages import Opened, solved
-from adacompute.scale.stages import scored as scored_shards
-from adacompute.score.shrink import shrink as shrunk
-from adacompute.solve import solve as allocated
+from adacompute.records import AccuracyTable, Allocation, Frontier, Mode
+from adacompute.scale.stages import ShardedPool, solve_table_on_ray
+from adacompute.scale.stages import score_open_shards as scored_shards
+from adacompute.score import MeanEstimate as AccuracyEstimate
+from adacompute.score.shrinkage import shrink as shrink_table
+from adacompute.solve import frontier
+from adacompute.solve import solve as solve_table
 
-__all__ = ["solve"]
+__all__ = ["draw_curve", "solve"]
+
+_POINTS_BETWEEN_BUDGETS = 4  # of the curve in JSON, between two budgets
 
 
-class Method(StrEnum):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SolveResult:
+    """The solution of one pool under one average budget, with what it is compared to."""
+
+    name: str  # of the pool
+    scored: AccuracyTable
+    table: AccuracyTable  # that the oracle chose on: as scored, or shrunk
+    comparison: OracleComparison
+    no_lower_end: str = ""  # why there is no lower end
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether the oracle's own numbers are posterior means, and so not an upper end."""
+        return self.table is not self.scored
+
+
+def build_result_object(result: SolveResult) -> dict[str, Any]:
+    """Build the JSON object: unrounded numbers, null for what is unknown."""
+    table, allocation = result.table, result.comparison.plan
+    return {
+        "pool": result.name,
+        "problems": len(table),
+        "unit": allocation.unit,
+        "cost": allocation.cost,
+        "bound": allocation.bound,
+        "gap": allocation.gap,
+        "mix": _build_mix_object(table, allocation),
+        "dropped": list(table.dropped),
+        **build_comparison_object(result.comparison, no_lower_end=result.no_lower_end),
+        "shrunk": result.shrunk,
+        "curve": _build_curve_points(result),
+        "protocol": f"{table.protocol}; chosen with the answers known (oracle); 95% intervals over problems",
+    }
+
+
+def build_comparison_object(comparison: OracleComparison, *, no_lower_end: str = "") -> dict[str, Any]:
+    """Build the part of the object about one average budget; `no_lower_end` is the reason, if any."""
+    allocation = comparison.plan
+    return {
+        "budget": allocation.budget,
+        "price": allocation.price,
+        "accuracy": allocation.accuracy,
+        "mixed_accuracy": allocation.mixed_accuracy,
+        "budgets": list(allocation.modes),
+        "counts": list(allocation.counts),
+        "uniform": _build_uniform_object(comparison.uniform),
+        "crossfitted": _build_crossfitted_object(comparison.crossfitted),
+        "crossfitted_why": no_lower_end or None,
+        "difference": asdict(comparison.difference),
+    }
+
+
+def _build_mix_object(table: AccuracyTable, allocation: Allocation) -> list[dict[str, Any]]:
+    return [
+        {
+            "problem": table.ids[move.problem] if table.ids else move.problem,
+            "mode": allocation.modes[move.mode],
+            "probability": move.probability,
+        }
+        for move in allocation.mix
+    ]
+
+
+def _build_uniform_object(uniform: UniformAllocation) -> dict[str, Any]:
+    return {
+        **_build_estimate_object(uniform.accuracy),
+        "cost": uniform.cost,
+        "budgets": list(uniform.modes),
+        "probability": uniform.probability,
+    }
+
+
+def _build_crossfitted_object(fitted: CrossFit | None) -> dict[str, Any] | None:
+    if fitted is None:
+        return None
+    return {**_build_estimate_object(fitted.accuracy), "cost": fitted.cost, "splits": fitted.splits}
+
+
+def _build_estimate_object(estimate: AccuracyEstimate) -> dict[str, float | None]:
+    return {"accuracy": estimate.mean, "low": estimate.low, "high": estimate.high}
+
+
+def _build_curve_points(result: SolveResult) -> list[dict[str, float]]:
+    ticks = list_mode_costs(result.table)
+    steps = np.arange(_POINTS_BETWEEN_BUDGETS * (len(ticks) - 1) + 1) / _POINTS_BETWEEN_BUDGETS
+    costs = np.interp(steps, np.arange(len(ticks)), ticks)
+    best, uniform = frontier(result.table), uniform_frontier(result.scored)
+    return [
+        {"cost": cost, "accuracy": best.at(cost), "uniform": uniform.at(cost), "price": best.price_at(cost)}
+        for cost in costs.tolist()
+    ]
+
+
+def list_mode_costs(table: AccuracyTable) -> list[float]:
+    """The modes' average costs, ascending."""
+    return [float(cost) for cost in np.unique(table.cost_matrix.mean(axis=0))]
+
+
+_PLOT_COLUMNS, _PLOT_ROWS = (
+    60,
+    12,
+)  # of the picture, in characters, without its labels; narrower where it must be
+_LABEL_STEPS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # between labels of accuracy
+_LABEL_COUNT = 5  # of accuracy, about
+_LEFT_MARGIN = 8  # left of the axis
+_RIGHT_MARGIN = 5  # right of the picture, for half of the last label
+_MIN_COLUMNS = 10
+_BRAILLE_DOTS = (
+    (0x01, 0x02, 0x04, 0x40),
+    (0x08, 0x10, 0x20, 0x80),
+)  # of a braille character, by column and row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marks:
+    """The characters that a plot is made of."""
+
+    side: str
+    tick: str
+    corner: str
+    axis: str
+    cost_tick: str
+    budget: str
+    pointer: str
+    oracle: str  # in the legend
+    uniform: str
+
+
+_BRAILLE_MARKS = _Marks(
+    side="│",
+    tick="┤",
+    corner="└",
+    axis="─",
+    cost_tick="┴",
+    budget="┊",
+    pointer="▲",
+    oracle="⠤⠤⠤",
+    uniform="⠄⠠⠄",
+)
+_ASCII_MARKS = _Marks(
+    side="|",
+    tick="+",
+    corner="+",
+    axis="-",
+    cost_tick="+",
+    budget=":",
+    pointer="^",
+    oracle="***",
+    uniform="...",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where costs and accuracies lie in the plot, 0 to 1 from left to right and from bottom to top."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+    step: float  # between labels of accuracy
+    width: int  # of the picture, in characters
+
+    def position(self, cost: float) -> float:
+        if self.left > 0:
+            return math.log(cost / self.left) / math.log(self.right / self.left)
+        return (cost - self.left) / (self.right - self.left)
+
+    def cost(self, position: float) -> float:
+        if self.left > 0:
+            return min(self.right, self.left * math.pow(self.right / self.left, position))
+        return self.left + position * (self.right - self.left)
+
+    def row(self, accuracy: float) -> float:
+        """Rows from the top, as a fraction."""
+        return (self.high - accuracy) / (self.high - self.low) * (_PLOT_ROWS - 1)
+
+
+@dataclass(slots=True)
+class _Canvas:
+    """Characters, (row, column); unset ones are blank."""
+
+    cells: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def set_dot(self, x: int, y: int) -> None:
+        """Set one braille dot, twice as fine across and four times as fine down as characters."""
+        if 0 <= y < 4 * _PLOT_ROWS:
+            cell = (y // 4, x // 2)
+            previous = ord(self.cells.get(cell, "\u2800"))
+            self.cells[cell] = chr((previous if previous >= 0x2800 else 0x2800) | _BRAILLE_DOTS[x % 2][y % 4])
+
+    def render_row(self, row: int) -> str:
+        last = max((column for at, column in self.cells if at == row), default=-1)
+        return "".join(self.cells.get((row, column), " ") for column in range(last + 1))
+
+
+def draw_curve(
+    oracle: Frontier,
+    uniform: Frontier,
+    *,
+    ticks: Sequence[float],
+    budget: float | None,
+    fine: bool,
+    end: str = "upper end",
+    columns: int = 80,
+) -> list[str]:
+    """Draw the oracle, uniform and the budget asked for; returns lines of at most `columns` characters.
+
+    `ticks` are the costs to label, ascending; nothing is drawn where the first equals the last.
+    `fine` says whether the output can carry more than ASCII, `end` which of the oracle's values is
+    drawn.
+    """
+    if not ticks[0] < ticks[-1]:
+        return []
+    marks = _BRAILLE_MARKS if fine else _ASCII_MARKS
+    frame = _build_frame(
+        oracle, uniform, ticks, width=min(_PLOT_COLUMNS, columns - _LEFT_MARGIN - _RIGHT_MARGIN)
+    )
+    canvas = _Canvas()
+    if budget is not None and not frame.left <= budget <= frame.right:
+        budget = None
+    if budget is not None:
+        for row in range(_PLOT_ROWS):
+            canvas.cells[row, _find_column(frame, budget)] = marks.budget
+    if fine:
+        _draw_dots(canvas, frame, uniform, solid=False)
+        _draw_dots(canvas, frame, oracle, solid=True)
+    else:
+        _draw_letters(canvas, frame, uniform, letter=marks.uniform[0])
+        _draw_letters(canvas, frame, oracle, letter=marks.oracle[0])
+    labels = _build_labels(frame)
+    lines = [f"{'accuracy':>{_LEFT_MARGIN}}"]
+    for row in range(_PLOT_ROWS):
+        side = marks.tick if row in labels else marks.side
+        lines.append(f"{labels.get(row, ''):>{_LEFT_MARGIN - 1}} {side}{canvas.render_row(row)}")
+    lines += _draw_axis(frame, ticks, budget, choose_scale(oracle.unit, ticks[-1]), marks)
+    lines += _draw_legend(marks, end, choose_scale(oracle.unit, ticks[-1]), budget, columns=columns)
+    return [line.rstrip() for line in lines]
+
+
+def _build_frame(oracle: Frontier, uniform: Frontier, ticks: Sequence[float], *, width: int) -> _Frame:
+    low, high = (
+        min(oracle.at(ticks[0]), uniform.at(ticks[0])),
+        max(oracle.at(ticks[-1]), uniform.at(ticks[-1])),
+    )
+    span = max(high - low, _LABEL_STEPS[0])
+    step = next((step for step in _LABEL_STEPS if span / step <= _LABEL_COUNT), _LABEL_STEPS[-1])
+    return _Frame(
+        left=ticks[0],
+        right=ticks[-1],
+        low=low - span / 50,
+        high=low + span * 1.02,
+        step=step,
+        width=max(width, _MIN_COLUMNS),
+    )
+
+
+def _build_labels(frame: _Frame) -> dict[int, str]:
+    """Labels of accuracy by row."""
+    numbers = range(math.ceil(frame.low / frame.step), math.floor(frame.high / frame.step) + 1)
+    digits = 1 if frame.step < 0.01 else 0
+    return {round(frame.row(n * frame.step)): f"{n * frame.step:.{digits}%}" for n in numbers}
+
+
+def _draw_dots(canvas: _Canvas, frame: _Frame, curve: Frontier, *, solid: bool) -> None:
+    previous: int | None = None
+    for x in range(2 * frame.width):
+        y = round(4 * frame.row(curve.at(frame.cost(x / (2 * frame.width - 1)))) + 1.5)
+        if solid:  # no gaps where it is steep
+            for between in range(y, y if previous is None else previous):
+                canvas.set_dot(x, between)
+        if solid or x % 3 == 0:
+            canvas.set_dot(x, y)
+        previous = y
+
+
+def _draw_letters(canvas: _Canvas, frame: _Frame, curve: Frontier, *, letter: str) -> None:
+    for x in range(frame.width):
+        row = round(frame.row(curve.at(frame.cost(x / (frame.width - 1)))))
+        canvas.cells[row, x] = letter
+
+
+def _find_column(frame: _Frame, cost: float) -> int:
+    return round(frame.position(cost) * (frame.width - 1))
+
+
+def _draw_axis(
+    frame: _Frame, ticks: Sequence[float], budget: float | None, scale: CostScale, marks: _Marks
+) -> list[str]:
+    """The axis of costs with the budget on it, its labels and its title."""
+    axis, labels = [marks.axis] * frame.width, ""
+    for tick in ticks:
+        column, label = _find_column(frame, tick), scale.format_number(tick, digits=3)
+        start = max(0, column - len(label) // 2)
+        if start > len(labels) or not labels:
+            labels = labels.ljust(start) + label
+            axis[column] = marks.cost_tick
+    if budget is not None:
+        axis[_find_column(frame, budget)] = marks.pointer
+    title = f"{scale.unit}{scale.per or ' a problem'} on average{', log scale' if frame.left > 0 else ''}"
+    blank = " " * (_LEFT_MARGIN + 1)
+    return [f"{blank[1:]}{marks.corner}{''.join(axis)}", blank + labels, blank + title.center(frame.width)]
+
+
+def _draw_legend(
+    marks: _Marks, end: str, scale: CostScale, budget: float | None, *, columns: int
+) -> list[str]:
+    """Draw the legend, in as many lines as it takes."""
+    parts = [f"{marks.oracle} oracle, {end}", f"{marks.uniform} uniform"]
+    if budget is not None:
+        parts.append(f"{marks.pointer} the budget, {scale.format_number(budget, digits=3)}")
+    lines = [" " * (_LEFT_MARGIN + 1) + parts[0]]
+    for part in parts[1:]:
+        joined = f"{lines[-1]}   {part}"
+        if len(joined) <= columns:
+            lines[-1] = joined
+        else:
+            lines.append(" " * (_LEFT_MARGIN + 1) + part)
+    return lines
+
+
+_ROUNDING = 1e-9  # what rounding errors leave
+_SAME_COST = 0.01  # relative difference of costs that count as the same
+_PLOT_WIDTH = 80  # columns of the plot
+_ORACLE_NOTE = (
+    "uniform: all problems alike, at the best mix of two budgets. All else is an oracle's choice, made with "
+    "the answers known: a ceiling for deciding beforehand, not what a policy will get."
+)
+
+
+def show_result(result: SolveResult) -> None:
+    """Show how many problems get each mode, what that buys beside a uniform budget, and how sure it is."""
+    allocation, dropped = result.comparison.plan, result.table.dropped
+    left_out = f" ({len(dropped):,} left out: they can't be scored)" if dropped else ""
+    scale = choose_scale(allocation.unit, allocation.budget)
+    budget_text = f"{scale.format_cost(allocation.budget)} on average"
+    print_line(f"{result.name}: {format_count(len(result.table), 'problem')}{left_out}, {budget_text}")
+    print_line()
+    _show_counts(result)
+    print_line()
+    for label, value in _build_facts(result, scale):
+        if value:
+            print_fact(label, value)
+    print_line()
+    _show_ends(result)
+    print_line()
+    show_curve(result.scored, result.table, budget=allocation.budget)
+    print_paragraph(f"({result.table.protocol})", indent=2)
+
+
+def _show_counts(result: SolveResult) -> None:
+    """Show how many problems get each mode, and how accurate these, and all, are with it."""
+    chosen_table, allocation = result.table, result.comparison.plan
+    rows = []
+    for column, (mode, count) in enumerate(zip(allocation.modes, allocation.counts, strict=True)):
+        accuracies = chosen_table.accuracy[allocation.choice == column]
+        rows.append(
+            [
+                str(mode),
+                f"{count:,}",
+                format_percent(count / len(chosen_table)),
+                format_percent(float(accuracies[:, 0].mean()) if count else None),
+                format_percent(float(accuracies[:, column].mean()) if count else None),
+                format_percent(float(result.scored.accuracy[:, column].mean())),
+            ]
+        )
+    first_heading = f"right with {chosen_table.modes[0]}"
+    print_table(["samples", "problems", "share", first_heading, "with these", "all problems so"], rows)
+
+
+def _build_facts(result: SolveResult, scale: CostScale) -> list[tuple[str, str]]:
+    comparison, allocation = result.comparison, result.comparison.plan
+    suffix = " as shrunk" if result.shrunk else ""
+    return [
+        ("price", _describe_price(allocation, last=float(frontier(result.table).cost[-1]))),
+        (
+            "accuracy",
+            f"{format_percent(allocation.accuracy)}{suffix} at {scale.format_cost(allocation.cost)} on average",
+        ),
+        ("bound", _describe_bound(allocation, suffix)),
+        ("mixed", _describe_mix(result.table, allocation)),
+        ("uniform", _describe_uniform(comparison.uniform, scale)),
+        ("difference", _describe_difference(result, scale)),
+    ]
+
+
+def _describe_price(allocation: Allocation, *, last: float) -> str:
+    if not allocation.binding:
+        enough = choose_scale(allocation.unit, last).format_cost(last)
+        return f"0: more would buy nothing, {enough} on average is all that pays"
+    if allocation.unit == "samples":
+        return f"one more sample must buy at least {format_points(allocation.price)} points of accuracy"
+    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # so that it buys 1 to 10 points
+    more = choose_scale(allocation.unit, step).format_more(step)
+    return f"{more} must buy at least {format_points(allocation.price * step)} points of accuracy"
+
+
+def _describe_bound(allocation: Allocation, suffix: str) -> str:
+    bound = f"no allocation within the budget is above {format_percent(allocation.bound)}{suffix}"
+    if allocation.gap < _ROUNDING:
+        return f"{bound}: this is the best there is"
+    return f"{bound}; this one is {format_points(allocation.gap)} points below that"
+
+
+def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
+    """Describe the mix that spends the rest of the budget; empty where there is no rest."""
+    moves = list(allocation.mix)
+    if not moves:
+        return ""
+    first = moves[0]
+    share, reached = (
+        f"{format_percent(first.probability)} of the time",
+        format_percent(allocation.mixed_accuracy),
+    )
+    if len(moves) > 1:
+        return f"{len(moves):,} problems given more {share}, else as above, spend all of it: {reached}"
+    samples_text, base_mode = (
+        _format_samples(allocation.modes[first.mode]),
+        allocation.modes[int(allocation.choice[first.problem])],
+    )
+    return f"{chosen_table.problem(first.problem)} given {samples_text} {share}, else {base_mode}, spends all of it: {reached}"
+
+
+def _describe_uniform(uniform: UniformAllocation, scale: CostScale) -> str:
+    low, high = uniform.modes
+    accuracy = format_percent(uniform.accuracy.mean)
+    if uniform.probability:
+        share = format_percent(uniform.probability)
+        return f"{accuracy}: {_format_samples(high)} for {share} of the problems, picked blindly, {low} for the rest"
+    cost_text = (
+        f" at {scale.format_cost(uniform.cost)}" if uniform.cost < uniform.budget * (1 - _ROUNDING) else ""
+    )
+    return f"{accuracy}{cost_text}: {_format_samples(low)} for every problem"
+
+
+def _describe_difference(result: SolveResult, scale: CostScale) -> str:
+    difference = result.comparison.difference
+    low, high = (
+        None if end is None else format_points(end, sign=True)
+        for end in (difference.low_end, difference.high_end)
+    )
+    cost_text = _describe_cost(result.comparison, scale)
+    if low is None:
+        return f"up to {high} points ({'as shrunk' if result.shrunk else 'upper end only'}){cost_text}"
+    if result.shrunk:
+        text = f"{low} points cross-fitted ({high} as shrunk)"
+    else:
+        text = f"{low} points" if low == high else f"{low} to {high} points"
+    return f"{text}{cost_text}{_describe_interval(difference, shrunk=result.shrunk)}"
+
+
+def _describe_interval(difference: OracleGain, *, shrunk: bool) -> str:
+    if difference.interval is None:
+        return ""
+    low, high = (f"{round(100 * end, 1) + 0.0:+.1f}" for end in difference.interval)
+    return f" ({'cross-fitted' if shrunk else 'lower end'} 95% over problems: {low} to {high})"
+
+
+def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
+    """Describe at which cost: the same, or the oracle's own where it has no use for all of the budget."""
+    oracle_costs = [
+        comparison.plan.mixed_cost,
+        *([comparison.crossfitted.cost] if comparison.crossfitted else []),
+    ]
+    uniform_cost = comparison.uniform.cost
+    if all(math.isclose(cost, uniform_cost, rel_tol=_SAME_COST) for cost in oracle_costs):
+        return " at the same average cost"
+    few, many = (
+        scale.format_number(min(oracle_costs), digits=3),
+        scale.format_number(max(oracle_costs), digits=3),
+    )
+    most_text = scale.format_cost(max(oracle_costs), digits=3)
+    return f", at {most_text if few == many else f'{few} to {most_text}'} instead of {scale.format_number(uniform_cost, digits=3)}"
+
+
+def _show_ends(result: SolveResult) -> None:
+    fitted = result.comparison.crossfitted
+    if fitted is None:
+        print_paragraph(f"{_ORACLE_NOTE} Its lower end can't be told: {result.no_lower_end}.", indent=2)
+        return
+    low, high = fitted.accuracy.mean, result.comparison.plan.mixed_accuracy
+    spread = format_interval(fitted.accuracy.low, fitted.accuracy.high)
+    method_text = (
+        f"is chosen on one half of each problem's samples and judged on the other, both ways, mean of "
+        f"{fitted.splits} random splits: {format_percent(low)} (95% interval over problems {spread})"
+    )
+    if result.shrunk:
+        values_text = f"as shrunk {format_percent(high)}; cross-fitted {format_percent(low)}"
+        print_paragraph(
+            f"{_ORACLE_NOTE} The cross-fitted value {method_text}. On these problems: {values_text}.",
+            indent=2,
+        )
+        return
+    print_paragraph(
+        f"{_ORACLE_NOTE} Its lower end {method_text}; the upper end chooses and judges on the same samples. "
+        f"So the oracle itself is worth {format_range(low, high)} on these problems.",
+        indent=2,
+    )
+
+
+def show_curve(scored: AccuracyTable, chosen_table: AccuracyTable, *, budget: float | None = None) -> None:
+    """Print a small plot of the oracle's frontier on the table it chose on, with uniform as scored."""
+    for text in draw_curve(
+        frontier(chosen_table),
+        uniform_frontier(scored),
+        ticks=list_mode_costs(chosen_table),
+        budget=budget,
+        fine=can_encode("⠤┊▲┤"),
+        end="upper end" if chosen_table is scored else "as shrunk",
+        columns=min(_PLOT_WIDTH, terminal_width() or _PLOT_WIDTH),
+    ):
+        print_line(text)
+
+
+def _format_samples(mode: Mode) -> str:
+    return "1 sample" if mode == 1 else f"{mode} samples"
+
+
+class SolveMethod(StrEnum):
     exact = "exact"
     bisection = "bisection"
 
 
-Budget = Annotated[
-    float, typer.Option(metavar="B", parser=spent, help="The average cost of a problem, e.g. 2.")
+BudgetOption = Annotated[
+    float, typer.Option(metavar="B", parser=parse_budget, help="The average cost of a problem, e.g. 2.")
 ]
-Solved = Annotated[Method, typer.Option(help="The exact solution, or the paper's bisection for one price.")]
+MethodOption = Annotated[
+    SolveMethod, typer.Option(help="The exact solution, or the paper's bisection for one price.")
+]
 
 
 def solve(
     context: typer.Context,
     source: PoolPath,
-    budget: Budget,
-    budgets: Budgets = None,
-    aggregate: How = Aggregate.vote,
-    by: Signal = None,
-    estimator: Estimate = Estimator.exact,
-    cost: Unit = Cost.samples,
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-    currency: Currency = None,
-    too_few: Few = TooFew.error,
-    shrink: Shrink = False,
-    method: Solved = Method.exact,
-    model: Model = None,
-    parameters: Parameters = None,
-    extract: Extract = None,
-    percent: Percent = None,
-    engine: Engine = EngineName.local,
-    workers: Workers = None,
-    json: Json = False,
+    budget: BudgetOption,
+    budgets: BudgetsOption = None,
+    aggregate: AggregateOption = Aggregate.vote,
+    by: SignalOption = None,
+    estimator: EstimatorOption = Estimator.exact,
+    cost: CostOption = CostUnit.samples,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: CurrencyOption = None,
+    too_few: TooFewOption = TooFew.error,
+    shrink: ShrinkFlag = False,
+    method: MethodOption = SolveMethod.exact,
+    model: ModelOption = None,
+    parameters: ParametersOption = None,
+    extract: ExtractOption = None,
+    percent: PercentOption = None,
+    engine: EngineOption = EngineName.local,
+    workers: RayWorkersOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """Say what an average budget buys at best, and on how many problems it is to be spent.
 
@@ -86,64 +649,92 @@ def solve(
     same budget (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
     check_workers(engine, workers)
-    say_engine(engine)
-    config, name = settings(context), path_text(source)
-    sizes = wanted_budgets(config.score, budgets)
-    default = budgets is None and config.score == ScoreConfig()
-    how = scoring(aggregate, by, estimator, cost=cost_of(cost, input_price, output_price, currency))
-    read: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
-    read |= {"extract": extract, "percent": percent}
-    ask = _Ask(name=name, budget=budget, how=how, shrink=shrink, method=method, few=too_few)
+    announce_engine(engine)
+    config, name = load_settings(context), format_path(source)
+    budget_list = parse_budgets(config.score, budgets)
+    uses_default = budgets is None and config.score == ScoreConfig()
+    scoring_method = build_scoring(
+        aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
+    )
+    read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
+    read_options |= {"extract": extract, "percent": percent}
+    options = _SolveOptions(
+        name=name, budget=budget, scoring_method=scoring_method, shrink=shrink, method=method, too_few=too_few
+    )
     if engine is EngineName.ray:
-        with shards_from(source, workers=workers, **read) as shards:
-            found = _on_shards(shards, sizes, ask, default=default)
+        with read_shards(source, workers=workers, **read_options) as shards:
+            result = _solve_shards(shards, budget_list, options, uses_default=uses_default)
     else:
-        ballots = ballots_from(source, **read)
-        sizes = allowed(ballots, sizes, drop=too_few is TooFew.drop) if default else sizes
-        scored = how.table(ballots, sizes, too_few=too_few.value)
-        table = shrunk(scored) if shrink else scored
-        plan = allocated(table, budget=budget, method=method.value)
-        found = _outcome(ballots, scored, table, plan, ask)
-    as_json(outcome_object(found)) if json else show_outcome(found)
+        ballots = read_ballots(source, **read_options)
+        budget_list = (
+            limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop) if uses_default else budget_list
+        )
+        scored = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
+        table = shrink_table(scored) if shrink else scored
+        allocation = solve_table(table, budget=budget, method=method.value)
+        result = _build_result(ballots, scored, table, allocation, options)
+    print_json(build_result_object(result)) if json else show_result(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ask:
-    """What was asked for, but for the samples."""
+class _SolveOptions:
+    """The options of the command, without those that name the samples."""
 
     name: str
     budget: float
-    how: Scoring
+    scoring_method: Scoring
     shrink: bool
-    method: Method
-    few: TooFew
+    method: SolveMethod
+    too_few: TooFew
 
 
-def _on_shards(shards: Opened, sizes: tuple[int, ...], ask: _Ask, *, default: bool) -> Outcome:
-    """Scored and solved by Ray; the bracket is made here, from votes without their texts."""
-    sizes = allowed(shards.heads, sizes, drop=ask.few is TooFew.drop) if default else sizes
-    scored = scored_shards(shards, sizes, too_few=ask.few.value, **ask.how.asked())
-    table = shrunk(scored) if ask.shrink else scored
-    if ask.method is Method.bisection:
-        plan = allocated(table, budget=ask.budget, method="bisection")
+def _solve_shards(
+    shards: ShardedPool, budget_list: tuple[int, ...], options: _SolveOptions, *, uses_default: bool
+) -> SolveResult:
+    """Score and solve on Ray; the cross-fitted value is computed here, from votes without their texts."""
+    budget_list = (
+        limit_budgets(shards.index, budget_list, drop=options.too_few is TooFew.drop)
+        if uses_default
+        else budget_list
+    )
+    scored = scored_shards(
+        shards, budget_list, too_few=options.too_few.value, **options.scoring_method.options()
+    )
+    table = shrink_table(scored) if options.shrink else scored
+    if options.method is SolveMethod.bisection:
+        allocation = solve_table(table, budget=options.budget, method="bisection")
     else:
-        many = shards.ballots
-        plan = solved(table, budget=ask.budget, workers=many.workers, parts=len(many))
-    return _outcome(shards.gathered(), scored, table, plan, ask)
+        shard_ballots = shards.ballots
+        allocation = solve_table_on_ray(
+            table, budget=options.budget, workers=shard_ballots.workers, parts=len(shard_ballots)
+        )
+    return _build_result(shards.gather_ballots(), scored, table, allocation, options)
 
 
-def _outcome(
-    ballots: Ballots, scored: AccuracyTable, table: AccuracyTable, plan: Allocation, ask: _Ask
-) -> Outcome:
-    pairs, why = _halved(ballots, scored, shrink=ask.shrink, how=ask.how)
-    return Outcome(name=ask.name, scored=scored, table=table, found=compared(scored, plan, pairs), why=why)
+def _build_result(
+    ballots: Ballots,
+    scored: AccuracyTable,
+    table: AccuracyTable,
+    allocation: Allocation,
+    options: _SolveOptions,
+) -> SolveResult:
+    pairs, reason = _split_samples(
+        ballots, scored, shrink=options.shrink, scoring_method=options.scoring_method
+    )
+    return SolveResult(
+        name=options.name,
+        scored=scored,
+        table=table,
+        comparison=compare_with_uniform(scored, allocation, pairs),
+        no_lower_end=reason,
+    )
 
 
-def _halved(
-    ballots: Ballots, scored: AccuracyTable, *, shrink: bool, how: Scoring
+def _split_samples(
+    ballots: Ballots, scored: AccuracyTable, *, shrink: bool, scoring_method: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
-    """Tables of halves of the samples; none where they are too few, and why."""
+    """Return tables of halves of the samples; none, and the reason, where samples are too few."""
     try:
-        return halved(ballots, scored, shrink=shrink, how=how), ""
+        return score_halves(ballots, scored, shrink=shrink, scoring=scoring_method), ""
     except TooFewSamples as exc:
         return (), str(exc)

@@ -1,38 +1,59 @@
-"""What an average budget buys, measured so that it can be believed. Knows nothing of serving or printing."""
+"""Policies compared at the same average cost, on recorded samples and held-out problems.
 
-from adacompute.evaluate.alike import Uniform, cost_for, uniform, uniform_frontier
-from adacompute.evaluate.bootstrap import Bootstrap, Interval
-from adacompute.evaluate.difference import Difference, paired
-from adacompute.evaluate.matched import Matched, Points, joined, matched
-from adacompute.evaluate.oracle import Compared, Crossfitted, compared, crossfitted, halved
+Knows nothing of pages, figures or printing.
+"""
+
+from adacompute.evaluate.comparison import (
+    Evaluation,
+    EvaluationRow,
+    Imitation,
+    Match,
+    MatchedCost,
+    OracleBracket,
+    PolicyPoints,
+    Verdict,
+    join_points,
+    match_cost,
+)
+from adacompute.evaluate.oracle_bounds import (
+    CrossFit,
+    OracleComparison,
+    UniformAllocation,
+    compare_with_uniform,
+    cost_for_accuracy,
+    cross_fit,
+    score_halves,
+    solve_uniform,
+    uniform_frontier,
+)
 from adacompute.evaluate.protocols import evaluate
-from adacompute.evaluate.rows import Bracket, Evaluation, Imitation, Match, Row, Verdict
-from adacompute.evaluate.scoring import Scoring
+from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
+from adacompute.evaluate.scored_pool import Scoring
 
 __all__ = [
     "Bootstrap",
-    "Bracket",
-    "Compared",
-    "Crossfitted",
-    "Difference",
+    "CrossFit",
     "Evaluation",
+    "EvaluationRow",
     "Imitation",
     "Interval",
     "Match",
-    "Matched",
-    "Points",
-    "Row",
+    "MatchedCost",
+    "OracleBracket",
+    "OracleComparison",
+    "OracleGain",
+    "PolicyPoints",
     "Scoring",
-    "Uniform",
+    "UniformAllocation",
     "Verdict",
-    "compared",
-    "cost_for",
-    "crossfitted",
+    "compare_with_uniform",
+    "cost_for_accuracy",
+    "cross_fit",
     "evaluate",
-    "halved",
-    "joined",
-    "matched",
-    "paired",
-    "uniform",
+    "join_points",
+    "match_cost",
+    "paired_interval",
+    "score_halves",
+    "solve_uniform",
     "uniform_frontier",
 ]

@@ -1,40 +1,303 @@
-"""One policy on one split: fitted and calibrated on the training problems, run on the others' paths.
+"""One policy on one split: fitted and calibrated on the training problems, run on the test
+problems.
 
-Doesn't know how splits are made, nor what is told of the numbers. A dial is calibrated by cost alone, on the
-training problems: no label and no sample of a judged problem is used for it.
+A dial is calibrated by cost alone on the training problems, so no label and no sample of a test
+problem is used. A policy that judges vote states is asked once for each state, however many
+dial settings are tried.
 """
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Weigh
-from adacompute.evaluate.entrants import OURS, PLAIN, Entrant, Maker, dials
-from adacompute.evaluate.folds import Split
-from adacompute.evaluate.foretold import Foretold, foretold
-from adacompute.evaluate.remembered import swept_once
-from adacompute.paths.paths import Paths, paths
-from adacompute.policies.base import Policy
-from adacompute.policies.confidence import confidence
+from adacompute.answers import VoteWeights
+from adacompute.errors import PolicyError
+from adacompute.evaluate.resampling import Split
+from adacompute.policies import POLICIES
+from adacompute.policies.base import Policy, fit_confidence_weights
+from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.pool import Ballots
+from adacompute.replay.per_problem import PolicyRun, ProblemResults, run_policy
+from adacompute.replay.sweep import Sweep, sweep
 
-__all__ = ["Basis", "Dialled", "Ground", "Measured", "Setup", "measure"]
+__all__ = [
+    "LEARNED",
+    "NEED_GRADES",
+    "ORACLE",
+    "OURS",
+    "PEERS",
+    "UNIFORM",
+    "Basis",
+    "CachedPolicy",
+    "ComparedPolicy",
+    "EvaluationSetup",
+    "Forecast",
+    "PolicyMaker",
+    "SplitData",
+    "SplitResult",
+    "join_forecasts",
+    "measure_policy",
+    "select_policies",
+    "sweep_with_cache",
+]
 
 Floats = npt.NDArray[np.float64]
-Basis = Literal["accuracy", "agreement"]
 
-_CALIBRATED = 10  # orders of a training problem: their cost is a mean over many problems
-_MORE = 1.6  # times the largest budget: a policy that underspends must have a point above it
-_LESS = 1.2  # and one below the smallest
-_TOLD = 3.0  # samples on average at which policies are asked how sure they are
+ORACLE, OURS = "oracle", "stopping"
+LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
+PEERS = "peers"  # the joint hull of all policies but ours and the oracle
+UNIFORM = "fixed"  # every problem gets the same number of samples
+NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
+_TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
+_PRICES = 64
+_THRESHOLDS = 16
+
+
+class PolicyMaker(Protocol):
+    """Makes a policy and fits it.
+
+    Called as `maker(train, budget=…, weigh=…, longest=…)`. Where the policy has a dial, one
+    fit serves every budget; where it has none, it is made for each budget.
+    """
+
+    def __call__(
+        self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int
+    ) -> Policy: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPolicy:
+    """A policy's name in the tables, and its maker."""
+
+    name: str
+    maker: PolicyMaker
+
+
+@dataclass(frozen=True, slots=True)
+class _RegistryMaker:
+    """Makes a policy of a kind in the registry. A class, so that it can be sent to another
+    process.
+    """
+
+    kind: str
+    all_ballots: Ballots | None = None  # every problem that is learned from or judged
+
+    def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
+        options: dict[str, Any] = {"weigh": weigh, "longest": longest}
+        if self.kind in _TAKE_BUDGET:
+            options["budget"] = budget
+        if self.kind == OURS and weigh is not None:
+            options["weigh"] = "auto"  # the same weights, fitted together with the rest of the policy
+        if self.kind == UNIFORM:
+            options["budgets"] = range(1, longest + 1)
+        policy: Any = POLICIES[self.kind](**options)
+        if self.kind == OURS:  # judged problems must not be in the bundled prior
+            policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
+        fitted_policy: Policy = (
+            policy.fit(train, budget=budget) if self.kind == "classifier" else policy.fit(train)
+        )
+        return fitted_policy
+
+
+def select_policies(
+    policies: Sequence[str | tuple[str, PolicyMaker]], all_ballots: Ballots | None = None
+) -> tuple[ComparedPolicy, ...]:
+    """The policies to compare, by name or as (name, maker) pairs; the oracle is skipped, since
+    it is no policy.
+
+    `all_ballots` holds every problem that is judged: no bundled prior may have seen their
+    prompts.
+    """
+    chosen: dict[str, ComparedPolicy] = {}
+    for item in policies:
+        name, maker = (item, None) if isinstance(item, str) else item
+        if name in chosen:
+            raise PolicyError(f"policy {name!r} is named twice; name each policy once")
+        if name == PEERS:
+            raise PolicyError(f"{PEERS!r} is the joint hull of policies, not one; leave it out")
+        if maker is None and name != ORACLE and name not in POLICIES:
+            known = ", ".join(sorted(POLICIES))
+            raise PolicyError(f"there is no policy {name!r}; the policies are {known}")
+        if name != ORACLE:
+            chosen[name] = ComparedPolicy(
+                name=name, maker=maker or _RegistryMaker(name, all_ballots if name == OURS else None)
+            )
+    return tuple(chosen.values())
+
+
+def make_dial_grid(policy: Policy) -> Floats:
+    """The settings of a policy's dial that are tried, rising; they don't depend on what it has
+    learned.
+    """
+    if policy.dial == "price":
+        return np.concatenate([[0.0], np.geomspace(2e-4, 0.6, _PRICES - 2), [1.1]])
+    windows = 1.0 / np.arange(policy.longest, 0, -1)
+    if policy.kind == "esc":  # its dial is one over a whole number
+        return windows
+    return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
+
+
+Ints = npt.NDArray[np.int64]
+
+ACCURACY, AGREEMENT = "predicted accuracy", "share of the votes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setup:
-    """What all policies share."""
+class Forecast:
+    """Requests, each with the probability a policy gave for its answer and whether that was
+    right; all (requests,).
+
+    A curve predicts its votes' accuracy. Other policies give the leader's share of the votes
+    where they stopped, which is what the gateway reports with each answer.
+    """
+
+    what: str  # kind of probability: ACCURACY or AGREEMENT
+    budget: float  # average samples asked for
+    problem: Ints = field(repr=False)  # rows
+    probability: Floats = field(repr=False)  # 0 to 1
+    correct: Floats = field(repr=False)  # 0 to 1
+
+
+def collect_forecast(
+    policy: Policy, paths: Paths, *, dial: float, budget: float, agrees: bool = False
+) -> Forecast:
+    """Run a policy along paths at one dial setting and keep what it says of its answers.
+
+    With `agrees`, an answer counts as right where it equals the vote of all samples.
+    """
+    run_result = run_policy(policy, paths, dial=dial)
+    standing = paths.state_after(np.arange(len(paths)), run_result.drawn)
+    predict: Any = getattr(policy, "predict_accuracy", None)
+    if predict is None:
+        has_votes = standing.total > 0
+        probability = np.divide(standing.lead, standing.total, out=np.zeros(len(standing)), where=has_votes)
+    else:
+        probability = predict(policy.read(paths.ballots.prompts)[paths.problems], standing)
+    return Forecast(
+        what=AGREEMENT if predict is None else ACCURACY,
+        budget=budget,
+        problem=paths.problems,
+        probability=probability,
+        correct=run_result.agrees if agrees else run_result.grade,
+    )
+
+
+def join_forecasts(forecasts: Sequence[Forecast], rows: Sequence[Ints]) -> Forecast:
+    """Join the forecasts of all folds; `rows` are the problems of each fold, (problems,),
+    numbered over all folds.
+    """
+    return Forecast(
+        what=forecasts[0].what,
+        budget=forecasts[0].budget,
+        problem=np.concatenate([own[part.problem] for part, own in zip(forecasts, rows, strict=True)]),
+        probability=np.concatenate([part.probability for part in forecasts]),
+        correct=np.concatenate([part.correct for part in forecasts]),
+    )
+
+
+_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
+
+
+_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
+
+
+def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
+    """The same result as replay's `sweep`, but each state is judged once instead of once per
+    dial, where possible.
+
+    What continuing is worth in a state (its critical price, or how unsure the leader is)
+    doesn't depend on the dial; only the decision does.
+    """
+    if _judge_method(policy) is None or len(dials) < 2:
+        return sweep(policy, paths, dials)
+    cached = CachedPolicy(policy, paths)
+    results = [ProblemResults.from_run(paths, cached.run(dial)) for dial in dials]
+    return Sweep(
+        dials=tuple(dials),
+        **{name: np.array([getattr(one, name) for one in results]) for name in _SWEEP_FIELDS},
+    )
+
+
+def _judge_method(policy: Policy) -> str | None:
+    return next((name for name in _JUDGE_METHODS if hasattr(policy, name)), None)
+
+
+class CachedPolicy:
+    """A policy along paths at one dial after another; prompts are read once, and states judged
+    once where possible.
+    """
+
+    def __init__(self, policy: Policy, paths: Paths) -> None:
+        self._policy, self._paths = policy, paths
+        method = _judge_method(policy)
+        if method is None:
+            self._reading = policy.read(paths.ballots.prompts)
+            return
+        stand_in: Any = copy.copy(policy)
+        setattr(stand_in, method, _JudgmentCache(policy, paths, method))
+        self._policy = stand_in
+        # here every path counts as a problem, and its number stands in for what is read of its prompt
+        self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
+        self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
+
+    def run(self, dial: float | None) -> PolicyRun:
+        """As `run_policy`."""
+        return run_policy(self._policy, self._paths, dial=dial, reading=self._reading)
+
+
+class _PlaceholderRows:
+    """Stands for so many problems; only their number is ever asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+
+class _JudgmentCache:
+    """The policy's judgment of every path after each draw, computed when first needed."""
+
+    def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
+        self.judge, self.paths = getattr(policy, method), paths
+        self.reading = policy.read(paths.ballots.prompts)[paths.problems]
+        self.rows = np.arange(len(paths))
+        self.by_draws: dict[int, Floats] = {}
+
+    def __call__(self, path_numbers: Floats, standing: VoteState) -> Floats:
+        """The judgments of the paths with these numbers in their present states; NaN for paths
+        without samples.
+        """
+        index = path_numbers[:, 0].astype(np.int64)
+        verdicts = np.full(len(index), np.nan)
+        for drawn in np.unique(standing.drawn).tolist():
+            if drawn > 0:
+                at_draw = standing.drawn == drawn
+                verdicts[at_draw] = self._judge_after(drawn)[index[at_draw]]
+        return verdicts
+
+    def _judge_after(self, drawn: int) -> Floats:
+        if drawn not in self.by_draws:
+            standing = self.paths.state_after(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
+            self.by_draws[drawn] = self.judge(self.reading, standing)
+        return self.by_draws[drawn]
+
+
+Basis = Literal["accuracy", "agreement"]
+
+_CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
+_ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
+_BELOW_SMALLEST = 1.2  # and one below the smallest budget
+_FORECAST_BUDGET = 3.0  # average samples at which policies are asked how sure they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationSetup:
+    """What all policies of one evaluation share."""
 
     ballots: Ballots = field(repr=False)
     budgets: tuple[float, ...]
@@ -43,174 +306,192 @@ class Setup:
     longest: int
     seed: int
     basis: Basis
-    calibrates: bool = True  # False: hulls are wanted, and no rows
+    calibrates: bool = True  # False: only hulls are needed, no rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialled:
-    """The dial that meets a budget on the training problems: `second` with `probability`, else `first`."""
+class CalibratedDial:
+    """The dial that meets a budget on the training problems: `second` with `probability`, else
+    `first`.
+    """
 
     first: float
     second: float
     probability: float
-    reached: bool  # False: no setting of the dial costs so little, or so much
+    reached: bool  # False: no setting of the dial costs that little, or that much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured:
-    """One policy on one split's judged problems; what isn't known is NaN."""
+class SplitResult:
+    """One policy on the test problems of one split; NaN where a value isn't known."""
 
     cost: Floats  # (budgets, problems)
     accuracy: Floats
     waves: Floats
     tokens: Floats
-    dialled: tuple[Dialled | None, ...]  # (budgets,); None: it has no dial
+    dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
     point_cost: Floats  # (settings, problems)
     point_accuracy: Floats
     point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
-    imitation: Floats | None = None  # (budgets, 4) of a classifier: as `imitated` gives it
-    foretold: Foretold | None = None  # of a policy that says how sure it is, at about three samples
+    imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
+    forecast: Forecast | None = None  # of a policy that says how sure it is, near three samples
 
 
-class Ground:
-    """One split: the problems to learn from and the paths to judge on, the same for every policy."""
+class SplitData:
+    """One split: the training problems and the test paths, the same for every policy."""
 
-    def __init__(self, setup: Setup, split: Split, number: int) -> None:
+    def __init__(self, setup: EvaluationSetup, split: Split, number: int) -> None:
         self.setup, self.split, self.number = setup, split, number
         self.train = setup.ballots.only(split.train)
         self.test = setup.ballots.only(split.test)
-        self.weigh: Weigh | None = confidence(self.train) if setup.weighted else None
-        self._kept: dict[tuple[int, Weigh | None], Paths] = {}
+        self.weigh: VoteWeights | None = fit_confidence_weights(self.train) if setup.weighted else None
+        self._paths_by_stream: dict[tuple[int, VoteWeights | None], Paths] = {}
 
-    def train_paths(self, weigh: Weigh | None) -> Paths:
-        """To calibrate on, votes weighed as the policy does."""
-        return self._paths(weigh, self.train, min(_CALIBRATED, self.setup.orders), 0)
+    def train_paths(self, weigh: VoteWeights | None) -> Paths:
+        """Paths to calibrate on, with votes weighted as the policy weights them."""
+        return self._paths(weigh, self.train, min(_CALIBRATION_ORDERS, self.setup.orders), 0)
 
-    def test_paths(self, weigh: Weigh | None) -> Paths:
-        """To judge on: the same orders whatever the weights."""
+    def test_paths(self, weigh: VoteWeights | None) -> Paths:
+        """Paths to judge on: the same orders whatever the weights."""
         return self._paths(weigh, self.test, self.setup.orders, 1)
 
-    def _paths(self, weigh: Weigh | None, ballots: Ballots, orders: int, stream: int) -> Paths:
-        if (stream, weigh) not in self._kept:
+    def _paths(self, weigh: VoteWeights | None, ballots: Ballots, orders: int, stream: int) -> Paths:
+        if (stream, weigh) not in self._paths_by_stream:
             rng = np.random.default_rng([self.setup.seed, self.number, stream])
-            self._kept[stream, weigh] = paths(
+            self._paths_by_stream[stream, weigh] = draw_paths(
                 ballots, rng=rng, orders=orders, longest=self.setup.longest, weigh=weigh
             )
-        return self._kept[stream, weigh]
+        return self._paths_by_stream[stream, weigh]
 
-    def made(self, maker: Maker, budget: float) -> Policy:
+    def fit_policy(self, maker: PolicyMaker, budget: float) -> Policy:
+        """A policy fitted on the training problems."""
         return maker(self.train, budget=budget, weigh=self.weigh, longest=self.setup.longest)
 
 
-def measure(ground: Ground, entrant: Entrant) -> Measured:
-    """An entrant on one split: a row a budget, and the points of its hull."""
-    policy = ground.made(entrant.maker, ground.setup.budgets[0])
+def measure_policy(data: SplitData, compared: ComparedPolicy) -> SplitResult:
+    """One policy on one split: a row for each budget, and the points of its hull."""
+    policy = data.fit_policy(compared.maker, data.setup.budgets[0])
     if policy.dial is None:
-        return _undialled(ground, entrant, policy)
-    return _with_dial(ground, policy)
+        return _measure_without_dial(data, compared, policy)
+    return _measure_with_dial(data, policy)
 
 
-def _with_dial(ground: Ground, policy: Policy) -> Measured:
-    """One fit for every budget: its dial is set by the cost on the training problems."""
-    setup, grid = ground.setup, dials(policy).tolist()
-    judged = swept(policy, ground.test_paths(policy.weigh), grid, setup.basis)  # (4, dials, problems)
-    dialled, rows = [], [judged[:, 0]]
+def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
+    """One fit serves every budget: the dial is set by the cost on the training problems."""
+    setup, grid = data.setup, make_dial_grid(policy).tolist()
+    test_values = sweep_policy(
+        policy, data.test_paths(policy.weigh), grid, setup.basis
+    )  # (4, dials, problems)
+    calibrated, rows = [], [test_values[:, 0]]
     if setup.calibrates:
-        costs = swept(policy, ground.train_paths(policy.weigh), grid, setup.basis)[0].mean(axis=1)  # (dials,)
+        costs = sweep_policy(policy, data.train_paths(policy.weigh), grid, setup.basis)[0].mean(
+            axis=1
+        )  # (dials,)
         for budget in setup.budgets:
-            at, share, reached = between(costs, budget)
-            then = min(at + 1, len(grid) - 1)
-            dialled.append(Dialled(first=grid[at], second=grid[then], probability=share, reached=reached))
-            rows.append((1 - share) * judged[:, at] + share * judged[:, then])
+            at, share, reached = interpolate_dial(costs, budget)
+            next_at = min(at + 1, len(grid) - 1)
+            calibrated.append(
+                CalibratedDial(first=grid[at], second=grid[next_at], probability=share, reached=reached)
+            )
+            rows.append((1 - share) * test_values[:, at] + share * test_values[:, next_at])
     cost, accuracy, waves, tokens = np.stack(rows, axis=1)[:, 1:]
-    return Measured(
+    return SplitResult(
         cost=cost,
         accuracy=accuracy,
         waves=waves,
         tokens=tokens,
-        dialled=tuple(dialled),
-        point_cost=judged[0],
-        point_accuracy=judged[1],
-        point_tokens=judged[3],
+        dials=tuple(calibrated),
+        point_cost=test_values[0],
+        point_accuracy=test_values[1],
+        point_tokens=test_values[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
-        foretold=_foretold(ground, policy, dialled),
+        forecast=_collect_forecast(data, policy, calibrated),
     )
 
 
-def _foretold(ground: Ground, policy: Policy, dialled: Sequence[Dialled]) -> Foretold | None:
-    """What it says of its answers, at the budget next to three samples."""
-    if not dialled or not (policy.kind == OURS or hasattr(policy, "foretold")):
+def _collect_forecast(
+    data: SplitData, policy: Policy, calibrated: Sequence[CalibratedDial]
+) -> Forecast | None:
+    """What the policy says of its answers, at the budget nearest to three samples."""
+    if not calibrated or not (policy.kind == OURS or hasattr(policy, "predict_accuracy")):
         return None
-    budgets = ground.setup.budgets
-    at = min(range(len(budgets)), key=lambda k: abs(budgets[k] - _TOLD))
-    dial = dialled[at].second if dialled[at].probability > 0.5 else dialled[at].first
-    agrees = ground.setup.basis == "agreement"
-    paths_ = ground.test_paths(policy.weigh)
-    return foretold(policy, paths_, dial=dial, budget=budgets[at], agrees=agrees)
+    budgets = data.setup.budgets
+    at = min(range(len(budgets)), key=lambda k: abs(budgets[k] - _FORECAST_BUDGET))
+    dial = calibrated[at].second if calibrated[at].probability > 0.5 else calibrated[at].first
+    agrees = data.setup.basis == "agreement"
+    test_paths = data.test_paths(policy.weigh)
+    return collect_forecast(policy, test_paths, dial=dial, budget=budgets[at], agrees=agrees)
 
 
-def _undialled(ground: Ground, entrant: Entrant, first: Policy) -> Measured:
-    """Made anew for every budget, and for some more, so that its hull reaches them all."""
-    setup = ground.setup
-    others = {min(float(setup.longest), _MORE * setup.budgets[-1]), min(_LESS, setup.budgets[0])}
-    if entrant.name == PLAIN:
-        others = {float(count) for count in range(1, setup.longest + 1)}
-    wanted = [*setup.budgets, *sorted(others - set(setup.budgets))]
-    made = [first, *(ground.made(entrant.maker, budget) for budget in wanted[1:])]
-    runs = [swept(policy, ground.test_paths(policy.weigh), [None], setup.basis)[:, 0] for policy in made]
+def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
+    """Fit the policy for every budget, and for some more so that its hull reaches all of them."""
+    setup = data.setup
+    extra = {
+        min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
+        min(_BELOW_SMALLEST, setup.budgets[0]),
+    }
+    if compared.name == UNIFORM:
+        extra = {float(count) for count in range(1, setup.longest + 1)}
+    budgets = [*setup.budgets, *sorted(extra - set(setup.budgets))]
+    policies = [first, *(data.fit_policy(compared.maker, budget) for budget in budgets[1:])]
+    runs = [
+        sweep_policy(policy, data.test_paths(policy.weigh), [None], setup.basis)[:, 0] for policy in policies
+    ]
     cost, accuracy, waves, tokens = np.stack(runs, axis=1)  # (settings, problems) each
-    asked = len(setup.budgets)
-    return Measured(
-        cost=cost[:asked],
-        accuracy=accuracy[:asked],
-        waves=waves[:asked],
-        tokens=tokens[:asked],
-        dialled=(None,) * asked,
+    budget_count = len(setup.budgets)
+    return SplitResult(
+        cost=cost[:budget_count],
+        accuracy=accuracy[:budget_count],
+        waves=waves[:budget_count],
+        tokens=tokens[:budget_count],
+        dials=(None,) * budget_count,
         point_cost=cost,
         point_accuracy=accuracy,
         point_tokens=tokens,
-        labels=tuple(f"budget {budget:g}" for budget in wanted),
-        imitation=imitated(made[:asked], ground) if setup.basis == "accuracy" else None,
+        labels=tuple(f"budget {budget:g}" for budget in budgets),
+        imitation=measure_imitation(policies[:budget_count], data) if setup.basis == "accuracy" else None,
     )
 
 
-def imitated(made: Sequence[Policy], ground: Ground) -> Floats | None:
-    """How often classifiers name the oracle's budget, and how often the commonest label is it, (budgets, 4).
+def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
+    """How often classifiers choose the oracle's budget, and how often the commonest label does,
+    (budgets, 4).
 
-    First both on the judged problems, then both on those it learned from. The oracle's budgets are those of
-    all problems together; the commonest is that of the training problems.
+    First both on the test problems, then both on the training problems. The oracle's budgets
+    are those of all problems together; the commonest label is that of the training problems.
     """
-    found = []
-    for classifier in made:
+    rows = []
+    for classifier in classifiers:
         if classifier.kind != "classifier":
             return None
         policy: Any = classifier
-        labels = policy.labels_of(ground.setup.ballots, policy.budget_)
-        test, train = labels[ground.split.test], labels[ground.split.train]
-        common = np.bincount(train).argmax()
-        right = [policy.predicted(ground.test) == test, test == common]
-        right += [policy.predicted(ground.train) == train, train == common]
-        found.append([float(one.mean()) for one in right])
-    return np.array(found)
+        labels = policy.compute_labels(data.setup.ballots, policy.budget_)
+        test, train = labels[data.split.test], labels[data.split.train]
+        commonest = np.bincount(train).argmax()
+        hits = [policy.predict_budgets(data.test) == test, test == commonest]
+        hits += [policy.predict_budgets(data.train) == train, train == commonest]
+        rows.append([float(one.mean()) for one in hits])
+    return np.array(rows)
 
 
-def swept(policy: Policy, paths: Paths, grid: Sequence[float | None], basis: Basis) -> Floats:
+def sweep_policy(policy: Policy, paths: Paths, grid: Sequence[float | None], basis: Basis) -> Floats:
     """Mean cost, accuracy, waves and tokens of each problem at each dial, (4, dials, problems)."""
-    found = swept_once(policy, paths, grid)
-    right = found.accuracy if basis == "accuracy" else found.agreement
-    return np.stack([found.cost, right, found.waves, found.tokens])
+    result = sweep_with_cache(policy, paths, grid)
+    accuracy = result.accuracy if basis == "accuracy" else result.agreement
+    return np.stack([result.cost, accuracy, result.waves, result.tokens])
 
 
-def between(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Where falling costs pass a budget: the place before, the share of the next one, and whether they do.
+def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
+    """Where falling costs pass a budget: the index before, the share of the next one, and
+    whether they do.
 
-    >>> between(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
+    >>> interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
     (1, 0.5, True)
     """
     if budget >= costs[0]:
         return 0, 0.0, bool(budget == costs[0])
     if budget <= costs[-1]:
         return len(costs) - 1, 0.0, bool(budget == costs[-1])
-    after = int(np.argmax(costs <= budget))  # the first that is within the budget
-    return after - 1, float((costs[after - 1] - budget) / (costs[after - 1] - costs[after])), True
+    next_at = int(np.argmax(costs <= budget))  # the first within the budget
+    return next_at - 1, float((costs[next_at - 1] - budget) / (costs[next_at - 1] - costs[next_at])), True

@@ -1,14 +1,20 @@
 """Who decides how many samples a request gets. Knows nothing of how they are drawn, or of the network."""
 
+from pathlib import Path
+
+from adacompute.errors import PolicyInvalid
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.policies.artefact import check_folder, read_artefact
 from adacompute.policies.base import Policy
+from adacompute.policies.baselines import (
+    FixedPolicy,
+    HeuristicPolicy,
+    OraclePolicy,
+    RandomPolicy,
+    ShuffledPolicy,
+)
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.heuristic import HeuristicPolicy
-from adacompute.policies.oneshot import FixedPolicy, RandomPolicy
-from adacompute.policies.oracle import OraclePolicy
-from adacompute.policies.registry import POLICIES, load_policy
-from adacompute.policies.shuffled import ShuffledPolicy
 from adacompute.policies.stopping import StoppingPolicy
 
 __all__ = [
@@ -26,4 +32,41 @@ __all__ = [
     "ShuffledPolicy",
     "StoppingPolicy",
     "load_policy",
+    "read_policy",
 ]
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.kind: policy
+    for policy in (
+        FixedPolicy,
+        RandomPolicy,
+        HeuristicPolicy,
+        ShuffledPolicy,
+        AdaptiveConsistency,
+        EarlyStopping,
+        DoublingPolicy,
+        OraclePolicy,
+        ClassifierPolicy,
+        CurvePolicy,
+        StoppingPolicy,
+    )
+}
+
+
+def load_policy(folder: str | Path) -> Policy:
+    """The policy that `save` wrote to a folder; PolicyInvalid, with the reason, for anything else."""
+    return read_policy(folder)[0]
+
+
+def read_policy(folder: str | Path) -> tuple[Policy, str]:
+    """The policy in a folder as `load_policy` gives it, with the hash of its artefact."""
+    artefact = read_artefact(check_folder(folder))
+    policy_class = POLICIES.get(artefact.kind)
+    if policy_class is None:
+        raise PolicyInvalid(
+            f"{folder}: there is no policy of kind {artefact.kind!r}; the kinds are {', '.join(POLICIES)}"
+        )
+    try:
+        return policy_class.restore(artefact.settings, artefact.arrays), artefact.sha256
+    except PolicyInvalid as exc:
+        raise PolicyInvalid(f"{folder}: {exc}") from exc

@@ -1,128 +1,340 @@
-"""A policy as a folder: policy.json for what is read, an npz file for arrays. Knows nothing of any policy.
+"""A policy as a folder: policy.json for the settings, an npz file for the arrays.
 
-policy.json names the arrays file by its hash and is itself hashed, so what is read is what was written, or is
-refused. It is replaced last: a reader sees the old policy or the new one, whole. No pickle, no compression:
-nothing that is read runs, and nothing grows when it is read.
+policy.json names the arrays file by its hash and carries its own hash, so a reader gets what was
+written or an error. It is replaced last, so a reader sees either the old policy or the new one. Nothing
+is pickled or compressed: reading an artefact runs no code, and no file grows when it is read.
 """
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import io
 import json
 import math
+import os
 import re
+import secrets
+import shutil
+import stat
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.atomic import sync_path
 from adacompute.errors import PolicyError, PolicyInvalid
-from adacompute.policies.folder import publish
-from adacompute.policies.sealed import FOLDER, content_of, digest, plain_json
+from adacompute.policies.setting_checks import format_value
 
-__all__ = ["Artefact", "read_artefact", "write_artefact"]
+__all__ = [
+    "CHART_FILE",
+    "check_folder",
+    "compute_digest",
+    "parse_json",
+    "publish",
+    "publish_beside",
+    "read_artefact",
+    "read_content",
+    "write_artefact",
+]
+
+CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed with it
+
+_PART_SUFFIX = ".part"  # suffix of a file that is being written
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)  # errors of a rename onto a folder with files
+
+
+def check_folder(value: object) -> Path:
+    """A folder's path; PolicyError where the value can't be one."""
+    try:
+        path = Path(value)  # type: ignore[arg-type]
+    except TypeError as exc:
+        raise PolicyError(f"{format_value(value)} is no folder's path; give one, e.g. 'policy'") from exc
+    try:
+        if b"\0" not in os.fsencode(path):
+            return path
+    except UnicodeEncodeError:
+        pass  # a lone surrogate
+    raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
+
+
+def publish(
+    folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes], is_policy: Callable[[Path], bool]
+) -> None:
+    """Writes files into a folder, `last` once the others are on disk, and removes the files it replaces.
+
+    A new folder appears with all its files at once. One that holds anything else (`is_policy` tells) is
+    left alone. Of several writers the last one's files stay, complete. The files that are replaced are
+    `arrays-*.npz` and what `publish_beside` added. A link to a folder stays a link.
+    """
+    name = check_folder(folder)
+    try:
+        folder = _resolve_folder(name)
+        if (folder.is_dir() and any(folder.iterdir())) or not _create_folder(
+            folder, {**files, last[0]: last[1]}
+        ):
+            _replace_files(folder, files, last, is_policy)
+    except OSError as exc:
+        raise PolicyError(
+            f"{name}: can't be written: {exc.strerror or exc}; give another folder, what was there is intact"
+        ) from exc
+
+
+def _resolve_folder(name: Path) -> Path:
+    """The folder that is meant, with links followed; PolicyError where there can be none."""
+    folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow a link that leads nowhere
+    folder = folder.resolve() if folder.is_symlink() and folder.is_dir() else folder
+    if folder.is_symlink():
+        raise PolicyError(f"{name}: is a link to no folder; remove it, or give another folder")
+    if not folder.parent.is_dir():
+        raise PolicyError(f"{name}: its folder is not there; create {folder.parent} first")
+    if folder.exists() and not folder.is_dir():
+        raise PolicyError(f"{name}: is a file; give the name of a folder for the policy")
+    return folder
+
+
+def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
+    """Creates a folder with all its files by one rename; False where one with files exists by now."""
+    # a name that no other thread or process has, on this machine or another one
+    temporary = folder.with_name(f".{secrets.token_hex(16)}{_PART_SUFFIX}")
+    temporary.mkdir()  # not mkdtemp: others may read the policy, as far as the umask allows
+    try:
+        for name, content in files.items():
+            _write_file(temporary / name, content)
+        sync_path(temporary)
+        temporary.rename(folder)  # onto nothing, or onto an empty folder
+    except OSError as exc:
+        if exc.errno not in _NOT_EMPTY:
+            raise
+        return False
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_path(folder.parent)
+    return True
+
+
+def _replace_files(
+    folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes], is_policy: Callable[[Path], bool]
+) -> None:
+    """Writes new files beside the old ones, then `last`, which decides which count; then removes the old."""
+    with _lock_folder(folder) as descriptor:
+        if not is_policy(folder):
+            raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
+        for name, content in [*files.items(), last]:
+            _write_file(folder / (name + _PART_SUFFIX), content)
+            (folder / (name + _PART_SUFFIX)).replace(folder / name)
+            os.fsync(descriptor)
+        for path in list(folder.iterdir()):
+            is_arrays = path.name.startswith("arrays-") and path.name.endswith(
+                (".npz", ".npz" + _PART_SUFFIX)
+            )
+            if (is_arrays and path.name not in files) or path.name in (CHART_FILE, CHART_FILE + _PART_SUFFIX):
+                path.unlink()
+
+
+def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Callable[[Path], bool]) -> bool:
+    """Adds one file beside published ones, completely or not at all; False where it no longer fits them."""
+    try:
+        with _lock_folder(folder) as descriptor:
+            if not is_current(folder):
+                return False
+            _write_file(folder / (name + _PART_SUFFIX), content)
+            (folder / (name + _PART_SUFFIX)).replace(folder / name)
+            os.fsync(descriptor)
+    except OSError as exc:
+        raise PolicyError(
+            f"{folder / name}: can't be written: {exc.strerror or exc}; what was there is intact"
+        ) from exc
+    return True
+
+
+@contextlib.contextmanager
+def _lock_folder(folder: Path) -> Iterator[int]:
+    """Locks a folder, so that of two writers the later one's files stay, complete."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+FOLDER_REMEDY, SAVE_REMEDY = (
+    "give a folder that `adacompute fit` or `policy.save` wrote",
+    "save the policy again",
+)
+
+
+def compute_digest(document: Mapping[str, Any]) -> str:
+    """The hash of everything in a document except its own "sha256"."""
+    content = {key: value for key, value in document.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> bytes:
+    """A regular file's content, if it isn't larger than anything this package writes."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise PolicyInvalid(f"{path}: is no plain file; {remedy}")
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError as exc:
+        raise PolicyInvalid(f"{path}: is not there; {remedy}") from exc
+    except (OSError, ValueError) as exc:  # ValueError: a null character in the path
+        raise PolicyInvalid(f"{path}: can't be read: {exc}") from exc
+    if len(content) > max_bytes:
+        raise PolicyInvalid(f"{path}: is larger than any policy's ({max_bytes:,} bytes); {remedy}")
+    return content
+
+
+def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
+    """JSON without NaN, infinities and duplicate keys; PolicyInvalid for anything else."""
+
+    def reject_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no number")
+
+    def parse_float(digits: str) -> float:
+        return float(digits) if math.isfinite(float(digits)) else reject_constant(digits)
+
+    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(mapping := dict(pairs)) != len(pairs):
+            raise ValueError("a key is there twice")
+        return mapping
+
+    try:
+        return json.loads(
+            text.decode(),
+            parse_constant=reject_constant,
+            parse_float=parse_float,
+            object_pairs_hook=build_object,
+        )
+    except (ValueError, RecursionError) as exc:  # JSON and UTF-8 errors are ValueErrors
+        raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); {remedy}") from exc
+
 
 SCHEMA, VERSION = "adacompute.policy", 1
 DOCUMENT = "policy.json"
-MOST_TEXT = 8 << 20  # bytes of policy.json
-MOST_BYTES = 256 << 20  # of the arrays file
-MOST_ARRAYS = 1000
-MOST_AXES = 8
+MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
+MAX_ARRAY_BYTES = 256 << 20  # of the arrays file
+MAX_ARRAYS = 1000
+MAX_AXES = 8
 
-_KINDS = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
+_DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
-_BROKEN = (zipfile.BadZipFile, struct.error, ArithmeticError, OSError, EOFError, ValueError, RuntimeError)
-_TRIES = 5  # to read a folder that is being overwritten
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    struct.error,
+    ArithmeticError,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+)
+_ATTEMPTS = 5  # at reading a folder that is being overwritten
 
-_Any = npt.NDArray[Any]
+_Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Artefact:
-    """What a folder holds, checked to be what was written; whether it makes sense its policy says."""
+    """What a folder holds, checked to be what was written; its policy checks whether it makes sense."""
 
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
-    arrays: Mapping[str, _Any] = field(repr=False)  # read-only
+    arrays: Mapping[str, _Array] = field(repr=False)  # read-only
     sha256: str = field(default="", repr=False)  # of all of it
 
 
 def write_artefact(
     folder: Path, *, kind: str, settings: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
-    """Writes a policy as a folder, whole or not at all; replaces a policy that is there, and nothing else."""
-    ready = {name: _ready(name, array) for name, array in arrays.items()}
-    packed = _packed(ready)
+    """Writes a policy as a folder, completely or not at all; replaces an older policy and nothing else."""
+    prepared = {name: _prepare_array(name, array) for name, array in arrays.items()}
+    npz = _pack_arrays(prepared)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "version": VERSION,
         "kind": kind,
         "adacompute": version("adacompute"),
-        "settings": _plain(settings, "settings"),
+        "settings": _to_plain(settings, "settings"),
         "arrays": {
-            "sha256": hashlib.sha256(packed).hexdigest(),
+            "sha256": hashlib.sha256(npz).hexdigest(),
             "content": [
                 {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
-                for name, array in ready.items()
+                for name, array in prepared.items()
             ],
         },
     }
-    document["sha256"] = digest(document)
+    document["sha256"] = compute_digest(document)
     text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
-    if len(text) > MOST_TEXT or len(packed) > MOST_BYTES or len(ready) > MOST_ARRAYS:
+    if len(text) > MAX_DOCUMENT_BYTES or len(npz) > MAX_ARRAY_BYTES or len(prepared) > MAX_ARRAYS:
         raise PolicyError(
-            f"{folder}: {len(text):,} bytes of settings and {len(packed):,} of {len(ready)} arrays are too "
-            f"many for a policy; {MOST_TEXT:,}, {MOST_BYTES:,} and {MOST_ARRAYS} are the most"
+            f"{folder}: {len(text):,} bytes of settings and {len(npz):,} of {len(prepared)} arrays are too "
+            f"many for a policy; {MAX_DOCUMENT_BYTES:,}, {MAX_ARRAY_BYTES:,} and {MAX_ARRAYS} are the most"
         )
-    files = {_arrays_name(document): packed} if ready else {}
-    publish(folder, files, last=(DOCUMENT, text), ours=_ours)
+    files = {_arrays_file_name(document): npz} if prepared else {}
+    publish(folder, files, last=(DOCUMENT, text), is_policy=_is_policy_folder)
 
 
 def read_artefact(folder: Path) -> Artefact:
-    """What `write_artefact` wrote; PolicyInvalid, naming the file and what is wrong, for anything else."""
+    """What `write_artefact` wrote; PolicyInvalid, naming the file and the fault, for anything else."""
     path = folder / DOCUMENT
-    for left in reversed(range(_TRIES)):
-        text = content_of(path, MOST_TEXT)
-        document = _document(text, path)
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        text = read_content(path, MAX_DOCUMENT_BYTES)
+        document = _parse_document(text, path)
         if not document["arrays"]["content"]:
-            arrays: dict[str, _Any] = {}
+            arrays: dict[str, _Array] = {}
             break
-        packed = folder / _arrays_name(document)
+        arrays_path = folder / _arrays_file_name(document)
         try:
-            arrays = _unpacked(content_of(packed, MOST_BYTES), document["arrays"], packed)
+            arrays = _unpack_arrays(
+                read_content(arrays_path, MAX_ARRAY_BYTES), document["arrays"], arrays_path
+            )
             break
         except PolicyInvalid:
-            if not left or content_of(path, MOST_TEXT) == text:  # else it was replaced between the two files
+            if (
+                not attempts_left or read_content(path, MAX_DOCUMENT_BYTES) == text
+            ):  # else it was replaced between the two reads
                 raise
     else:  # pragma: no cover - the last try breaks or raises
-        raise PolicyInvalid(f"{path}: is being overwritten all the time; try again")
+        raise PolicyInvalid(f"{path}: keeps being overwritten; try again")
     return Artefact(
         kind=document["kind"], settings=document["settings"], arrays=arrays, sha256=document["sha256"]
     )
 
 
-def _ready(name: object, array: npt.NDArray[Any]) -> _Any:
-    """The array as it is stored: little-endian, in rows."""
+def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
+    """The array as it is stored: little-endian, in row order."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PolicyError(f"an array can't be named {name!r}; use letters, digits, '_', '-' and '.'")
-    found = np.asarray(array)
-    found = np.ascontiguousarray(found, dtype=found.dtype.newbyteorder("<")).reshape(found.shape)
-    if found.dtype.str not in _KINDS or found.ndim > MOST_AXES:
+    prepared = np.asarray(array)
+    prepared = np.ascontiguousarray(prepared, dtype=prepared.dtype.newbyteorder("<")).reshape(prepared.shape)
+    if prepared.dtype.str not in _DTYPES or prepared.ndim > MAX_AXES:
         raise PolicyError(
-            f"array {name!r} of {found.dtype}, {found.ndim} axes, can't be stored; give numbers or booleans"
+            f"array {name!r} of {prepared.dtype}, {prepared.ndim} axes, can't be stored; "
+            "give numbers or booleans"
         )
-    return found
+    return prepared
 
 
-def _packed(arrays: Mapping[str, _Any]) -> bytes:
-    """The npz file, the same bytes for the same arrays: no dates, no compression."""
+def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
+    """The npz file. The same arrays give the same bytes: no dates, no compression."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -132,123 +344,129 @@ def _packed(arrays: Mapping[str, _Any]) -> bytes:
     return file.getvalue()
 
 
-def _plain(value: object, where: str) -> Any:  # noqa: ANN401 # it is JSON
-    """The value, if JSON gives it back as it is (but for tuples, which become lists)."""
+def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # it is JSON
+    """The value, if JSON returns it unchanged (tuples become lists); PolicyError otherwise."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(part, f"{where}.{key}") for key, part in value.items()}
+        return {key: _to_plain(part, f"{where}.{key}") for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part, f"{where}[{i}]") for i, part in enumerate(value)]
+        return [_to_plain(part, f"{where}[{i}]") for i, part in enumerate(value)]
     raise PolicyError(
         f"{where} = {value!r:.80} can't be stored; give plain data (finite numbers, text, lists)"
     )
 
 
-def _arrays_name(document: Mapping[str, Any]) -> str:
+def _arrays_file_name(document: Mapping[str, Any]) -> str:
     return f"arrays-{document['arrays']['sha256'][:16]}.npz"
 
 
-def _ours(folder: Path) -> bool:
-    """Whether a folder holds a policy, be it of another version or with damaged arrays."""
+def _is_policy_folder(folder: Path) -> bool:
+    """Whether a folder holds a policy, even one of another version or with damaged arrays."""
     try:
-        found = plain_json(content_of(folder / DOCUMENT, MOST_TEXT), folder / DOCUMENT)
+        document = parse_json(read_content(folder / DOCUMENT, MAX_DOCUMENT_BYTES), folder / DOCUMENT)
     except PolicyInvalid:
         return False
-    return isinstance(found, dict) and found.get("schema") == SCHEMA
+    return isinstance(document, dict) and document.get("schema") == SCHEMA
 
 
-def _document(text: bytes, path: Path) -> dict[str, Any]:
+def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
     """policy.json, checked field by field."""
-    found = plain_json(text, path)
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise PolicyInvalid(f"{path}: is no policy of adacompute's; {FOLDER}")
-    written = found.get("version")
+    document = parse_json(text, path)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise PolicyInvalid(f"{path}: is not an adacompute policy; {FOLDER_REMEDY}")
+    written = document.get("version")
     if type(written) is int and written > VERSION:
         raise PolicyInvalid(
             f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
         )
-    if written != VERSION or type(written) is not int or set(found) != _FIELDS:
+    if written != VERSION or type(written) is not int or set(document) != _FIELDS:
         raise PolicyInvalid(f"{path}: its fields are not those of format {VERSION}; save the policy again")
-    if found["sha256"] != digest(found):
+    if document["sha256"] != compute_digest(document):
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
-    if not isinstance(found["kind"], str) or not isinstance(found["settings"], dict):
+    if not isinstance(document["kind"], str) or not isinstance(document["settings"], dict):
         raise PolicyInvalid(f"{path}: kind and settings are not text and a mapping; save the policy again")
-    _check_listing(found["arrays"], path)
-    return found
+    _check_listing(document["arrays"], path)
+    return document
 
 
-def _check_listing(listed: object, path: Path) -> None:
-    """Whether what is said of the arrays can be, before any is read."""
-    fine = (
-        isinstance(listed, dict)
-        and set(listed) == {"sha256", "content"}
-        and isinstance(listed["sha256"], str)
-        and _HEX.fullmatch(listed["sha256"])
-        and isinstance(listed["content"], list)
-        and len(listed["content"]) <= MOST_ARRAYS
-        and all(map(_possible, listed["content"]))
-        and len({part["name"] for part in listed["content"]}) == len(listed["content"])
-        and sum(map(_size, listed["content"])) <= MOST_BYTES
+def _check_listing(listing: object, path: Path) -> None:
+    """Checks the list of arrays before any of them is read."""
+    valid = (
+        isinstance(listing, dict)
+        and set(listing) == {"sha256", "content"}
+        and isinstance(listing["sha256"], str)
+        and _HEX.fullmatch(listing["sha256"])
+        and isinstance(listing["content"], list)
+        and len(listing["content"]) <= MAX_ARRAYS
+        and all(map(_is_valid_entry, listing["content"]))
+        and len({part["name"] for part in listing["content"]}) == len(listing["content"])
+        and sum(map(_byte_size, listing["content"])) <= MAX_ARRAY_BYTES
     )
-    if not fine:
+    if not valid:
         raise PolicyInvalid(
-            f"{path}: its list of arrays can't be (names, types, shapes, sizes); save it again"
+            f"{path}: its list of arrays is invalid (names, types, shapes, sizes); save the policy again"
         )
 
 
-def _possible(part: object) -> bool:
+def _is_valid_entry(entry: object) -> bool:
     return (
-        isinstance(part, dict)
-        and set(part) == {"name", "dtype", "shape"}
-        and isinstance(part["name"], str)
-        and _NAME.fullmatch(part["name"]) is not None
-        and isinstance(part["dtype"], str)
-        and part["dtype"] in _KINDS
-        and isinstance(part["shape"], list)
-        and len(part["shape"]) <= MOST_AXES
-        and all(type(size) is int and 0 <= size <= MOST_BYTES for size in part["shape"])
+        isinstance(entry, dict)
+        and set(entry) == {"name", "dtype", "shape"}
+        and isinstance(entry["name"], str)
+        and _NAME.fullmatch(entry["name"]) is not None
+        and isinstance(entry["dtype"], str)
+        and entry["dtype"] in _DTYPES
+        and isinstance(entry["shape"], list)
+        and len(entry["shape"]) <= MAX_AXES
+        and all(type(size) is int and 0 <= size <= MAX_ARRAY_BYTES for size in entry["shape"])
     )
 
 
-def _size(part: Mapping[str, Any]) -> int:
-    return int(math.prod(part["shape"]) * np.dtype(part["dtype"]).itemsize)
+def _byte_size(entry: Mapping[str, Any]) -> int:
+    return int(math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize)
 
 
-def _unpacked(packed: bytes, listed: Mapping[str, Any], path: Path) -> dict[str, _Any]:
-    """The arrays, if they are those that were listed."""
-    if hashlib.sha256(packed).hexdigest() != listed["sha256"]:
+def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[str, _Array]:
+    """The arrays, if they are those in the listing."""
+    if hashlib.sha256(npz).hexdigest() != listing["sha256"]:
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
     try:
-        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        with zipfile.ZipFile(io.BytesIO(npz)) as archive:
             members = archive.infolist()
-            if [member.filename for member in members] != [f"{p['name']}.npy" for p in listed["content"]]:
+            if [member.filename for member in members] != [f"{p['name']}.npy" for p in listing["content"]]:
                 raise PolicyInvalid(
                     f"{path}: holds other arrays than {DOCUMENT} lists; save the policy again"
                 )
             return {
-                part["name"]: _array(archive, member, part, path)
-                for member, part in zip(members, listed["content"], strict=True)
+                part["name"]: _read_member(archive, member, part, path)
+                for member, part in zip(members, listing["content"], strict=True)
             }
-    except _BROKEN as exc:
+    except _READ_ERRORS as exc:
         raise PolicyInvalid(f"{path}: can't be read as arrays ({exc}); save the policy again") from exc
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, part: Mapping[str, Any], path: Path) -> _Any:
-    """One array. Its header has to be the one that numpy writes for what is listed: nothing is parsed."""
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size > _size(part) + 4096:
-        raise PolicyInvalid(f"{path}: array {part['name']!r} is larger than listed, or compressed")
+def _read_member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: Mapping[str, Any], path: Path
+) -> _Array:
+    """One array. Its header must be the one that numpy writes for the listed entry, so nothing is parsed."""
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > _byte_size(entry) + 4096:
+        raise PolicyInvalid(f"{path}: array {entry['name']!r} is larger than listed, or compressed")
     content = archive.read(member)
     start = 10 + int.from_bytes(content[8:10], "little")
-    shape = tuple(part["shape"])
-    header = f"{{'descr': {part['dtype']!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
-    fine = content[:8] == b"\x93NUMPY\x01\x00" and content[10:start].strip() == header
-    if not fine or len(content) != start + _size(part):
-        raise PolicyInvalid(f"{path}: array {part['name']!r} is not of the type and shape listed")
-    # the copy is aligned, as numpy's own are
-    found = np.frombuffer(content[start:], dtype=part["dtype"]) if _size(part) else np.zeros(0, part["dtype"])
-    found = found.reshape(shape)
-    found.setflags(write=False)
-    return found
+    shape = tuple(entry["shape"])
+    header = f"{{'descr': {entry['dtype']!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    valid = content[:8] == b"\x93NUMPY\x01\x00" and content[10:start].strip() == header
+    if not valid or len(content) != start + _byte_size(entry):
+        raise PolicyInvalid(f"{path}: array {entry['name']!r} is not of the type and shape listed")
+    # the slice makes an aligned copy
+    array = (
+        np.frombuffer(content[start:], dtype=entry["dtype"])
+        if _byte_size(entry)
+        else np.zeros(0, entry["dtype"])
+    )
+    array = array.reshape(shape)
+    array.setflags(write=False)
+    return array

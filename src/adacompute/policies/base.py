@@ -1,70 +1,202 @@
-"""The one protocol of all policies: from a prompt and its tally, how many more samples now; 0 stops.
+"""The policy interface: how many more samples to draw for a request, from its prompt and its votes.
 
-Doesn't know how samples are drawn: replay and the gateway ask the same object, and get the same answers,
-because `more` is `decide` for one request. What a policy sees of a prompt (`read`) is kept apart from what
-it decides (`decide`), so that replay reads each prompt once.
+`VoteState` holds what a policy may look at, as arrays: the same numbers, to the last bit, from live
+tallies and from replayed paths. Replay and the gateway call the same `Policy` and get the same answers,
+because `more` is `decide` for one request. `read` is separate from `decide`, so that replay reads a
+prompt once.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Tally, Weigh
-from adacompute.errors import PolicyError
-from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.artefact import write_artefact
-from adacompute.policies.folder import folder_of
-from adacompute.policies.settings import shown
+from adacompute.answers import Tally, VoteWeights
+from adacompute.errors import NotRecorded, PolicyError, PolicyInvalid
+from adacompute.policies.artefact import check_folder, write_artefact
+from adacompute.policies.setting_checks import format_value
 from adacompute.pool import Ballots, Pool
+from adacompute.records import AccuracyTable
+from adacompute.score import score
+from adacompute.score.aggregates import fit_vote_weights
 
-__all__ = ["Arrays", "Dial", "Policy", "ballots_of", "noted"]
+__all__ = [
+    "SHARPNESS",
+    "Arrays",
+    "Dial",
+    "Floats",
+    "Ints",
+    "Policy",
+    "VoteState",
+    "check_source",
+    "fit_confidence_weights",
+    "get_ballots",
+    "read_array",
+    "score_votes",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VoteState:
+    """The tallies of several requests, field by field, each (requests,).
+
+    >>> state = VoteState.from_tallies([Tally.of(["4", "5", None, "5"]), Tally()])
+    >>> state.drawn.tolist(), state.first.tolist(), state.second.tolist(), state.kinds.tolist()
+    ([4, 0], [2, 0], [1, 0], [2, 0])
+    """
+
+    drawn: Ints  # samples counted, with and without an answer
+    answered: Ints  # samples that gave an answer
+    first: Ints  # plain votes of the answer that leads
+    second: Ints  # plain votes of the runner-up, the second by weight
+    kinds: Ints  # different answers
+    run: Ints  # length of the run of equal answers that the last samples gave
+    lead: Floats  # weight of the answer that leads, in votes of average weight
+    runner: Floats  # weight of the runner-up
+    total: Floats  # weight of all answers
+    entropy: Floats  # of the first sample, mean, nats; NaN: not known, or none drawn
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    @classmethod
+    def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
+        """The state of live tallies, in order.
+
+        Weights are whole multiples of 2^-36, so that their sums don't depend on their order.
+        """
+        counts, weights = [], []
+        for tally in tallies:
+            counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
+            weights.append((tally.lead, tally.runner, tally.total, _nan_if_none(tally.entropy)))
+        # two arrays, not ten: for one request, ten would take longer to build than the decision
+        drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
+        lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
+        return cls(
+            drawn=drawn,
+            answered=answered,
+            first=first,
+            second=second,
+            kinds=kinds,
+            run=run,
+            lead=lead,
+            runner=runner,
+            total=total,
+            entropy=entropy,
+        )
+
+    @classmethod
+    def empty(cls, requests: int) -> "VoteState":
+        """The state of requests that nothing was drawn for yet."""
+        zeros = np.zeros(requests, dtype=np.int64)
+        no_weight = np.zeros(requests)
+        return cls(
+            drawn=zeros,
+            answered=zeros,
+            first=zeros,
+            second=zeros,
+            kinds=zeros,
+            run=zeros,
+            lead=no_weight,
+            runner=no_weight,
+            total=no_weight,
+            entropy=np.full(requests, np.nan),
+        )
+
+    def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "VoteState":
+        """Some of the requests."""
+        return VoteState(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def _nan_if_none(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+SHARPNESS = 1.0  # of vote weights: see docs/findings.md
+
+
+def fit_confidence_weights(ballots: Ballots) -> VoteWeights | None:
+    """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded."""
+    try:
+        weights = fit_vote_weights(ballots, "logprob")
+    except NotRecorded:
+        return None
+    return (
+        replace(weights, sharpness=SHARPNESS) if weights.sharpness else None
+    )  # 0: all samples are equally certain
+
+
+_TableKey = tuple[tuple[int, ...], VoteWeights | None]
+
+_LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
+
+
+def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
+    """The accuracy at each budget as `score` gives it, with plain votes or weighted ones.
+
+    Weighted votes take a second to score and one pool serves many fits, so the last table of a pool is
+    kept for as long as the pool is.
+    """
+    key = (tuple(budgets), weigh)
+    cached = _LAST_TABLES.get(ballots)
+    if cached is not None and cached[0] == key:
+        return cached[1]
+    if weigh is None:
+        table = score(ballots, budgets)
+    else:
+        table = score(ballots, budgets, aggregate="weighted", by=weigh)
+    _LAST_TABLES[ballots] = key, table
+    return table
+
 
 Dial = Literal["price", "threshold"]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-LONGEST = 16  # samples a request, at most, where nothing else is said
+DEFAULT_LONGEST = 16  # samples a request, at most, by default
 
 
 class Policy(ABC):
     """Decides from the prompt and the tally how many more samples to draw.
 
     A subclass sets `kind` and `dial`, and writes `read` (where it looks at prompts), `decide`, `fit`,
-    `settings`, `arrays` and `restored`. The dial is such that cost never rises with it.
+    `settings`, `arrays` and `restore`. Cost never rises with the dial.
     """
 
     kind: ClassVar[str]  # its name in commands, tables and artefacts
     dial: ClassVar[Dial | None] = None  # None: made or fitted for one budget
-    longest: int = LONGEST  # samples a request, at most
-    weigh: Weigh | None = None  # how it weighs votes; None: plain
+    longest: int = DEFAULT_LONGEST  # samples a request, at most
+    weigh: VoteWeights | None = None  # how it weighs votes; None: plain
     draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
     max_waves: int | None = None  # None: as many as there are samples
-    beforehand: bool = False  # True: decides on the prompt alone, and never looks at a tally
-    reads_entropy: bool = False  # True: the entropy of the first sample has a say, so ask the endpoint for it
-    reads_first: ClassVar[bool] = (
-        True  # False: what it asks for on an empty tally is the same for every prompt
-    )
+    one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally
+    reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
+    reads_first: ClassVar[bool] = True  # False: what it draws on an empty tally is the same for every prompt
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
         """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally.
 
-        `reading` is what `read([prompt])` gave, where somebody has read it already.
+        `reading` is what `read([prompt])` gave, where the caller has it already.
         """
         if reading is None:
-            reading = np.zeros((1, 0)) if self.skips(tally) else self.read([prompt])
-        return int(self.decide(reading, Standing.of([tally]), dial)[0])
+            reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
+        return int(self.decide(reading, VoteState.from_tallies([tally]), dial)[0])
 
-    def priced(self, price: float) -> float:
-        """A price of one sample, in the unit of the policy's own prices, such as tokens."""
+    def convert_price(self, price: float) -> float:
+        """A price of one sample in the unit of the policy's own prices, such as tokens."""
         return price if self.draw_cost is None else price / self.draw_cost
 
-    def skips(self, tally: Tally) -> bool:
-        """Does it decide without looking at the prompt, as things stand?"""
+    def skips_prompt(self, tally: Tally) -> bool:
+        """Whether it decides on this tally without looking at the prompt."""
         return not self.reads_first and not tally.drawn
 
     def more_batch(
@@ -73,24 +205,24 @@ class Policy(ABC):
         """As `more`, for many requests at once."""
         if len(prompts) != len(tallies):
             raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
-        found: list[int] = self.decide(self.read(prompts), Standing.of(tallies), dial).tolist()
-        return found
+        counts: list[int] = self.decide(self.read(prompts), VoteState.from_tallies(tallies), dial).tolist()
+        return counts
 
     def read(self, prompts: Sequence[str]) -> Floats:
         """What the policy sees of prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
     @abstractmethod
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
         """How many more samples each request gets now, (requests,); row i of `reading` is its prompt's."""
 
     @abstractmethod
     def fit(self, pool: "Pool | Ballots") -> Self:
-        """Learns from recorded samples; returns itself. What needs no learning only takes note."""
+        """Learns from recorded samples and returns itself; what learns nothing only checks the source."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the constructor takes and what was learned, but for arrays: plain data, for JSON."""
+        """The constructor's arguments and what was learned, except arrays: plain data, for JSON."""
 
     def arrays(self) -> Arrays:
         """What was learned, as arrays of numbers."""
@@ -98,22 +230,44 @@ class Policy(ABC):
 
     @classmethod
     @abstractmethod
-    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        """The policy that gave these; PolicyInvalid, naming what is wrong, where no policy could have."""
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The policy that gave these; PolicyInvalid, naming the fault, where no policy could have."""
 
     def save(self, folder: str | Path) -> None:
-        """Writes the policy as JSON and npz, whole or not at all; `load_policy` reads it."""
-        write_artefact(folder_of(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
+        """Writes the policy as JSON and npz, completely or not at all; `load_policy` reads it."""
+        write_artefact(check_folder(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
 
 
-def ballots_of(source: "Pool | Ballots") -> Ballots:
-    """The votes of a pool with one source, or as given."""
-    found = noted(source)
-    return found if isinstance(found, Ballots) else found.ballots()
+def get_ballots(source: "Pool | Ballots") -> Ballots:
+    """The votes of a pool with one source; ballots are returned as they are."""
+    checked = check_source(source)
+    return checked if isinstance(checked, Ballots) else checked.ballots()
 
 
-def noted(source: "Pool | Ballots") -> "Pool | Ballots":
-    """A pool or its votes, not looked at; PolicyError for anything else."""
+def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
+    """Returns a pool or ballots without reading them; PolicyError for anything else."""
     if not isinstance(source, Pool | Ballots):
-        raise PolicyError(f"{shown(source)} is no pool; open it with open_pool(...), or give its ballots")
+        raise PolicyError(
+            f"{format_value(source)} is no pool; open it with open_pool(...), or give its ballots"
+        )
     return source
+
+
+def read_array(
+    arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
+) -> npt.NDArray[Any]:
+    """An array of an artefact of this type and shape (None: any size), all finite; else PolicyInvalid."""
+    if name not in arrays:
+        raise PolicyInvalid(f"array {name!r} is not there; save the policy again")
+    array = np.asarray(arrays[name])
+    fits = array.ndim == len(shape) and all(
+        size is None or size == actual for size, actual in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != np.dtype(dtype):
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise PolicyInvalid(
+            f"array {name!r} is {array.dtype} of shape {array.shape}, not {np.dtype(dtype)} of ({wanted})"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise PolicyInvalid(f"array {name!r} holds a number that is not finite")
+    return array

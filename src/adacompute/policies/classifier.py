@@ -1,65 +1,432 @@
-"""The paper's policy: a classifier of oracle budgets. Knows nothing of votes but what the pool's score says.
+"""The paper's policy: a classifier that predicts the oracle's budget, with its learners and scorers.
 
-Each problem's label is the budget that the exact solution for one average budget gives it; the features of
-its prompt, and the entropy of one first sample where that is recorded, are to foretell it. With the entropy
-one sample is drawn and paid for, then the rest; without, all is decided beforehand.
+A problem's label is the budget that the exact solution for one average budget gives it. With the first
+sample's entropy as a feature, one sample is drawn and paid for before the rest; without it, the prompt
+alone decides. XGBoost and scikit-learn are imported only where they train; serving scores plain arrays.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from adacompute.answers import Weigh
-from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError
-from adacompute.paths.standing import Floats, Ints, Standing
-from adacompute.policies.base import LONGEST, Arrays, ballots_of
-from adacompute.policies.foretelling import Foretelling
-from adacompute.policies.learners import LEARNERS, learned
-from adacompute.policies.oneshot import BUDGETS
-from adacompute.policies.repeated import Repeated
-from adacompute.policies.scored import scored
-from adacompute.policies.scorers import SCORERS, Scorer
-from adacompute.policies.settings import (
-    ascending,
-    finite,
-    flag,
-    number,
-    one_of,
-    plain_weigh,
-    restoring,
-    shown,
-    taken,
+from adacompute.answers import VoteWeights
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid
+from adacompute.policies.base import (
+    DEFAULT_LONGEST,
+    Arrays,
+    Floats,
+    Ints,
+    VoteState,
+    get_ballots,
+    read_array,
+    score_votes,
 )
-from adacompute.policies.sight import Sight
+from adacompute.policies.baselines import BUDGETS
+from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
+from adacompute.policies.setting_checks import (
+    check_ascending,
+    check_choice,
+    check_flag,
+    check_number,
+    dump_weights,
+    format_value,
+    load_settings,
+    parse_finite,
+    wrap_restore_errors,
+)
+from adacompute.policies.trees import Trees, read_booster, read_forest
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-__all__ = ["ClassifierPolicy"]
+__all__ = [
+    "LEARNERS",
+    "SCORERS",
+    "ClassifierPolicy",
+    "FeatureScale",
+    "Learner",
+    "compute_gains",
+    "fit_network",
+    "fit_scorer",
+]
 
-_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
+_CELLS = 1 << 21  # (row, support vector) pairs held at a time
 
 
-class ClassifierPolicy(Foretelling):
-    """Foretells the budget that the oracle would give; fitted for one average budget.
+class Scorer(ABC):
+    """Scores of each class for rows of features; the highest is the prediction, ties to the first.
 
-    `model` is "xgboost" (the paper's), "logistic", "svm", "forest" or "mlp". `features` joins parts of
-    "text", "embedding" (an extra) and "entropy" by "+"; the entropy is left out where it isn't recorded.
+    A scorer predicts what the library that trained it would predict, without that library.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def scores(self, rows: Floats) -> Floats:
+        """(rows, classes) from (rows, features); NaN is an unknown feature."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """What was learned."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> Self:
+        """The scorer that gave these arrays; PolicyInvalid where none could have."""
+
+    def predict(self, rows: Floats) -> Ints:
+        """The class of each row, (rows,)."""
+        return np.asarray(self.scores(rows).argmax(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureScale:
+    """Scales features to mean 0 and deviation 1; an unknown one counts as average."""
+
+    mean: Floats  # (features,)
+    deviation: Floats  # (features,) above 0
+
+    @classmethod
+    def fit(cls, rows: Floats) -> "FeatureScale":
+        known = ~np.isnan(rows)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, rows, 0.0).sum(axis=0) / count
+        deviation = np.sqrt((np.where(known, rows - mean, 0.0) ** 2).sum(axis=0) / count)
+        return cls(mean, np.where(deviation > 1e-12, deviation, 1.0))
+
+    def __call__(self, rows: Floats) -> Floats:
+        return np.asarray(np.nan_to_num((rows - self.mean) / self.deviation, nan=0.0))
+
+    def arrays(self) -> Arrays:
+        return {"mean": self.mean, "deviation": self.deviation}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, features: int) -> "FeatureScale":
+        scale = cls(*(read_array(arrays, name, np.float64, (features,)) for name in ("mean", "deviation")))
+        if (scale.deviation <= 0).any():
+            raise PolicyInvalid("array 'deviation' holds a number that is not above 0")
+        return scale
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantScorer(Scorer):
+    """One class for all rows: the labels had no other."""
+
+    kind = "constant"
+
+    def scores(self, rows: Floats) -> Floats:
+        return np.zeros((len(rows), 1))
+
+    def arrays(self) -> Arrays:
+        return {}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> "ConstantScorer":  # noqa: ARG003
+        if classes != 1:
+            raise PolicyInvalid(f"a constant learner has one class, not {classes}")
+        return cls()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeScorer(Scorer):
+    """Trees: boosted, or averaged."""
+
+    kind = "trees"
+    trees: Trees
+    fill: Floats | None = None  # (features,) for what isn't known; None: the trees know where it goes
+
+    def scores(self, rows: Floats) -> Floats:
+        if self.fill is not None:
+            rows = np.where(np.isnan(rows), self.fill, rows)
+        return self.trees.scores(rows)
+
+    def arrays(self) -> Arrays:
+        return self.trees.arrays() if self.fill is None else {**self.trees.arrays(), "fill": self.fill}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> "TreeScorer":
+        fill = read_array(arrays, "fill", np.float64, (features,)) if "fill" in arrays else None
+        return cls(Trees.restore(arrays, features=features, outputs=classes), fill)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearScorer(Scorer):
+    """Logistic regression's scores, before they are normalised to probabilities."""
+
+    kind = "linear"
+    scale: FeatureScale
+    weights: Floats  # (features, classes)
+    offset: Floats  # (classes,)
+
+    def scores(self, rows: Floats) -> Floats:
+        return np.asarray(self.scale(rows) @ self.weights + self.offset)
+
+    def arrays(self) -> Arrays:
+        return {**self.scale.arrays(), "weights": self.weights, "offset": self.offset}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> "LinearScorer":
+        weights = read_array(arrays, "weights", np.float64, (features, classes))
+        return cls(
+            FeatureScale.restore(arrays, features),
+            weights,
+            read_array(arrays, "offset", np.float64, (classes,)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkScorer(Scorer):
+    """One hidden layer of rectified units."""
+
+    kind = "network"
+    scale: FeatureScale
+    inner: Floats  # (features, units)
+    inner_offset: Floats  # (units,)
+    outer: Floats  # (units, classes)
+    outer_offset: Floats  # (classes,)
+
+    def scores(self, rows: Floats) -> Floats:
+        hidden = np.maximum(self.scale(rows) @ self.inner + self.inner_offset, 0.0)
+        return np.asarray(hidden @ self.outer + self.outer_offset)
+
+    def arrays(self) -> Arrays:
+        layers = {name: getattr(self, name) for name in ("inner", "inner_offset", "outer", "outer_offset")}
+        return {**self.scale.arrays(), **layers}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> "NetworkScorer":
+        inner = read_array(arrays, "inner", np.float64, (features, None))
+        units = inner.shape[1]
+        return cls(
+            FeatureScale.restore(arrays, features),
+            inner,
+            read_array(arrays, "inner_offset", np.float64, (units,)),
+            read_array(arrays, "outer", np.float64, (units, classes)),
+            read_array(arrays, "outer_offset", np.float64, (classes,)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelScorer(Scorer):
+    """A support vector machine with a Gaussian kernel: the wins of each class in all pairs of them."""
+
+    kind = "kernel"
+    scale: FeatureScale
+    vectors: Floats  # (vectors, features) scaled
+    weights: Floats  # (pairs, vectors) of pair (0, 1), (0, 2), ... (1, 2), ...: above 0 the first wins
+    offset: Floats  # (pairs,)
+    width: Floats  # (1,) gamma
+
+    def scores(self, rows: Floats) -> Floats:
+        classes = _count_classes(len(self.offset))
+        step = max(1, _CELLS // max(1, len(self.vectors)))
+        wins = np.zeros((len(rows), classes))
+        first, second = np.triu_indices(classes, 1)
+        for i in range(0, len(rows), step):
+            first_wins = self._kernel(self.scale(rows[i : i + step])) @ self.weights.T + self.offset > 0
+            for pair, (winner, loser) in enumerate(zip(first, second, strict=True)):
+                wins[i : i + step, winner] += first_wins[:, pair]
+                wins[i : i + step, loser] += ~first_wins[:, pair]
+        return wins
+
+    def _kernel(self, rows: Floats) -> Floats:
+        """The kernel of rows and support vectors, (rows, vectors)."""
+        distance = (rows**2).sum(axis=1)[:, None] + (self.vectors**2).sum(axis=1) - 2 * rows @ self.vectors.T
+        return np.asarray(np.exp(-self.width[0] * np.maximum(distance, 0.0)))
+
+    def arrays(self) -> Arrays:
+        kernel = {name: getattr(self, name) for name in ("vectors", "weights", "offset", "width")}
+        return {**self.scale.arrays(), **kernel}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, features: int, classes: int) -> "KernelScorer":
+        pairs = classes * (classes - 1) // 2
+        vectors = read_array(arrays, "vectors", np.float64, (None, features))
+        return cls(
+            FeatureScale.restore(arrays, features),
+            vectors,
+            read_array(arrays, "weights", np.float64, (pairs, len(vectors))),
+            read_array(arrays, "offset", np.float64, (pairs,)),
+            read_array(arrays, "width", np.float64, (1,)),
+        )
+
+
+def _count_classes(pairs: int) -> int:
+    return (1 + math.isqrt(1 + 8 * pairs)) // 2
+
+
+SCORERS: dict[str, type[Scorer]] = {
+    kind.kind: kind for kind in (ConstantScorer, TreeScorer, LinearScorer, NetworkScorer, KernelScorer)
+}
+
+
+Learner = Callable[[Floats, Ints, int], Scorer]  # rows, labels from 0 on without a gap, seed
+
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # the paper's
+_FOREST_TREES = 100  # trees
+_HIDDEN_UNITS = 64
+_MAX_STEPS = 2000  # of a solver, at most
+
+
+def fit_scorer(model: str | Learner, rows: Floats, labels: Ints, *, seed: int) -> tuple[Scorer, Ints]:
+    """A scorer of the classes that occur in `labels`, and those classes, (classes,) ascending.
+
+    `model` is one of LEARNERS by name, or a learner of one's own. Labels may be any integers; a class
+    without rows is never predicted.
+    """
+    classes, indices = np.unique(labels, return_inverse=True)
+    if len(classes) == 1:
+        return ConstantScorer(), classes
+    learn = LEARNERS[model] if isinstance(model, str) else model
+    return learn(rows, np.asarray(indices, dtype=np.int64), seed), classes
+
+
+def compute_gains(rows: Floats, labels: Ints, *, seed: int) -> Floats:
+    """How much a split on each feature adds to the boosted trees' fit, (features,): shares of their sum.
+
+    XGBoost's own importance: a mean over splits, on the rows that are learned from. All 0 without a
+    split.
+    """
+    shares = np.zeros(rows.shape[1])
+    classes, indices = np.unique(labels, return_inverse=True)
+    if len(classes) > 1:
+        booster = _train_booster(rows, np.asarray(indices, dtype=np.int64), seed)
+        for name, gain in booster.get_score(importance_type="gain").items():
+            shares[int(name.removeprefix("f"))] = gain
+    return shares / max(float(shares.sum()), np.finfo(float).tiny)
+
+
+def _fit_xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
+    booster = _train_booster(rows, labels, seed)
+    outputs = int(labels.max()) + 1
+    return TreeScorer(read_booster(booster.save_raw("json"), outputs=outputs))
+
+
+def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
+    import xgboost
+
+    settings: dict[str, Any] = {
+        "objective": "multi:softprob",
+        "num_class": int(labels.max()) + 1,
+        "max_depth": _DEPTH,
+        "learning_rate": _RATE,
+        "seed": seed,
+        "nthread": 1,  # the same trees on every machine; hundreds of rows need no more
+        "verbosity": 0,
+    }
+    data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
+    return xgboost.train(settings, data, num_boost_round=_ROUNDS)
+
+
+def _fit_forest(rows: Floats, labels: Ints, seed: int) -> Scorer:
+    from sklearn.ensemble import RandomForestClassifier
+
+    fill = FeatureScale.fit(rows).mean
+    filled = np.where(np.isnan(rows), fill, rows)
+    model = RandomForestClassifier(n_estimators=_FOREST_TREES, random_state=seed, n_jobs=1).fit(
+        filled, labels
+    )
+    return TreeScorer(
+        read_forest([each.tree_ for each in model.estimators_], outputs=int(labels.max()) + 1), fill
+    )
+
+
+def _fit_logistic(rows: Floats, labels: Ints, seed: int) -> Scorer:
+    from sklearn.linear_model import LogisticRegression
+
+    scale = FeatureScale.fit(rows)
+    model = _fit_quietly(LogisticRegression(max_iter=_MAX_STEPS, random_state=seed), scale(rows), labels)
+    weights, offset = model.coef_.T, model.intercept_
+    if len(offset) == 1:  # two classes: one score, of the second
+        weights, offset = np.hstack([np.zeros_like(weights), weights]), np.append(0.0, offset)
+    return LinearScorer(
+        scale, np.ascontiguousarray(weights, dtype=np.float64), np.asarray(offset, dtype=np.float64)
+    )
+
+
+def fit_network(rows: Floats, labels: Ints, seed: int, *, steps: int = _MAX_STEPS // 2) -> Scorer:
+    """A multi-layer perceptron, trained for at most `steps` rounds."""
+    from sklearn.neural_network import MLPClassifier
+
+    scale = FeatureScale.fit(rows)
+    untrained = MLPClassifier(hidden_layer_sizes=(_HIDDEN_UNITS,), max_iter=steps, random_state=seed)
+    model = _fit_quietly(untrained, scale(rows), labels)
+    (inner, outer), (inner_offset, outer_offset) = model.coefs_, model.intercepts_
+    if len(outer_offset) == 1:
+        outer, outer_offset = np.hstack([np.zeros_like(outer), outer]), np.append(0.0, outer_offset)
+    return NetworkScorer(scale, inner, inner_offset, outer, outer_offset)
+
+
+def _fit_svm(rows: Floats, labels: Ints, seed: int) -> Scorer:
+    from sklearn.svm import SVC
+
+    scale = FeatureScale.fit(rows)
+    scaled = scale(rows)
+    width = 1.0 / (rows.shape[1] * max(float(scaled.var()), 1e-12))
+    model = SVC(kernel="rbf", gamma=width, random_state=seed).fit(scaled, labels)
+    vectors = np.asarray(model.support_vectors_, dtype=np.float64)
+    return KernelScorer(scale, vectors, *_pairwise_weights(model), np.array([width]))
+
+
+def _pairwise_weights(model: Any) -> tuple[Floats, Floats]:  # noqa: ANN401 # scikit-learn has no types
+    """Weights (pairs, vectors) and offsets (pairs,): a row of dual coefficients serves several pairs."""
+    counts = model.n_support_
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    # with two classes scikit-learn flips the sign, so that the second class is above 0
+    sign = -1.0 if len(counts) == 2 else 1.0
+    weights = []
+    for first, second in zip(*np.triu_indices(len(counts), 1), strict=True):
+        row = np.zeros(edges[-1])
+        for own, row_index in ((first, second - 1), (second, first)):
+            columns = slice(edges[own], edges[own + 1])
+            row[columns] = model.dual_coef_[row_index, columns]
+        weights.append(sign * row)
+    return np.array(weights), sign * np.asarray(model.intercept_, dtype=np.float64)
+
+
+def _fit_quietly(model: Any, rows: Floats, labels: Ints) -> Any:  # noqa: ANN401
+    """Fits the model without its warnings about convergence, which don't concern the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(rows, labels)
+
+
+LEARNERS: dict[str, Learner] = {
+    "xgboost": _fit_xgboost,
+    "logistic": _fit_logistic,
+    "svm": _fit_svm,
+    "forest": _fit_forest,
+    "mlp": fit_network,
+}
+
+
+_SETTING_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
+
+
+class ClassifierPolicy(FeaturePolicy):
+    """Predicts the budget that the oracle would give; fitted for one average budget.
+
+    `model` is "xgboost" (the paper's), "logistic", "svm", "forest" or "mlp". `features` is
+    "text+entropy", "text" or "entropy"; the entropy is left out where it isn't recorded.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
     ...     policy = ClassifierPolicy(features="text").fit(pool, budget=2.0)
-    ...     found = policy.predicted(pool)
-    >>> set(found.tolist()) <= {1, 2, 4, 8, 16}
+    ...     budgets = policy.predict_budgets(pool)
+    >>> set(budgets.tolist()) <= {1, 2, 4, 8, 16}
     True
     """
 
     kind = "classifier"
 
     budget_: float  # the average it was fitted for
-    classes_: Ints  # (classes,) budgets that it may give, rising
+    classes_: Ints  # (classes,) budgets that it may give, ascending
     scorer_: Scorer
-    sight_: Sight  # what it was fitted to see
+    feature_set_: FeatureSet  # what it was fitted to see
 
     def __init__(
         self,
@@ -68,10 +435,10 @@ class ClassifierPolicy(Foretelling):
         budgets: Sequence[int] = BUDGETS,
         features: str = "text+entropy",
         seed: int = 0,
-        longest: int = LONGEST,
-        weigh: Weigh | None = None,
+        longest: int = DEFAULT_LONGEST,
+        weigh: VoteWeights | None = None,
     ) -> None:
-        one_of("model", model, LEARNERS)
+        check_choice("model", model, LEARNERS)
         self.model = model
         super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
@@ -79,58 +446,59 @@ class ClassifierPolicy(Foretelling):
         """Learns the oracle's budgets for an average of `budget` samples."""
         if budget is None:
             raise PolicyError("the classifier is fitted for one average budget; give fit(pool, budget=2.0)")
-        ballots = ballots_of(pool)
-        labels = self.labels_of(ballots, budget)
-        sight = Sight.of(self.features).seen(ballots)
-        rows = sight.rows(sight.read(ballots.prompts), ballots.entropy[:, 0])
-        self.scorer_, self.classes_ = learned(self.model, rows, labels, seed=self.seed)
-        self.budget_, self.sight_ = float(budget), sight
-        self._settle()
+        ballots = get_ballots(pool)
+        labels = self.compute_labels(ballots, budget)
+        feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
+        rows = feature_set.build_rows(feature_set.read(ballots.prompts), ballots.entropy[:, 0])
+        self.scorer_, self.classes_ = fit_scorer(self.model, rows, labels, seed=self.seed)
+        self.budget_, self.feature_set_ = float(budget), feature_set
+        self._update_flags()
         return self
 
-    def labels_of(self, source: Pool | Ballots, budget: float) -> Ints:
-        """The oracle's budget of each problem, in samples, (problems,): what is to be foretold."""
-        ballots = ballots_of(source)
-        if finite(budget) is None:
+    def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
+        """The oracle's budget of each problem, in samples, (problems,): the labels to learn."""
+        ballots = get_ballots(source)
+        if parse_finite(budget) is None:
             raise BudgetOutOfRange(
-                f"budget {shown(budget)} is not a number of samples; give {self.modes[0]} to {self.modes[-1]}"
+                f"budget {format_value(budget)} is not a number of samples; "
+                f"give {self.modes[0]} to {self.modes[-1]}"
             )
-        table = scored(ballots, self.modes, self.weigh)
+        table = score_votes(ballots, self.modes, self.weigh)
         return np.asarray(self.modes, dtype=np.int64)[solve(table, budget=budget).choice]
 
-    def predicted(self, source: Pool | Ballots) -> Ints:
-        """The budget foretold for each problem, in samples, (problems,), by its first recorded sample."""
-        ballots = ballots_of(source)
-        return self._budgets(self.read(ballots.prompts), ballots.entropy[:, 0])
+    def predict_budgets(self, source: Pool | Ballots) -> Ints:
+        """The budget predicted for each problem from its first recorded sample, (problems,)."""
+        ballots = get_ballots(source)
+        return self._predict(self.read(ballots.prompts), ballots.entropy[:, 0])
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        return self._fitted().read(prompts)
+        return self._check_fitted().read(prompts)
 
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> Ints:  # noqa: ARG002
-        sight = self._fitted()
-        if not sight.entropy:
-            return np.asarray(np.maximum(self._budgets(reading, standing.entropy) - standing.drawn, 0))
-        more = np.ones(len(standing), dtype=np.int64)  # the first sample's entropy is to be seen first
-        begun = np.flatnonzero(standing.drawn)
-        if len(begun):
-            budgets = self._budgets(reading[begun], standing.entropy[begun])
-            more[begun] = np.maximum(budgets - standing.drawn[begun], 0)
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+        feature_set = self._check_fitted()
+        if not feature_set.entropy:
+            return np.asarray(np.maximum(self._predict(reading, state.entropy) - state.drawn, 0))
+        more = np.ones(len(state), dtype=np.int64)  # the first sample's entropy comes first
+        started = np.flatnonzero(state.drawn)
+        if len(started):
+            budgets = self._predict(reading[started], state.entropy[started])
+            more[started] = np.maximum(budgets - state.drawn[started], 0)
         return more
 
-    def _budgets(self, reading: Floats, entropy: Floats) -> Ints:
-        best: Ints = self._best(self._fitted().rows(reading, entropy))
+    def _predict(self, reading: Floats, entropy: Floats) -> Ints:
+        best: Ints = self._predict_class(self._check_fitted().build_rows(reading, entropy))
         return self.classes_[best]
 
-    def _fitted(self) -> Sight:
+    def _check_fitted(self) -> FeatureSet:
         if not hasattr(self, "scorer_"):
             raise NotFitted("the classifier has learned nothing yet; call fit(pool, budget=2.0) first")
-        return self.sight_
+        return self.feature_set_
 
-    def _settle(self) -> None:
-        self.beforehand = not self.sight_.entropy
-        self.reads_entropy = self.sight_.entropy
-        self.max_waves = 1 if self.beforehand else 2
-        self._best = Repeated(self.scorer_.best)
+    def _update_flags(self) -> None:
+        self.one_shot = not self.feature_set_.entropy
+        self.reads_entropy = self.feature_set_.entropy
+        self.max_waves = 1 if self.one_shot else 2
+        self._predict_class = RowCache(self.scorer_.predict)
 
     def settings(self) -> dict[str, Any]:
         learned = None
@@ -139,7 +507,7 @@ class ClassifierPolicy(Foretelling):
                 "budget": self.budget_,
                 "classes": self.classes_.tolist(),
                 "scorer": self.scorer_.kind,
-                "entropy": self.sight_.entropy,
+                "entropy": self.feature_set_.entropy,
             }
         return {
             "model": self.model,
@@ -147,7 +515,7 @@ class ClassifierPolicy(Foretelling):
             "features": self.features,
             "seed": self.seed,
             "longest": self.longest,
-            "weigh": plain_weigh(self.weigh),
+            "weigh": dump_weights(self.weigh),
             "learned": learned,
         }
 
@@ -155,22 +523,28 @@ class ClassifierPolicy(Foretelling):
         return self.scorer_.arrays() if hasattr(self, "scorer_") else {}
 
     @classmethod
-    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with restoring(cls.kind):
-            given = taken(settings, (*_NAMES, "learned"))
-            learned = given.pop("learned")
-            policy = cls(**given)
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        with wrap_restore_errors(cls.kind):
+            arguments = load_settings(settings, (*_SETTING_NAMES, "learned"))
+            learned = arguments.pop("learned")
+            policy = cls(**arguments)
             if learned is not None:
-                policy._learn(learned, arrays)
+                policy._load_learned(learned, arrays)
         return policy
 
-    def _learn(self, learned: object, arrays: Arrays) -> None:
+    def _load_learned(self, learned: object, arrays: Arrays) -> None:
         if not isinstance(learned, Mapping) or set(learned) != {"budget", "classes", "scorer", "entropy"}:
-            raise PolicyError("learned has not budget, classes, scorer and entropy")
-        sight = Sight.of(self.features).with_entropy(flag("learned entropy", learned["entropy"]))
-        classes = ascending("learned classes", learned["classes"], high=self.longest)
-        one_of("learned scorer", learned["scorer"], SCORERS)
-        scorer = SCORERS[learned["scorer"]].restored(arrays, features=sight.width, classes=len(classes))
-        self.budget_ = number("learned budget", learned["budget"], low=0)
-        self.classes_, self.scorer_, self.sight_ = np.array(classes, dtype=np.int64), scorer, sight
-        self._settle()
+            raise PolicyError("learned lacks budget, classes, scorer or entropy")
+        feature_set = FeatureSet.parse(self.features).with_entropy(
+            check_flag("learned entropy", learned["entropy"])
+        )
+        classes = check_ascending("learned classes", learned["classes"], high=self.longest)
+        check_choice("learned scorer", learned["scorer"], SCORERS)
+        scorer = SCORERS[learned["scorer"]].restore(arrays, features=feature_set.width, classes=len(classes))
+        self.budget_ = check_number("learned budget", learned["budget"], low=0)
+        self.classes_, self.scorer_, self.feature_set_ = (
+            np.array(classes, dtype=np.int64),
+            scorer,
+            feature_set,
+        )
+        self._update_flags()

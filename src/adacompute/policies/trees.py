@@ -1,6 +1,6 @@
-"""Trees as arrays, grown elsewhere and evaluated here. Knows nothing of what the numbers mean.
+"""Decision trees as arrays: trained by XGBoost or scikit-learn, evaluated here with numpy alone.
 
-Serving must not pay for a call into a training library: all trees are walked at once, one level a step.
+Serving must not depend on a training library, so all trees are walked at once, one level a step.
 """
 
 import json
@@ -12,26 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyInvalid
-from adacompute.policies.base import Arrays
-from adacompute.policies.stored import stored
+from adacompute.policies.base import Arrays, Floats, read_array
 
-__all__ = ["Trees", "joined", "of_booster", "of_forest"]
+__all__ = ["Trees", "join_trees", "read_booster", "read_forest"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Nodes = npt.NDArray[np.int64]
 
-DEEPEST = 64  # levels of a tree
-UNIT = (
+MAX_DEPTH = 64  # levels of a tree
+LEAF_UNIT = (
     2.0**-40
-)  # leaves say whole multiples of it, so that sums are exact in every order: one row as in a batch
-_FEW = 128  # trees that one row walks by itself
+)  # leaves are whole multiples of it, so sums are exact in any order: one row gives what a batch gives
+_MAX_LIST_TREES = 128  # trees, at most, that are walked as lists for a single row
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 
 
-class _Plain:
-    """The same trees as lists: for one row, calls of numpy take five times as long as all of the steps."""
+class _ListTrees:
+    """The same trees as lists: for one row, numpy calls would take five times as long."""
 
     def __init__(self, trees: "Trees") -> None:
         self._roots: list[int] = trees.roots.tolist()
@@ -43,151 +41,151 @@ class _Plain:
         self._value: list[float] = trees.value[:, 0].tolist()
 
     def score(self, row: list[float]) -> float:
-        """What they say to a row of 32-bit numbers: a sum that is exact, so the same in any order."""
+        """The sum of the leaves for a row of 32-bit numbers; it is exact, so the same in any order."""
         total, nodes, levels = 0.0, self._nodes, range(self._depth)
         for node in self._roots:
             for _ in levels:
                 feature, threshold, left, right, unknown_left = nodes[node]
-                seen = row[feature]
-                node = left if seen < threshold or (unknown_left and seen != seen) else right
+                value = row[feature]
+                node = left if value < threshold or (unknown_left and value != value) else right
             total += self._value[node]
         return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Walk:
-    """The same trees laid out for walking: places as numpy takes them, none converted on the way."""
+class _TreeLayout:
+    """The same trees laid out for walking, with index arrays in the type that numpy takes."""
 
     roots: npt.NDArray[np.intp]  # (trees,)
     feature: npt.NDArray[np.intp]  # (nodes,)
     children: npt.NDArray[np.intp]  # (2 * nodes,) right, left, right, left, ...
-    onto: Floats  # (trees, outputs) 1 where a tree adds to an output
-    plain: "_Plain | None"  # for one row at a time; None: they are many, or have several outputs
+    output_matrix: Floats  # (trees, outputs) 1 where a tree adds to an output
+    list_trees: "_ListTrees | None"  # for one row at a time; None: they are many, or have several outputs
 
     @classmethod
-    def of(cls, trees: "Trees") -> "_Walk":
-        few = len(trees.roots) <= _FEW and trees.value.shape[1] == len(trees.base) == 1
+    def of(cls, trees: "Trees") -> "_TreeLayout":
+        use_lists = len(trees.roots) <= _MAX_LIST_TREES and trees.value.shape[1] == len(trees.base) == 1
         return cls(
             roots=trees.roots.astype(np.intp),
             feature=trees.feature.astype(np.intp),
             children=np.stack([trees.right, trees.left], axis=1).reshape(-1).astype(np.intp),
-            onto=(trees.output[:, None] == np.arange(len(trees.base))).astype(np.float64),
-            plain=_Plain(trees) if few else None,
+            output_matrix=(trees.output[:, None] == np.arange(len(trees.base))).astype(np.float64),
+            list_trees=_ListTrees(trees) if use_lists else None,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """Adds up what each tree's leaf says. A node's children come after it; a leaf is its own child.
+    """Adds up the leaves of all trees. A node's children come after it; a leaf is its own child.
 
-    Either every leaf says one number, for the output of its tree, or one for every output.
+    Either every leaf holds one number, for the output of its tree, or one for every output.
     """
 
-    roots: Ints  # (trees,) nodes
-    output: Ints  # (trees,) which output a tree adds to; 0 where leaves have a number for each
-    feature: Ints  # (nodes,) column of a row
+    roots: Int32s  # (trees,) nodes
+    output: Int32s  # (trees,) which output a tree adds to; 0 where leaves have a number for each
+    feature: Int32s  # (nodes,) column of a row
     threshold: npt.NDArray[np.float32]  # (nodes,) a smaller value goes left
-    left: Ints  # (nodes,)
-    right: Ints  # (nodes,)
+    left: Int32s  # (nodes,)
+    right: Int32s  # (nodes,)
     unknown_left: Bools  # (nodes,) where NaN goes
     value: Floats  # (nodes, 1) or (nodes, outputs)
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
-    _walk: _Walk = field(init=False, repr=False)
+    _layout: _TreeLayout = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_walk", _Walk.of(self))
+        object.__setattr__(self, "_layout", _TreeLayout.of(self))
 
     def scores(self, rows: Floats) -> Floats:
-        """What the trees say, (rows, outputs)."""
-        small = np.ascontiguousarray(rows, dtype=np.float32)  # as they were grown
-        if self._walk.plain is not None and len(small) == 1 and small.shape[1]:
-            return np.asarray(self.base + np.full((1, 1), self._walk.plain.score(small[0].tolist())))
-        step = max(1, _CELLS // max(1, len(self.roots)))
-        parts = [self._some(small[i : i + step]) for i in range(0, len(small), step)]
+        """The sum of the trees, (rows, outputs)."""
+        rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
+        if self._layout.list_trees is not None and len(rows32) == 1 and rows32.shape[1]:
+            return np.asarray(self.base + np.full((1, 1), self._layout.list_trees.score(rows32[0].tolist())))
+        chunk = max(1, _CELLS // max(1, len(self.roots)))
+        parts = [self._score_chunk(rows32[i : i + chunk]) for i in range(0, len(rows32), chunk)]
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
-    def _some(self, rows: npt.NDArray[np.float32]) -> Floats:
-        leaves = self._leaves(rows)  # (rows, trees)
+    def _score_chunk(self, rows: npt.NDArray[np.float32]) -> Floats:
+        leaves = self._find_leaves(rows)  # (rows, trees)
         if self.value.shape[1] == len(self.base) and len(self.base) > 1:
             return np.asarray(self.value[leaves].sum(axis=1))
-        said = self.value[:, 0].take(leaves)
-        return np.asarray(said @ self._walk.onto)
+        values = self.value[:, 0].take(leaves)
+        return np.asarray(values @ self._layout.output_matrix)
 
-    def _leaves(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
+    def _find_leaves(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         """The leaf of each row in each tree, (rows, trees)."""
-        walk = self._walk
-        node = np.broadcast_to(walk.roots, (len(rows), len(walk.roots)))
+        layout = self._layout
+        node = np.broadcast_to(layout.roots, (len(rows), len(layout.roots)))
         if not len(rows) or not rows.shape[1]:
             return np.asarray(node)
         start = (np.arange(len(rows)) * rows.shape[1])[:, None]
         flat, unknown = rows.reshape(-1), bool(np.isnan(rows).any())
         for _ in range(self.depth):
-            column = walk.feature.take(node)
-            seen = flat.take(column + start if len(rows) > 1 else column)
-            goes = seen < self.threshold.take(node)
+            column = layout.feature.take(node)
+            value = flat.take(column + start if len(rows) > 1 else column)
+            goes_left = value < self.threshold.take(node)
             if unknown:
-                goes |= np.isnan(seen) & self.unknown_left.take(node)
-            node = walk.children.take(2 * node + goes)
+                goes_left |= np.isnan(value) & self.unknown_left.take(node)
+            node = layout.children.take(2 * node + goes_left)
         return np.asarray(node)
 
-    def scaled(self, by: float) -> "Trees":
-        """What they say, times a number."""
-        return replace(self, value=_exact(self.value * by), base=self.base * by)
+    def scale(self, factor: float) -> "Trees":
+        """The same trees with their values multiplied by a number."""
+        return replace(self, value=_round_to_unit(self.value * factor), base=self.base * factor)
 
-    def moved(self, columns: npt.NDArray[np.integer]) -> "Trees":
-        """For rows in which column i of those they were grown on is `columns[i]`."""
+    def remap_columns(self, columns: npt.NDArray[np.integer]) -> "Trees":
+        """The trees for rows in which column i of the training rows is `columns[i]`."""
         return replace(self, feature=np.asarray(columns)[self.feature].astype(np.int32))
 
     def arrays(self) -> Arrays:
-        return {name: getattr(self, name) for name in _STORED}
+        return {name: getattr(self, name) for name in _ARRAY_FIELDS}
 
     @classmethod
-    def restored(cls, arrays: Arrays, *, features: int, outputs: int) -> "Trees":
+    def restore(cls, arrays: Arrays, *, features: int, outputs: int) -> "Trees":
         """The trees that gave these arrays; PolicyInvalid where none could have."""
-        nodes = len(stored(arrays, "feature", np.int32, (None,)))
+        nodes = len(read_array(arrays, "feature", np.int32, (None,)))
         kinds: Mapping[str, Any] = {
             "threshold": np.float32,
             "unknown_left": np.bool_,
             "value": np.float64,
             "base": np.float64,
         }
-        found = {}
-        for name in _STORED:
-            each = (None,) if name in ("roots", "output") else (outputs,) if name == "base" else (nodes,)
-            shape = (nodes, None) if name == "value" else each
-            found[name] = stored(arrays, name, kinds.get(name, np.int32), shape)
-        if found["value"].shape[1] not in (1, outputs) or len(found["output"]) != len(found["roots"]):
-            raise PolicyInvalid(f"trees of {outputs} outputs can't have leaves of {found['value'].shape}")
-        for name, below in (("roots", nodes), ("output", outputs), ("feature", features)):
-            if ((found[name] < 0) | (found[name] >= below)).any():
-                raise PolicyInvalid(f"{name} of trees: a number is not within 0 to {below - 1}")
-        return cls(**found, depth=_depth(found["roots"], found["left"], found["right"]))
+        loaded = {}
+        for name in _ARRAY_FIELDS:
+            sizes = (None,) if name in ("roots", "output") else (outputs,) if name == "base" else (nodes,)
+            shape = (nodes, None) if name == "value" else sizes
+            loaded[name] = read_array(arrays, name, kinds.get(name, np.int32), shape)
+        if loaded["value"].shape[1] not in (1, outputs) or len(loaded["output"]) != len(loaded["roots"]):
+            raise PolicyInvalid(f"trees of {outputs} outputs can't have leaves of {loaded['value'].shape}")
+        for name, limit in (("roots", nodes), ("output", outputs), ("feature", features)):
+            if ((loaded[name] < 0) | (loaded[name] >= limit)).any():
+                raise PolicyInvalid(f"{name} of trees: a number is not within 0 to {limit - 1}")
+        return cls(**loaded, depth=_measure_depth(loaded["roots"], loaded["left"], loaded["right"]))
 
 
-_STORED = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
+_ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
 
-def _depth(roots: Ints, left: Ints, right: Ints) -> int:
-    """Levels below the roots, once the children are known to be sound: no cycle, nothing out of range."""
-    own = np.arange(len(left))
-    leaf = (left == own) & (right == own)
-    after = (left > own) & (right > own) & (left < len(own)) & (right < len(own))
-    if not (leaf | after).all():
-        node = int(np.flatnonzero(~(leaf | after))[0])
+def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
+    """Levels below the roots, after checking that the children form no cycle and are within range."""
+    nodes = np.arange(len(left))
+    leaf = (left == nodes) & (right == nodes)
+    inner = (left > nodes) & (right > nodes) & (left < len(nodes)) & (right < len(nodes))
+    if not (leaf | inner).all():
+        node = int(np.flatnonzero(~(leaf | inner))[0])
         raise PolicyInvalid(f"node {node} of trees has children {left[node]} and {right[node]}: no such tree")
-    level, here = 0, np.unique(roots)
-    while len(here := here[~leaf[here]]):
+    level, current = 0, np.unique(roots)
+    while len(current := current[~leaf[current]]):
         level += 1
-        if level > DEEPEST:
-            raise PolicyInvalid(f"trees deeper than {DEEPEST} levels are none of ours")
-        here = np.unique(np.concatenate([left[here], right[here]]))
+        if level > MAX_DEPTH:
+            raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
+        current = np.unique(np.concatenate([left[current], right[current]]))
     return level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Grown:
-    """One tree as its library numbers its nodes; children of -1 mark a leaf."""
+class _LibraryTree:
+    """One tree with its nodes numbered as its library does; children of -1 mark a leaf."""
 
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
@@ -197,88 +195,94 @@ class _Grown:
     value: Floats  # (nodes, 1) or (nodes, outputs)
 
 
-def _together(grown: Sequence[_Grown], *, output: Sequence[int], base: Floats) -> Trees:
-    """Trees one after the other, nodes renumbered so that children come after their parents."""
-    sizes = np.array([len(tree.left) for tree in grown])
+def _combine(library_trees: Sequence[_LibraryTree], *, output: Sequence[int], base: Floats) -> Trees:
+    """Joins trees, with nodes renumbered so that children come after their parents."""
+    sizes = np.array([len(tree.left) for tree in library_trees])
     first = np.cumsum(sizes) - sizes
     shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
-    given = {name: np.concatenate([getattr(tree, name) for tree in grown]) for name in _STORED[2:8]}
-    inner = given["left"] >= 0
-    left, right = given["left"] + shift, given["right"] + shift
-    order = _downwards(first, left, right, inner)
+    columns = {
+        name: np.concatenate([getattr(tree, name) for tree in library_trees]) for name in _ARRAY_FIELDS[2:8]
+    }
+    inner = columns["left"] >= 0
+    left, right = columns["left"] + shift, columns["right"] + shift
+    order = _breadth_first(first, left, right, inner)
     order = order[np.argsort(shift[order], kind="stable")]
-    place = np.zeros(len(inner), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    position = np.zeros(len(inner), dtype=np.int64)
+    position[order] = np.arange(len(order))
     inner = inner[order]
-    whole = {
-        name: np.where(inner, place[np.where(inner, child[order], 0)], place[order]).astype(np.int32)
+    children = {
+        name: np.where(inner, position[np.where(inner, child[order], 0)], position[order]).astype(np.int32)
         for name, child in (("left", left), ("right", right))
     }
-    roots = place[first].astype(np.int32)
+    roots = position[first].astype(np.int32)
     return Trees(
-        **whole,
-        feature=np.where(inner, given["feature"][order], 0).astype(np.int32),
-        threshold=given["threshold"][order],
-        unknown_left=given["unknown_left"][order],
-        value=_exact(given["value"][order]),
+        **children,
+        feature=np.where(inner, columns["feature"][order], 0).astype(np.int32),
+        threshold=columns["threshold"][order],
+        unknown_left=columns["unknown_left"][order],
+        value=_round_to_unit(columns["value"][order]),
         roots=roots,
         output=np.array(output, dtype=np.int32),
         base=base,
-        depth=_depth(roots, whole["left"], whole["right"]),
+        depth=_measure_depth(roots, children["left"], children["right"]),
     )
 
 
-def _exact(values: Floats) -> Floats:
-    return np.asarray(np.round(values / UNIT) * UNIT)
+def _round_to_unit(values: Floats) -> Floats:
+    return np.asarray(np.round(values / LEAF_UNIT) * LEAF_UNIT)
 
 
-def _downwards(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nodes:
-    """The nodes that roots lead to, level by level, of all trees at once, which is quick."""
+def _breadth_first(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nodes:
+    """The nodes below the roots, level by level, for all trees at once."""
     levels = [roots]
     while len(parents := levels[-1][inner[levels[-1]]]):
         levels.append(np.stack([left[parents], right[parents]], axis=1).reshape(-1))
     return np.concatenate(levels)
 
 
-def joined(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) -> Trees:
-    """Trees of one output each as trees of several: part i adds to `outputs[i]`."""
-    at = np.cumsum([0, *(len(part.feature) for part in parts)])
-    moved = {
-        name: [getattr(part, name) + start for part, start in zip(parts, at, strict=False)]
+def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) -> Trees:
+    """Joins trees of one output each into trees of several: part i adds to `outputs[i]`."""
+    starts = np.cumsum([0, *(len(part.feature) for part in parts)])
+    shifted = {
+        name: [getattr(part, name) + start for part, start in zip(parts, starts, strict=False)]
         for name in ("roots", "left", "right")
     }
-    kept = {name: [getattr(part, name) for part in parts] for name in _STORED[2:8] if name not in moved}
+    copied = {
+        name: [getattr(part, name) for part in parts] for name in _ARRAY_FIELDS[2:8] if name not in shifted
+    }
     kinds: dict[str, Any] = {"threshold": np.float32, "unknown_left": np.bool_, "value": np.float64}
     empty: dict[str, npt.NDArray[Any]] = {
-        name: np.zeros((0, 1) if name == "value" else 0, kinds.get(name, np.int32)) for name in _STORED
+        name: np.zeros((0, 1) if name == "value" else 0, kinds.get(name, np.int32)) for name in _ARRAY_FIELDS
     }
-    found: dict[str, Any] = {
+    merged: dict[str, Any] = {
         name: np.concatenate([empty[name], *arrays]).astype(empty[name].dtype)
-        for name, arrays in {**moved, **kept}.items()
+        for name, arrays in {**shifted, **copied}.items()
     }
     shares = np.zeros(len(base))
     np.add.at(shares, list(outputs), [part.base[0] for part in parts])
     output = [np.full(len(part.roots), k, np.int32) for part, k in zip(parts, outputs, strict=True)]
     return Trees(
-        **found,
+        **merged,
         output=np.concatenate([empty["output"], *output]),
         base=base + shares,
         depth=max((part.depth for part in parts), default=0),
     )
 
 
-def of_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
+def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     """The trees of an XGBoost model, from what `save_raw("json")` gives."""
     learner = json.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
-    said = json.loads(learner["learner_model_param"]["base_score"].replace("E", "e"))  # 0.5, or one an output
-    base = np.broadcast_to(np.asarray(said, dtype=np.float64), (outputs,)).copy()
-    grown = []
+    base_score = json.loads(
+        learner["learner_model_param"]["base_score"].replace("E", "e")
+    )  # 0.5, or one an output
+    base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
+    library_trees = []
     for tree in model["trees"]:
         left = np.array(tree["left_children"], dtype=np.int64)
         conditions = np.array(tree["split_conditions"], dtype=np.float32)
-        grown.append(
-            _Grown(
+        library_trees.append(
+            _LibraryTree(
                 left=left,
                 right=np.array(tree["right_children"], dtype=np.int64),
                 feature=np.array(tree["split_indices"], dtype=np.int64),
@@ -287,28 +291,28 @@ def of_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
                 value=np.where(left >= 0, 0.0, conditions)[:, None].astype(np.float64),
             )
         )
-    return _together(grown, output=model["tree_info"], base=base)
+    return _combine(library_trees, output=model["tree_info"], base=base)
 
 
-def of_forest(trees: Sequence[Any], *, outputs: int) -> Trees:
-    """The trees of a scikit-learn forest of classifiers, each saying its share of every class."""
-    grown = []
+def read_forest(trees: Sequence[Any], *, outputs: int) -> Trees:
+    """The trees of a scikit-learn forest of classifiers, each giving its share of every class."""
+    library_trees = []
     for tree in trees:
         shares = np.asarray(tree.value, dtype=np.float64)[:, 0, :]
-        grown.append(
-            _Grown(
+        library_trees.append(
+            _LibraryTree(
                 left=np.asarray(tree.children_left, dtype=np.int64),
                 right=np.asarray(tree.children_right, dtype=np.int64),
                 feature=np.asarray(tree.feature, dtype=np.int64),
-                threshold=_strict(np.asarray(tree.threshold, dtype=np.float64)),
+                threshold=_strict_threshold(np.asarray(tree.threshold, dtype=np.float64)),
                 unknown_left=np.zeros(len(shares), dtype=bool),
                 value=shares / shares.sum(axis=1, keepdims=True) / len(trees),
             )
         )
-    return _together(grown, output=[0] * len(grown), base=np.zeros(outputs))
+    return _combine(library_trees, output=[0] * len(library_trees), base=np.zeros(outputs))
 
 
-def _strict(threshold: Floats) -> npt.NDArray[np.float32]:
-    """For rows of 32 bits, `x <= threshold` as `x < t`: t is the next number of 32 bits above."""
-    near = threshold.astype(np.float32)
-    return np.where(near > threshold, near, np.nextafter(near, np.float32(np.inf)))
+def _strict_threshold(threshold: Floats) -> npt.NDArray[np.float32]:
+    """For 32-bit rows, `x <= threshold` as `x < t`: t is the next 32-bit number above."""
+    rounded = threshold.astype(np.float32)
+    return np.where(rounded > threshold, rounded, np.nextafter(rounded, np.float32(np.inf)))

@@ -1,4 +1,4 @@
-"""A pool as arrays, for the stages that count votes. Knows nothing of texts, SQLite files or estimators."""
+"""A pool as arrays, for the stages that count votes."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ABSENT", "ABSTAINS", "Ballots", "ballots", "renumber"]
+__all__ = ["ABSENT", "ABSTAINS", "Ballots", "read_ballots", "renumber"]
 
 ABSTAINS = -1
 ABSENT = -2
-_CHUNK = 65536  # rows at a time: the arrays are the memory that counts, not the tuples on the way
+_CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory beside the arrays
 
 Floats = npt.NDArray[np.float64]
 
-_PROBLEMS = """
+_SELECT_PROBLEMS = """
     SELECT r.key, p.id, p.question, p.subject, p.level, p.gold IS NOT NULL, count(*)
     FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
     WHERE r.source = ? GROUP BY p.key ORDER BY p.key
 """
-_SAMPLES = """
+_SELECT_SAMPLES = """
     SELECT s.class, s.correct, s.tokens, s.logprob, s.entropy
     FROM records r JOIN samples s ON s.record = r.key
     WHERE r.source = ? ORDER BY r.problem, s.idx
@@ -30,7 +30,7 @@ _SAMPLES = """
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
-    """The votes of one source on every problem that it has samples of, as drawn. Arrays are read-only."""
+    """The votes of one source on every problem with samples of it, in drawing order. Arrays are read-only."""
 
     ids: tuple[str, ...]  # (problems,)
     prompts: tuple[str, ...]  # (problems,) the questions
@@ -49,7 +49,7 @@ class Ballots:
         return len(self.ids)
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
-        """The ballots of some problems, by row, in that order."""
+        """The ballots of the given rows, in that order."""
         names = ("ids", "prompts", "subjects", "levels")
         arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
@@ -62,9 +62,9 @@ class Ballots:
         """How sure the model was, (problems, samples): mean log-probability or entropy; NaN: not known."""
         if name == "entropy":
             return self.entropy
-        found = np.full(self.tokens.shape, np.nan)
-        np.divide(self.logprob, self.tokens, out=found, where=self.tokens > 0)
-        return found
+        values = np.full(self.tokens.shape, np.nan)
+        np.divide(self.logprob, self.tokens, out=values, where=self.tokens > 0)
+        return values
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
@@ -72,37 +72,37 @@ class Ballots:
         return np.asarray((self.classes != ABSENT).sum(axis=1))
 
 
-def ballots(
+def read_ballots(
     connection: sqlite3.Connection, source: int | None, *, model: str | None, parameters: Mapping[str, Any]
 ) -> Ballots:
-    """The arrays of one source (None: an empty pool's); the caller holds the pool still."""
-    heads = connection.execute(_PROBLEMS, (source,)).fetchall()
+    """The arrays of one source (None: those of an empty pool); the caller holds a transaction."""
+    heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)
     shape = (len(heads), int(counts.max(initial=0)))
     places = np.flatnonzero(np.arange(shape[1])[None, :] < counts[:, None])
     classes = np.full(shape, ABSENT, dtype=np.int32)
     correct = np.full(shape, np.nan, dtype=np.float32)
     tokens, logprob, entropy = (np.full(shape, np.nan) for _ in range(3))
-    at = 0
-    cursor = connection.execute(_SAMPLES, (source,))
-    while rows := cursor.fetchmany(_CHUNK):
-        where = places[at : at + len(rows)]
-        columns = _columns(rows)
-        classes.reshape(-1)[where] = columns[:, 0]
+    start = 0
+    cursor = connection.execute(_SELECT_SAMPLES, (source,))
+    while rows := cursor.fetchmany(_CHUNK_ROWS):
+        cells = places[start : start + len(rows)]
+        columns = _check_sample_columns(rows)
+        classes.reshape(-1)[cells] = columns[:, 0]
         for column, target in zip(columns.T[1:], (correct, tokens, logprob, entropy), strict=True):
-            target.reshape(-1)[where] = column
-        at += len(rows)
+            target.reshape(-1)[cells] = column
+        start += len(rows)
     renumber(classes)
     for array in (classes, correct, tokens, logprob, entropy):
         array.setflags(write=False)
-    known = np.array([head[5] for head in heads], dtype=bool)
-    known.setflags(write=False)
+    gold_known = np.array([head[5] for head in heads], dtype=bool)
+    gold_known.setflags(write=False)
     return Ballots(
         ids=tuple([head[1] for head in heads]),
         prompts=tuple([head[2] for head in heads]),
         subjects=tuple([head[3] for head in heads]),
         levels=tuple([head[4] for head in heads]),
-        gold_known=known,
+        gold_known=gold_known,
         classes=classes,
         correct=correct,
         tokens=tokens,
@@ -113,23 +113,23 @@ def ballots(
     )
 
 
-def _columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Rows of _SAMPLES as numbers, (rows, 5); ValueError where nobody wrote them so."""
+def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
+    """Rows of _SELECT_SAMPLES as numbers, (rows, 5). Raises ValueError on values that we never write."""
     columns = np.array(rows, dtype=np.float64)  # None becomes NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
-        raise ValueError("a sample's class is no class")
+        raise ValueError("a sample's class is out of range")
     if ((columns[:, 1] < 0) | (columns[:, 1] > 1)).any():
         raise ValueError("a sample's correctness is not within 0 to 1")
     return columns
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:
-    """Numbers by first appearance, in place: samples may have come in another order than their index."""
+    """Numbers classes by first appearance, in place: samples may have been stored in another order."""
     if classes.size == 0:
         return
     highest = np.maximum.accumulate(classes, axis=1)
     before = np.concatenate([np.full((len(classes), 1), -1, dtype=np.int32), highest[:, :-1]], axis=1)
-    wrong = np.flatnonzero((classes > np.maximum(before, -1) + 1).any(axis=1))
-    for i in wrong:
+    unordered = np.flatnonzero((classes > np.maximum(before, -1) + 1).any(axis=1))
+    for i in unordered:
         names: dict[int, int] = {ABSENT: ABSENT, ABSTAINS: ABSTAINS}
         classes[i] = [names.setdefault(int(number), len(names) - 2) for number in classes[i]]

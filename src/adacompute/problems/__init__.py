@@ -4,7 +4,7 @@ Knows nothing of endpoints or samples.
 """
 
 from adacompute.problems.presets import PRESETS, Preset
-from adacompute.problems.read import ProblemSet, read_problems
+from adacompute.problems.problem_set import ProblemSet, read_problems
 from adacompute.problems.template import Template, Turn, template_names, template_path
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How known datasets write their problems. Knows nothing of where the rows come from."""
+"""How known datasets write their problems: columns, gold answers, prompt and extractor."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,13 +8,22 @@ from typing import Literal
 
 from adacompute.answers import Task, extract_answer
 
-__all__ = ["COLUMNS", "HUB_NAMES", "PRESETS", "Columns", "Preset", "Way", "gives_away", "preset_for"]
+__all__ = [
+    "COLUMNS",
+    "HUB_NAMES",
+    "PRESETS",
+    "ChoiceFormat",
+    "Columns",
+    "Preset",
+    "find_preset",
+    "reveals_answer",
+]
 
 Columns = Mapping[str, tuple[str, ...]]
-# how the right choice is said: by letter or number from 0; also by its text; or it is first, to be shuffled
-Way = Literal["numbered", "named", "shuffled"]
+# the right choice is a letter or a number from 0; also its text; or the first one, to be shuffled
+ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
-# where each field is looked for without a preset, first found first
+# the columns that may hold each field without a preset, in order of preference
 COLUMNS: Columns = MappingProxyType(
     {
         "id": ("id",),
@@ -24,17 +33,17 @@ COLUMNS: Columns = MappingProxyType(
         "level": ("level", "difficulty"),
     }
 )
-_BOXED, _HASHED = Task(extract="boxed"), Task(extract="hash")
+_BOX_TASK, _HASH_TASK = Task(extract="boxed"), Task(extract="hash")
 _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-def _after_hashes(text: str) -> str | None:
-    found = extract_answer(text, _HASHED)
-    return None if found is None else _DIGIT_COMMA.sub("", found)
+def _read_hash_gold(text: str) -> str | None:
+    answer = extract_answer(text, _HASH_TASK)
+    return None if answer is None else _DIGIT_COMMA.sub("", answer)
 
 
-def _last_box(text: str) -> str | None:
-    return extract_answer(text, _BOXED)
+def _read_boxed_gold(text: str) -> str | None:
+    return extract_answer(text, _BOX_TASK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,28 +51,26 @@ class Preset:
     """A dataset's columns, how its gold answer is read, and the prompt and extractor that suit it."""
 
     name: str
-    about: str  # in few words
-    columns: Columns  # where each field is looked for; fields not named here as in COLUMNS
+    about: str  # a short description
+    columns: Columns  # columns that may hold each field; others as in COLUMNS
     template: str
     extract: str
-    gold: Callable[[str], str | None] | None = (
-        None  # reads the gold out of its column; None: it is the column
-    )
-    gold_is: str = ""  # what that column has to hold, for messages
-    choices: Way | None = None  # multiple choice, and how the right one is said
+    gold: Callable[[str], str | None] | None = None  # reads gold from its column; None: take it as it is
+    gold_is: str = ""  # what that column must hold, for messages
+    choices: ChoiceFormat | None = None  # multiple choice, and how the right one is marked
     keeps_rest: bool = True  # other columns become the problem's extra
     hub: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)  # name -> (config, split)
 
 
-_CHOICES = ("choices", "options")
-_LIST = [
+_CHOICE_COLUMNS = ("choices", "options")
+_ALL_PRESETS = [
     Preset(
         name="gsm8k",
         about="grade-school word problems; gold after #### in `answer`",
         columns={"question": ("question",), "gold": ("answer",)},
         template="boxed",
         extract="boxed",
-        gold=_after_hashes,
+        gold=_read_hash_gold,
         gold_is="a solution that ends with #### and the answer",
         hub={"openai/gsm8k": ("main", "test"), "gsm8k": ("main", "test")},
     ),
@@ -78,7 +85,7 @@ _LIST = [
         },
         template="boxed",
         extract="boxed",
-        gold=_last_box,
+        gold=_read_boxed_gold,
         gold_is="a solution with its answer in \\boxed{}",
         hub={
             "hendrycks/competition_math": (None, "test"),
@@ -115,7 +122,7 @@ _LIST = [
     Preset(
         name="mmlu",
         about="multiple choice by subject; `answer` is a letter, or a number from 0",
-        columns={"question": ("question",), "choices": _CHOICES, "gold": ("answer",)},
+        columns={"question": ("question",), "choices": _CHOICE_COLUMNS, "gold": ("answer",)},
         template="choice",
         extract="choice",
         choices="numbered",
@@ -126,7 +133,7 @@ _LIST = [
         about="any multiple choice; the answer is a letter, a number from 0, or the choice itself",
         columns={
             "question": (*COLUMNS["question"], "question_stem"),
-            "choices": _CHOICES,
+            "choices": _CHOICE_COLUMNS,
             "gold": ("gold", "answer", "answerKey", "target"),
         },
         template="choice",
@@ -140,45 +147,41 @@ _LIST = [
     ),
 ]
 
-PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _LIST})
-# other names under which datasets keep the answer, or a text that holds it
-_ANSWERS = (
+PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _ALL_PRESETS})
+# other column names under which datasets keep the answer, or a text that contains it
+_ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
     *("reference solution", "solution", "worked solution"),
     "metadata",  # of reasoning-gym: what its scorers know
 )
-HUB_NAMES = tuple(name for preset in _LIST for name in preset.hub)
-_BY_HUB = {name.lower(): preset for preset in _LIST for name in preset.hub}
+HUB_NAMES = tuple(name for preset in _ALL_PRESETS for name in preset.hub)
+_BY_HUB = {name.lower(): preset for preset in _ALL_PRESETS for name in preset.hub}
 
 
-def preset_for(name: str) -> tuple[Preset, str | None, str] | None:
+def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
     """The preset of a dataset at the hub, with its usual config and split.
 
-    >>> preset_for("openai/gsm8k")[0].name
+    >>> find_preset("openai/gsm8k")[0].name
     'gsm8k'
     """
     preset = _BY_HUB.get(name.lower())
     if preset is None:
         return None
-    config, split = next(found for key, found in preset.hub.items() if key.lower() == name.lower())
+    config, split = next(default for key, default in preset.hub.items() if key.lower() == name.lower())
     return preset, config, split
 
 
-def gives_away(name: str) -> bool:
-    """Whether a column of this name holds the answer, by what presets and datasets call it.
-
-    >>> gives_away("answerKey"), gives_away("correct_answer"), gives_away("question")
-    (True, True, False)
-    """
-    bare = _bare(name)
-    return bare in _GIVEAWAYS or bare.removesuffix("s") in _GIVEAWAYS
+def reveals_answer(name: str) -> bool:
+    """Whether a column of this name holds the answer, judging by the names of presets and datasets."""
+    bare = _simplify_name(name)
+    return bare in _REVEALING_NAMES or bare.removesuffix("s") in _REVEALING_NAMES
 
 
-def _bare(name: str) -> str:
+def _simplify_name(name: str) -> str:
     return name.casefold().replace("_", "").replace(" ", "")
 
 
-_GIVEAWAYS = {_bare(name) for name in (*COLUMNS["gold"], *_ANSWERS)} | {
-    _bare(name) for preset in _LIST for name in preset.columns["gold"]
+_REVEALING_NAMES = {_simplify_name(name) for name in (*COLUMNS["gold"], *_ANSWER_COLUMNS)} | {
+    _simplify_name(name) for preset in _ALL_PRESETS for name in preset.columns["gold"]
 }

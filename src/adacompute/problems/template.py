@@ -1,4 +1,4 @@
-r"""Prompt templates: a problem -> the messages a model gets. Knows nothing of datasets or endpoints.
+"""Prompt templates: they turn a problem into the messages that a model gets.
 
 A template is a text file:
 
@@ -6,7 +6,7 @@ A template is a text file:
     extract: boxed
 
     [system]
-    Put your final answer within \boxed{}.
+    Put your final answer within \\boxed{}.
 
     [user]
     {question}
@@ -24,29 +24,29 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import ProblemsInvalid, TaskError
-from adacompute.pool.flaw import kind_of, shown
-from adacompute.problems.choices import lettered
-from adacompute.problems.presets import gives_away
-from adacompute.problems.streams import os_errors
+from adacompute.pool.error_mapping import describe_type, format_value
+from adacompute.problems.presets import reveals_answer
+from adacompute.problems.row_fields import format_choices
+from adacompute.problems.row_readers import translate_os_errors
 from adacompute.records import Problem
 
 __all__ = ["Template", "Turn", "template_names", "template_path"]
 
 ROLES = ("system", "developer", "user", "assistant")
-# in capitals only the roles themselves: [Note] is text
-_NAME = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
-_ROLE = re.compile(_NAME)
-_ESCAPED = re.compile(rf"^\\(?=\\*{_NAME}$)", re.MULTILINE)
-_BLANK = re.compile(r"\A(?:[ \t]*\n)+")
-_SETTING = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# what a LaTeX command holds stays, as in \boxed{answer}; {{name}} is {name} itself; {name} is filled in;
-# every other brace stays, as in {1, 2}
-_HOLE = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
-_LONGEST = 1 << 20  # bytes of a template file
+# a capitalised name is a role only if it is a known one: [Note] is text
+_ROLE_LINE = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
+_ROLE_PATTERN = re.compile(_ROLE_LINE)
+_ESCAPED_ROLE = re.compile(rf"^\\(?=\\*{_ROLE_LINE}$)", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
+_SETTING_LINE = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
+# a LaTeX command's argument stays, as in \boxed{answer}; {{name}} means a literal {name}; {name} is filled
+# in; every other brace stays, as in {1, 2}
+_PLACEHOLDER = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
+_SIZE_LIMIT = 1 << 20  # bytes of a template file
 
 
 class Turn(NamedTuple):
-    """One message of a template, with its holes."""
+    """One message of a template, with its placeholders."""
 
     role: str
     text: str
@@ -70,46 +70,46 @@ class Template:
 
     @classmethod
     def named(cls, name: str) -> "Template":
-        """A template inside the package; `template_names()` lists them."""
+        """A template of the package; `template_names()` lists them."""
         return cls.parse(template_path(name).read_text("utf-8"), name=name)
 
     @classmethod
     def read(cls, path: str | Path) -> "Template":
-        """A template of one's own, from a text file."""
-        where = Path(path)
-        with os_errors(where), where.open("rb") as stream:
-            data = stream.read(_LONGEST + 1)
-        if len(data) > _LONGEST:
-            raise ProblemsInvalid(f"{where}: is longer than {_LONGEST} bytes; a template is a short text")
+        """A user's own template, from a text file."""
+        file = Path(path)
+        with translate_os_errors(file), file.open("rb") as stream:
+            data = stream.read(_SIZE_LIMIT + 1)
+        if len(data) > _SIZE_LIMIT:
+            raise ProblemsInvalid(f"{file}: is longer than {_SIZE_LIMIT} bytes; a template is a short text")
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as exc:
             raise ProblemsInvalid(
-                f"{where}: is not UTF-8 at byte {exc.start + 1}; save the template as UTF-8"
+                f"{file}: is not UTF-8 at byte {exc.start + 1}; save the template as UTF-8"
             ) from exc
-        return cls.parse(text, name=where.stem, place=str(where))
+        return cls.parse(text, name=file.stem, place=str(file))
 
     @classmethod
     def parse(cls, text: str, *, name: str, place: str | None = None) -> "Template":
         """A template from its text; errors name `place`."""
         place = place or f"template {name!r}"
-        head, turns = _parts(text.replace("\r\n", "\n").split("\n"), place)
+        head, turns = _split_parts(text.replace("\r\n", "\n").split("\n"), place)
         _check_turns(turns, place)
         _check_extract(head.get("extract"), place)
         return cls(name=name, turns=turns, extract=head.get("extract"))
 
     @property
-    def holes(self) -> frozenset[str]:
-        """The names that it fills in, e.g. {"question", "choices"}."""
-        return frozenset(name for turn in self.turns for name in _holes(turn.text))
+    def placeholders(self) -> frozenset[str]:
+        """The names of its placeholders, e.g. {"question", "choices"}."""
+        return frozenset(name for turn in self.turns for name in _find_placeholders(turn.text))
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
-        """The messages that ask this problem; what is filled in is never looked into again."""
-        known = _known(problem)
-        return [{"role": role, "content": self._filled(text, known, problem)} for role, text in self.turns]
+        """The messages that ask this problem; values that are filled in are not searched for placeholders."""
+        values = _collect_values(problem)
+        return [{"role": role, "content": self._fill(text, values, problem)} for role, text in self.turns]
 
     def to_dict(self) -> dict[str, Any]:
-        """What the model is shown, as plain JSON data: equal prompts are equal, whatever their names."""
+        """What the model is shown, as plain JSON data: the name is left out, so equal prompts are equal."""
         return {"messages": [{"role": role, "content": text} for role, text in self.turns]}
 
     @classmethod
@@ -117,78 +117,78 @@ class Template:
         """The template that `to_dict` wrote; its extractor is not part of it."""
         try:
             turns = tuple(Turn(turn["role"], turn["content"]) for turn in stored["messages"])
-            sound = all(isinstance(part, str) for turn in turns for part in turn)
+            is_valid = all(isinstance(part, str) for turn in turns for part in turn)
         except (TypeError, LookupError):
-            turns, sound = (), False
-        if not sound:
+            turns, is_valid = (), False
+        if not is_valid:
             raise ProblemsInvalid(
-                f"{shown(stored)} is no stored template; give {{'messages': [{{'role', 'content'}}, ...]}}"
+                f"{format_value(stored)} is not a stored template; give {{'messages': [{{'role', 'content'}}, ...]}}"
             )
         return cls(name=name, turns=turns)
 
-    def _filled(self, text: str, known: Mapping[str, str], problem: Problem) -> str:
-        def fill(hole: re.Match[str]) -> str:
-            literal, name = hole.groups()
+    def _fill(self, text: str, values: Mapping[str, str], problem: Problem) -> str:
+        def fill(match: re.Match[str]) -> str:
+            literal, name = match.groups()
             if literal is not None:
                 return f"{{{literal}}}"
             if name is None:
-                return hole[0]
-            if name not in known:
+                return match[0]
+            if name not in values:
                 raise ProblemsInvalid(
                     f"template {self.name!r} asks for {{{name}}}, which problem {problem.id!r} doesn't have; "
-                    f"it has {', '.join(sorted(known))} (write {{{{{name}}}}} for the braces themselves)"
+                    f"it has {', '.join(sorted(values))} (write {{{{{name}}}}} for the braces themselves)"
                 )
-            return known[name]
+            return values[name]
 
-        return _HOLE.sub(fill, text)
+        return _PLACEHOLDER.sub(fill, text)
 
 
 def template_names() -> tuple[str, ...]:
     """The templates inside the package."""
-    found = (file.name for file in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".txt") for name in found if name.endswith(".txt")))
+    names = (file.name for file in _get_folder().iterdir())
+    return tuple(sorted(name.removesuffix(".txt") for name in names if name.endswith(".txt")))
 
 
 def template_path(name: str) -> Path:
-    """The file of a template inside the package: to look at, or to copy and edit."""
+    """The file of a template of the package: to read, or to copy and edit."""
     names = template_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ProblemsInvalid(
-            f"there is no template {shown(name)}; {hint}give a file, or one of {', '.join(names)}"
+            f"there is no template {format_value(name)}; {hint}give a file, or one of {', '.join(names)}"
         )
-    with as_file(_folder() / f"{name}.txt") as path:
+    with as_file(_get_folder() / f"{name}.txt") as path:
         return path
 
 
-def _folder() -> Traversable:
+def _get_folder() -> Traversable:
     return files("adacompute.problems") / "templates"
 
 
-def _parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ...]]:
+def _split_parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ...]]:
     """The settings before the first role, and the turns."""
     head: dict[str, str] = {}
     turns: list[tuple[str, list[str]]] = []
     for number, line in enumerate(lines, start=1):
-        if role := _ROLE.fullmatch(line):
+        if role := _ROLE_PATTERN.fullmatch(line):
             _check_role(role[1].lower(), f"{place}: line {number}")
             turns.append((role[1].lower(), []))
         elif turns:
             turns[-1][1].append(line)
         elif line.strip() and not line.startswith("#"):
-            setting = _SETTING.fullmatch(line.strip())
+            setting = _SETTING_LINE.fullmatch(line.strip())
             if setting is None or setting[1] != "extract" or "extract" in head:
                 raise ProblemsInvalid(
-                    f"{place}: line {number} is {shown(line)} before the first role; "
+                    f"{place}: line {number} is {format_value(line)} before the first role; "
                     "give one 'extract: WAY', notes with #, or a role such as [user]"
                 )
             head["extract"] = setting[2]
-    return head, tuple(Turn(role, _body(text)) for role, text in turns)
+    return head, tuple(Turn(role, _join_body(text)) for role, text in turns)
 
 
-def _body(lines: list[str]) -> str:
-    return _ESCAPED.sub("", _BLANK.sub("", "\n".join(lines)).rstrip())
+def _join_body(lines: list[str]) -> str:
+    return _ESCAPED_ROLE.sub("", _BLANK_LINES.sub("", "\n".join(lines)).rstrip())
 
 
 def _check_role(role: str, place: str) -> None:
@@ -206,12 +206,12 @@ def _check_turns(turns: tuple[Turn, ...], place: str) -> None:
         _check_role(role, place)
         if not text:
             raise ProblemsInvalid(f"{place}: a turn [{role}] is empty; write its text below it, or remove it")
-        for name in filter(gives_away, _holes(text)):
+        for name in filter(reveals_answer, _find_placeholders(text)):
             raise ProblemsInvalid(
                 f"{place}: {{{name}}} would give the answer away; remove it "
                 f"(write {{{{{name}}}}} for the braces themselves)"
             )
-    if not any("question" in _holes(text) for role, text in turns if role == "user"):
+    if not any("question" in _find_placeholders(text) for role, text in turns if role == "user"):
         raise ProblemsInvalid(f"{place}: no [user] turn holds {{question}}; put it where the question goes")
     if turns[-1].role != "user":
         raise ProblemsInvalid(f"{place}: ends with [{turns[-1].role}]; end with the [user] turn that asks")
@@ -224,24 +224,24 @@ def _check_extract(extract: str | None, place: str) -> None:
         raise ProblemsInvalid(f"{place}: {exc}") from exc
 
 
-def _holes(text: str) -> Iterator[str]:
-    return (name for _, name in _HOLE.findall(text) if name)
+def _find_placeholders(text: str) -> Iterator[str]:
+    return (name for _, name in _PLACEHOLDER.findall(text) if name)
 
 
-def _known(problem: Problem) -> dict[str, str]:
-    """What may be filled in, by name; the answer is not among it."""
+def _collect_values(problem: Problem) -> dict[str, str]:
+    """The values that may be filled in, by name; the answer is not among them."""
     extra = problem.extra.items()
-    given: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not gives_away(k)}
-    given |= {"question": problem.question, "subject": problem.subject, "level": problem.level}
-    return {name: _text(name, value) for name, value in given.items() if value is not None}
+    values: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not reveals_answer(k)}
+    values |= {"question": problem.question, "subject": problem.subject, "level": problem.level}
+    return {name: _format_value(name, value) for name, value in values.items() if value is not None}
 
 
-def _text(name: str, value: object) -> str:
+def _format_value(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if name == "choices" and isinstance(value, list | tuple):
-        return lettered([str(choice) for choice in value])
+        return format_choices([str(choice) for choice in value])
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
-        return kind_of(value)
+        return describe_type(value)

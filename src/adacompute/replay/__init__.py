@@ -1,26 +1,23 @@
 """A policy over recorded samples, as if live. Knows nothing of protocols, folds or what a result means."""
 
-from adacompute.paths.paths import Paths, paths, paths_of_orders
+from adacompute.policies.paths import Paths, build_paths, draw_paths
 from adacompute.replay.calibrate import calibrate
-from adacompute.replay.each import Exact
-from adacompute.replay.hull import Mixed, hull_at
-from adacompute.replay.replay import replay
-from adacompute.replay.result import Replayed
-from adacompute.replay.run import Run, run
-from adacompute.replay.sweep import Sweep, sweep
+from adacompute.replay.per_problem import ExactReplay, PolicyRun, run_policy
+from adacompute.replay.replay import Replayed, replay
+from adacompute.replay.sweep import Mixture, Sweep, find_mixture, sweep
 
 __all__ = [
-    "Exact",
-    "Mixed",
+    "ExactReplay",
+    "Mixture",
     "Paths",
+    "PolicyRun",
     "Replayed",
-    "Run",
     "Sweep",
+    "build_paths",
     "calibrate",
-    "hull_at",
-    "paths",
-    "paths_of_orders",
+    "draw_paths",
+    "find_mixture",
     "replay",
-    "run",
+    "run_policy",
     "sweep",
 ]

@@ -1,4 +1,4 @@
-"""The dial for a budget, by bisection on replayed cost. Knows nothing of accuracy, so it needs no labels."""
+"""Finds the dial for a budget by bisection on replayed cost. Needs no labels: accuracy is never looked at."""
 
 import inspect
 import math
@@ -8,21 +8,27 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid
-from adacompute.paths.paths import paths
-from adacompute.policies.base import Policy, ballots_of
-from adacompute.policies.settings import finite, one_of, shown
-from adacompute.policies.shuffled import ShuffledPolicy
+from adacompute.policies.base import Policy, get_ballots
+from adacompute.policies.baselines import ShuffledPolicy
+from adacompute.policies.paths import draw_paths
+from adacompute.policies.setting_checks import check_choice, format_value, parse_finite
 from adacompute.pool import Ballots, Pool
-from adacompute.records import at_least
-from adacompute.replay.asked import affordable, checked_draws, checked_policy, replayable, settled
-from adacompute.replay.run import first_wave, run
+from adacompute.records import format_lower_bound
+from adacompute.replay.per_problem import decide_first_wave, run_policy
+from adacompute.replay.replay import (
+    check_memory,
+    check_orders,
+    check_policy,
+    select_replayable,
+    settle_policy,
+)
 
-__all__ = ["calibrate", "checked_budget", "dial_for"]
+__all__ = ["calibrate", "check_budget", "find_dial"]
 
-_LOW, _HIGH = 1e-6, 1.0  # the first bracket of a price
-_LOWEST, _HIGHEST = 1e-18, 1e12  # prices beyond which nothing is looked for
-_STEPS = 60
-_FINE = 1e-9  # of a dial: steps of cost nearer to each other than that are taken as one
+_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
+_MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
+_MAX_STEPS = 60
+_RESOLUTION = 1e-9  # share of a dial at which the bisection ends
 
 
 def calibrate(
@@ -37,67 +43,70 @@ def calibrate(
 ) -> float | None:
     """The dial at which the policy costs `budget` samples a request on average, by replay; needs no labels.
 
-    Cost falls with the dial in steps, so a budget is seldom met: this is the lowest dial found whose cost is
-    not above it, and within `tolerance` of it (a share of the budget) where the steps allow. All dials are
-    tried on the same orders. A policy that can `settle` on a pool's samples (their scale of confidence, a
-    prior that hasn't seen them) does so, in place: the policy that was calibrated is the one to run. A policy
-    without a dial is fitted again, for this budget, and there is None to return. Problems with fewer samples
-    than the policy may draw are an error, or are left out with `too_few="drop"`, as in `replay`.
+    Cost falls with the dial in steps, so a budget is seldom met exactly: this is the lowest dial found
+    whose cost is not above it, and within `tolerance` of it (a share of the budget) where the steps
+    allow. All dials are tried on the same orders. A policy that can `settle` on a pool's samples (their
+    scale of confidence, a prior that hasn't seen them) does so, in place: the policy that was
+    calibrated is the one to run. A policy without a dial is fitted again for this budget, and None is
+    returned. Problems with fewer samples than the policy may draw are an error, or are left out with
+    `too_few="drop"`, as in `replay`.
     """
-    budget, tolerance = checked_budget(budget, tolerance)
-    rng = checked_draws(orders, rng)
-    ballots = _some(checked_policy(policy), ballots_of(source), too_few)
+    budget, tolerance = check_budget(budget, tolerance)
+    rng = check_orders(orders, rng)
+    ballots = _select_problems(check_policy(policy), get_ballots(source), too_few)
     if policy.dial is None:
         _refit(policy, ballots, budget)
         return None
-    return dial_for(policy, _cost(settled(policy, ballots), ballots, orders, rng), budget, tolerance)
+    return find_dial(
+        policy, _make_cost(settle_policy(policy, ballots), ballots, orders, rng), budget, tolerance
+    )
 
 
-def dial_for(
+def find_dial(
     policy: Policy, cost: Callable[[float], float], budget: float, tolerance: float = 0.005
 ) -> float:
-    """The dial for a budget, by what each dial costs; every dial is asked for again and again."""
+    """The dial for a budget, given the cost of each dial; `cost` is called repeatedly with the same dials."""
     threshold = policy.dial == "threshold"
-    most, least = cost(0.0), cost(1.0 if threshold else _HIGHEST)
-    if not least <= budget <= most * (1 + tolerance):
+    highest, lowest = cost(0.0), cost(1.0 if threshold else _MAX_PRICE)
+    if not lowest <= budget <= highest * (1 + tolerance):
         raise BudgetOutOfRange(
             f"budget {budget:g} can't be reached by {policy.kind} on these samples, whose cost is from "
-            f"{at_least(least)} to {most:.4g} a request; give a budget within that"
+            f"{format_lower_bound(lowest)} to {highest:.4g} a request; give a budget within that"
         )
-    if most <= budget:
+    if highest <= budget:
         return 0.0
     low, high = (0.0, 1.0) if threshold else _bracket(cost, budget)
-    return _bisected(cost, budget, low, high, near=budget * (1 - tolerance), by_ratio=not threshold)
+    return _bisect(cost, budget, low, high, enough=budget * (1 - tolerance), by_ratio=not threshold)
 
 
-def checked_budget(budget: object, tolerance: object) -> tuple[float, float]:
-    """A budget and a tolerance that can be used."""
-    average, share = finite(budget), finite(tolerance)
+def check_budget(budget: object, tolerance: object) -> tuple[float, float]:
+    """A budget and a tolerance that can be used; an error for anything else."""
+    average, share = parse_finite(budget), parse_finite(tolerance)
     if average is None or average <= 0:
         raise BudgetOutOfRange(
-            f"budget {shown(budget)} can't be an average cost; give samples a request, e.g. 2.0"
+            f"budget {format_value(budget)} can't be an average cost; give samples a request, e.g. 2.0"
         )
     if share is None or not 0 <= share < 1:
         raise PolicyError(
-            f"tolerance {shown(tolerance)} can't be used; give a share of the budget, e.g. 0.005"
+            f"tolerance {format_value(tolerance)} can't be used; give a share of the budget, e.g. 0.005"
         )
     return average, share
 
 
-def _some(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """The problems to calibrate on. A policy without a dial is fitted, and its `fit` says what it needs."""
-    one_of("too_few", too_few, ("error", "drop"))
+def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
+    """The problems to calibrate on. A policy without a dial is fitted, and its `fit` checks the problems."""
+    check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
-    return replayable(ballots, policy.longest, too_few=too_few)[0]
+    return select_replayable(ballots, policy.longest, too_few=too_few)[0]
 
 
-def _bisected(
-    cost: Callable[[float], float], budget: float, low: float, high: float, *, near: float, by_ratio: bool
+def _bisect(
+    cost: Callable[[float], float], budget: float, low: float, high: float, *, enough: float, by_ratio: bool
 ) -> float:
-    """The dial from (low, high] whose cost is the nearest not above the budget; cost(low) is above it."""
-    for _ in range(_STEPS):
-        if cost(high) >= near or high - low <= _FINE * high:
+    """The dial in (low, high] whose cost is the nearest not above the budget; cost(low) is above it."""
+    for _ in range(_MAX_STEPS):
+        if cost(high) >= enough or high - low <= _RESOLUTION * high:
             break
         middle = math.sqrt(low * high) if by_ratio and low > 0 else (low + high) / 2
         low, high = (middle, high) if cost(middle) > budget else (low, middle)
@@ -106,41 +115,43 @@ def _bisected(
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
     """A price that costs too much (or 0), and one that doesn't."""
-    low, high = _LOW, _HIGH
-    while cost(high) > budget and high < _HIGHEST:
+    low, high = _BRACKET_LOW, _BRACKET_HIGH
+    while cost(high) > budget and high < _MAX_PRICE:
         low, high = high, high * 2
-    while low > _LOWEST and cost(low) <= budget:
+    while low > _MIN_PRICE and cost(low) <= budget:
         low, high = low / 16, low
-    return (low if low > _LOWEST else 0.0), high
+    return (low if low > _MIN_PRICE else 0.0), high
 
 
-def _cost(
+def _make_cost(
     policy: Policy, ballots: Ballots, orders: int, rng: np.random.Generator
 ) -> Callable[[float], float]:
-    """The mean cost at a dial, each dial replayed once."""
+    """A function from a dial to its mean cost; each dial is replayed once."""
     reading = policy.read(ballots.prompts)
-    known: dict[float, float] = {}
-    drawn = None
-    if not policy.beforehand:
-        affordable(ballots, orders, policy.longest)
-        drawn = paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
+    costs: dict[float, float] = {}
+    recorded_paths = None
+    if not policy.one_shot:
+        check_memory(ballots, orders, policy.longest)
+        recorded_paths = draw_paths(
+            ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh
+        )
 
     def cost(dial: float) -> float:
-        if dial not in known:
+        if dial not in costs:
             counts = (
-                first_wave(policy, reading, dial)
-                if drawn is None
-                else run(policy, drawn, dial=dial, reading=reading).drawn
+                decide_first_wave(policy, reading, dial)
+                if recorded_paths is None
+                else run_policy(policy, recorded_paths, dial=dial, reading=reading).drawn
             )
-            known[dial] = float(counts.mean())
-        return known[dial]
+            costs[dial] = float(counts.mean())
+        return costs[dial]
 
     return cost
 
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:
-    """Fits a policy without a dial for a budget: by its `fit`, or made anew with that budget."""
-    if isinstance(policy, ShuffledPolicy) and policy.given_:
+    """Fits a policy without a dial for a budget: by its `fit`, or as a new one with that budget."""
+    if isinstance(policy, ShuffledPolicy) and policy.explicit_:
         raise PolicyError(
             f"{policy.kind} was given its histogram, which a budget of {budget:g} would replace; give it "
             f"another one, or calibrate ShuffledPolicy({budget:g}), which has the oracle's"
@@ -155,8 +166,8 @@ def _refit(policy: Policy, source: Ballots, budget: float) -> None:
             f"{policy.kind} has neither a dial nor a budget to set; fit it for {budget:g} first"
         )
     try:
-        made = type(policy).restored(settings | {"budget": budget}, policy.arrays())
+        refitted = type(policy).restore(settings | {"budget": budget}, policy.arrays())
     except PolicyInvalid as exc:
-        raise BudgetOutOfRange(f"budget {budget:g} is none for {policy.kind}: {exc}") from exc
-    vars(policy).update(vars(made))
+        raise BudgetOutOfRange(f"budget {budget:g} is invalid for {policy.kind}: {exc}") from exc
+    vars(policy).update(vars(refitted))
     fit(source)

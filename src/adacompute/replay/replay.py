@@ -1,19 +1,227 @@
-"""A policy over a pool, as if live: cost, accuracy, waves. Knows nothing of folds or of other policies."""
+"""Replays a policy over a pool, as if live: cost, accuracy with an interval over problems, waves."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from adacompute.paths.paths import paths
-from adacompute.policies.base import Policy, ballots_of
+from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
+from adacompute.policies.base import Floats, Ints, Policy, get_ballots
+from adacompute.policies.paths import draw_paths
+from adacompute.policies.setting_checks import check_choice, check_dial, check_integer, format_value
 from adacompute.pool import Ballots, Pool
-from adacompute.replay.asked import adapted, affordable, checked_draws, checked_policy, dial_of, replayable
-from adacompute.replay.bootstrap import RESAMPLES, estimate
-from adacompute.replay.each import Each, Exact, is_exact
-from adacompute.replay.result import Replayed
+from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
+from adacompute.score import MeanEstimate
+from adacompute.score.grades import Bools, mask_votable
+from adacompute.score.pool_summary import estimate_mean as estimate_wilson_mean
 
-__all__ = ["protocol", "replay", "told"]
+__all__ = [
+    "RESAMPLES",
+    "Replayed",
+    "adapt_policy",
+    "build_result",
+    "check_memory",
+    "check_orders",
+    "check_policy",
+    "compute_interval",
+    "draw_resamples",
+    "estimate_mean",
+    "find_replayable",
+    "replay",
+    "resolve_dial",
+    "select_replayable",
+    "settle_policy",
+]
+
+DEFAULT_SEED = 0  # where no generator is given, so that results repeat
+_MAX_ORDERS = 1_000_000  # of a problem: more is taken for a mistake
+_MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
+
+
+def adapt_policy(policy: Policy, ballots: Ballots) -> Policy:
+    """A copy of the policy with its scale of confidence set from these samples, where it has one."""
+    copy_for: Any = getattr(policy, "copy_for", None)
+    copied: Policy = policy if copy_for is None else copy_for(ballots)
+    return copied
+
+
+def settle_policy(policy: Policy, ballots: Ballots) -> Policy:
+    """The policy itself, settled on these samples where it can be: what is calibrated runs live."""
+    settle: Any = getattr(policy, "settle", None)
+    found: Policy = adapt_policy(policy, ballots) if settle is None else settle(ballots)
+    return found
+
+
+def check_policy(policy: object) -> Policy:
+    """A policy; PolicyError for anything else."""
+    if not isinstance(policy, Policy):
+        raise PolicyError(f"{format_value(policy)} is no policy; give one, e.g. StoppingPolicy()")
+    return policy
+
+
+def resolve_dial(policy: Policy, price: float | None, dial: float | None) -> float | None:
+    """The dial's value, from either name; PolicyError where it is missing, of no use, or invalid."""
+    if price is not None and dial is not None:
+        raise PolicyError(
+            f"price {format_value(price)} and dial {format_value(dial)} are two names of one thing; give one"
+        )
+    value = dial if price is None else price
+    if policy.dial is None:
+        if value is not None:
+            raise PolicyError(
+                f"{policy.kind} has no dial, and {format_value(value)} was given; "
+                "it is made or fitted for a budget"
+            )
+        return None
+    if value is None:
+        raise PolicyError(
+            f"{policy.kind} needs its {policy.dial}; give dial=, e.g. calibrate(policy, pool, budget=2)"
+        )
+    return check_dial(policy.dial, value, high=1.0 if policy.dial == "threshold" else math.inf)
+
+
+def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
+    """The generator to draw orders with; PolicyError where the number of orders is invalid."""
+    check_integer("orders", orders, high=_MAX_ORDERS)
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise PolicyError(f"rng {format_value(rng)} can't be used; give np.random.default_rng(seed)")
+    return np.random.default_rng(DEFAULT_SEED) if rng is None else rng
+
+
+def check_memory(ballots: Ballots, orders: int, longest: int) -> int:
+    """The number of orders; PolicyError where their paths need more memory than is allowed."""
+    max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * max(longest, ballots.classes.shape[1])))
+    if orders > max_orders:
+        raise PolicyError(
+            f"orders {orders} of {len(ballots)} problems need more memory than is allowed; "
+            f"give at most {max_orders}"
+        )
+    return orders
+
+
+def select_replayable(
+    ballots: Ballots, longest: int, *, too_few: Literal["error", "drop"] = "error"
+) -> tuple[Ballots, tuple[str, ...]]:
+    """The problems with enough recorded answers, and the ids of those that were left out."""
+    usable = find_replayable(ballots.ids, ballots.drawn, mask_votable(ballots), longest, too_few=too_few)
+    if usable.all():
+        return ballots, ()
+    return ballots.only(np.flatnonzero(usable)), tuple(ballots.ids[i] for i in np.flatnonzero(~usable))
+
+
+def find_replayable(
+    ids: Sequence[str],
+    drawn: Ints,
+    has_votes: Bools,
+    longest: int,
+    *,
+    too_few: Literal["error", "drop"] = "error",
+) -> Bools:
+    """Which problems have answers (`has_votes`) and enough of them, (problems,).
+
+    Raises where some haven't, unless `too_few` is "drop" and some have.
+    """
+    check_choice("too_few", too_few, ("error", "drop"))
+    if not len(ids):
+        raise TooFewSamples("no problem has a sample; collect or import some first")
+    enough = drawn >= longest
+    usable: Bools = has_votes & enough
+    if usable.all() or (too_few == "drop" and usable.any()):
+        return usable
+    remedy = ", or leave them out with too_few='drop'" if usable.any() else ""
+    if not enough.all():
+        worst = int(drawn.argmin())
+        raise TooFewSamples(
+            f"{int((~enough).sum())} of {len(ids)} problems have fewer than the {longest} samples that "
+            f"the policy may draw, e.g. {ids[worst]!r} with {int(drawn[worst])}; collect "
+            f"more, give the policy a lower `longest`{remedy}"
+        )
+    raise NotRecorded(
+        f"{int((~has_votes).sum())} of {len(ids)} problems have grades but no recorded answers to vote on, "
+        f"e.g. {ids[int(has_votes.argmin())]!r}; record answers{remedy}"
+    )
+
+
+RESAMPLES = 2000
+_TAIL = 0.025  # on each side of a 95% interval
+
+
+def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
+    """The weight of each problem in each bootstrap resample, (resamples, problems); rows sum to 1.
+
+    `weights @ values` are the resampled means; for two policies on the same problems, use the same
+    weights.
+    """
+    drawn = rng.integers(0, problems, (resamples, problems))
+    drawn += np.arange(resamples)[:, None] * problems
+    counts = np.bincount(drawn.reshape(-1), minlength=resamples * problems)
+    return counts.reshape(resamples, problems) / problems
+
+
+def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
+    """The 95% interval of the mean of one value a problem, (problems,)."""
+    low, high = np.quantile(weights @ values, (_TAIL, 1 - _TAIL))
+    return float(low), float(high)
+
+
+def estimate_mean(values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> MeanEstimate:
+    """The mean of one value a problem with its bootstrap interval; Wilson's where all are equal.
+
+    >>> estimate_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
+    MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
+    """
+    if len(values) < 2 or np.ptp(values) == 0:
+        return estimate_wilson_mean(values)
+    low, high = compute_interval(values, draw_resamples(len(values), rng, resamples))
+    return MeanEstimate(mean=float(values.mean()), low=low, high=high, problems=len(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replayed:
+    """A policy over recorded samples, as if live, at one setting of its dial."""
+
+    policy: str  # its kind
+    dial: float | None  # None: the policy has none
+    problems: int
+    orders: int  # paths a problem; 0 where no orders were needed
+    cost: float  # mean samples a request
+    accuracy: MeanEstimate | None  # with its 95% interval over problems; None: correctness is not known
+    agreement: float  # with the vote of all of a problem's samples, 0 to 1
+    waves: float  # mean a request
+    most_waves: int
+    tokens: float | None  # mean output tokens a request; None: not known
+    counts: Ints = field(repr=False)  # (longest + 1,) requests that drew 0, 1, ... samples
+    each_cost: Floats = field(repr=False)  # (problems,)
+    each_accuracy: Floats = field(repr=False)  # (problems,); NaN: not known
+    dropped: tuple[str, ...] = ()  # ids of problems that were left out for too few samples
+    exact: bool  # over all subsets, not by orders
+    protocol: str  # how it was measured, in words
+    in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        accuracy = self.accuracy
+        return {
+            "policy": self.policy,
+            "dial": self.dial,
+            "problems": self.problems,
+            "orders": self.orders,
+            "cost": self.cost,
+            "accuracy": None if accuracy is None else accuracy.mean,
+            "low": None if accuracy is None else accuracy.low,
+            "high": None if accuracy is None else accuracy.high,
+            "agreement": self.agreement,
+            "waves": self.waves,
+            "most_waves": self.most_waves,
+            "tokens": self.tokens,
+            "counts": {str(b): n for b, n in enumerate(self.counts.tolist()) if n},
+            "dropped": list(self.dropped),
+            "exact": self.exact,
+            "protocol": self.protocol,
+            "in_sample": self.in_sample,
+        }
 
 
 def replay(
@@ -28,76 +236,84 @@ def replay(
 ) -> Replayed:
     """What the policy costs and how often it is right on recorded samples, drawn in many random orders.
 
-    `price` and `dial` are two names of one thing, the policy's dial; `calibrate` finds it for a budget. The
-    policy sees the samples as they would come, and its own votes are counted (`policy.weigh`). Where it
-    can be `adapted` to a pool's scale of confidence, which needs no labels, a copy of it is, and is replayed;
-    `calibrate` settles the policy itself. What it was fitted on is said (`in_sample`). A policy that
-    decides on the prompt alone, with plain votes, is scored exactly, without orders. The interval is by
-    bootstrap over problems. Problems with fewer samples than the policy may draw, or without recorded
-    answers, are an error, or are left out with `too_few="drop"`.
+    `price` and `dial` are two names of one thing, the policy's dial; `calibrate` finds it for a budget.
+    The policy sees the samples as they would come, and votes are counted as it counts them
+    (`policy.weigh`). Where the policy can be copied for a pool's scale of confidence (`copy_for`),
+    which needs no labels, that copy is replayed; `calibrate` settles the policy itself. How many of the
+    problems it was fitted on is reported (`in_sample`). A policy that decides from the prompt alone,
+    with plain votes, is scored exactly, without orders. The interval is by bootstrap over problems.
+    Problems with fewer samples than the policy may draw, or without recorded answers, are an error, or
+    are left out with `too_few="drop"`.
 
     >>> from adacompute.pool import bundled
-    >>> from adacompute.policies.oneshot import FixedPolicy
+    >>> from adacompute.policies import FixedPolicy
     >>> with bundled("words") as pool:
-    ...     found = replay(FixedPolicy(budget=4), pool)
-    >>> found.cost, round(found.accuracy.mean, 2), found.exact
+    ...     result = replay(FixedPolicy(budget=4), pool)
+    >>> result.cost, round(result.accuracy.mean, 2), result.exact
     (4.0, 0.78, True)
     """
-    value = dial_of(checked_policy(policy), price, dial)
-    rng = checked_draws(orders, rng)
-    ballots, dropped = replayable(ballots_of(source), policy.longest, too_few=too_few)
-    policy = adapted(policy, ballots)
-    if is_exact(policy):
-        each, count = Exact(ballots).each(policy, dial=value), 0
+    value = resolve_dial(check_policy(policy), price, dial)
+    rng = check_orders(orders, rng)
+    ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
+    policy = adapt_policy(policy, ballots)
+    if can_replay_exactly(policy):
+        results, order_count = ExactReplay(ballots).replay(policy, dial=value), 0
     else:
-        affordable(ballots, orders, policy.longest)
-        drawn = paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
-        each, count = Each.run(policy, drawn, dial=value), drawn.orders
-    return told(policy, value, ballots, each, orders=count, dropped=dropped, rng=rng)
+        check_memory(ballots, orders, policy.longest)
+        recorded_paths = draw_paths(
+            ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh
+        )
+        results, order_count = (
+            ProblemResults.from_policy(policy, recorded_paths, dial=value),
+            recorded_paths.orders,
+        )
+    return build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
 
 
-def told(
+def build_result(
     policy: Policy,
     dial: float | None,
     ballots: Ballots,
-    each: Each,
+    results: ProblemResults,
     *,
     orders: int,
     dropped: tuple[str, ...],
     rng: np.random.Generator,
 ) -> Replayed:
-    """What was found on each problem, put together; of `ballots` only the prompts are looked at."""
-    known = each.accuracy[~np.isnan(each.accuracy)]
-    tokens = float(each.tokens.mean())
-    fitted_on: Any = getattr(policy, "fitted_on", None)
-    seen = 0 if fitted_on is None else int(fitted_on(ballots))
-    said = f"; in-sample: it was fitted on {seen} of these {len(ballots)} problems" if seen else ""
+    """Builds the result from what each problem gave; only the prompts of `ballots` are looked at."""
+    known = results.accuracy[~np.isnan(results.accuracy)]
+    tokens = float(results.tokens.mean())
+    count_in_sample: Any = getattr(policy, "count_in_sample", None)
+    in_sample = 0 if count_in_sample is None else int(count_in_sample(ballots))
+    in_sample_words = (
+        f"; in-sample: it was fitted on {in_sample} of these {len(ballots)} problems" if in_sample else ""
+    )
     return Replayed(
         policy=policy.kind,
         dial=dial,
         problems=len(ballots),
         orders=orders,
-        cost=float(each.cost.mean()),
-        accuracy=estimate(known, rng) if len(known) else None,
-        agreement=float(each.agreement.mean()),
-        waves=float(each.waves.mean()),
-        most_waves=each.most_waves,
+        cost=float(results.cost.mean()),
+        accuracy=estimate_mean(known, rng) if len(known) else None,
+        agreement=float(results.agreement.mean()),
+        waves=float(results.waves.mean()),
+        most_waves=results.most_waves,
         tokens=None if math.isnan(tokens) else tokens,
-        counts=each.counts,
-        each_cost=each.cost,
-        each_accuracy=each.accuracy,
+        counts=results.counts,
+        each_cost=results.cost,
+        each_accuracy=results.accuracy,
         dropped=dropped,
         exact=orders == 0,
-        protocol=protocol(policy, orders) + said,
-        in_sample=seen,
+        protocol=describe_protocol(policy, orders) + in_sample_words,
+        in_sample=in_sample,
     )
 
 
-def protocol(policy: Policy, orders: int) -> str:
-    """How a replay came by its numbers, in words; `orders` is 0 where none were needed."""
+def describe_protocol(policy: Policy, orders: int) -> str:
+    """How a replay was done, in words; `orders` is 0 where none were needed."""
     votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     if orders:
-        how = f"{orders} random orders of each problem's samples, ties to the first seen"
+        method = f"{orders} random orders of each problem's samples, ties to the first seen"
     else:
-        how = "mean over all subsets of b of a problem's samples, ties shared"
-    return f"{votes}, {how}, abstentions ignored; 95% interval by {RESAMPLES:,} bootstraps over problems"
+        method = "mean over all subsets of b of a problem's samples, ties shared"
+    return f"{votes}, {method}, abstentions ignored; 95% interval by {RESAMPLES:,} bootstraps over problems"

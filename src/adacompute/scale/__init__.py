@@ -1,1 +1,1 @@
-"""The same stages past one machine: on Ray, and over more rows than memory holds."""
+"""The same stages on Ray."""

@@ -1,4 +1,7 @@
-"""Ray, for as long as a block lasts: found by RAY_ADDRESS, else started here. Knows nothing of any stage."""
+"""Connecting to Ray for as long as a block lasts, and turning the errors of its workers into ours.
+
+RAY_ADDRESS names the cluster; without it one is started on this machine.
+"""
 
 import logging
 import signal
@@ -7,80 +10,89 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
-from adacompute.config import ray_address
-from adacompute.errors import EngineUnavailable, ScaleError
+from adacompute.config import read_ray_address
+from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 
-__all__ = ["cluster"]
+__all__ = ["check_alive", "cluster", "describe_error", "is_lost", "raise_worker_error"]
 
-_PATIENCE = 10.0  # seconds for a connection
-_ROOM = 512 * 1024 * 1024  # bytes of shared memory, where we start Ray: more is kept on the disk
+_CONNECT_SECONDS = 10.0  # seconds for a connection
+_OBJECT_STORE_BYTES = (
+    512 * 1024 * 1024
+)  # bytes of shared memory, where we start Ray: more is kept on the disk
 
 
 @contextmanager
 def cluster(workers: int | None = None) -> Iterator[int]:
-    """Connects to Ray, and gives how many tasks of one processor each are to run at the same time.
+    """Connects to Ray, and yields how many tasks of one processor each should run at the same time.
 
-    That is `workers`, or as many as the cluster has processors. Where RAY_ADDRESS names a cluster, that is
-    used; else one is started on this machine, and ended with the block. One that the caller has connected to
-    already is used as it is. EngineUnavailable where there is no Ray, or no such cluster.
+    That is `workers`, or as many as the cluster has processors. Where RAY_ADDRESS names a cluster, that
+    is used; else one is started on this machine, and ended with the block. A connection that the caller
+    has made already is used as it is. EngineUnavailable where Ray isn't installed, or there is no such
+    cluster.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
-    address = ray_address()
+    address = read_ray_address()
     if find_spec("ray") is None:
         raise EngineUnavailable("engine ray: Ray is not installed; pip install 'adacompute[ray]'")
     import ray
 
     connected = ray.is_initialized()
-    loud = None
+    printer = None
     try:
         if not connected:
-            loud = _silenced()
+            printer = _replace_printing()
             _connect(address, workers)
-        _quieten()
+        _silence_logging()
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        there = max(1, int(resources.get("CPU", 1)))
-        yield there if workers is None else workers
+        processors = max(1, int(resources.get("CPU", 1)))
+        yield processors if workers is None else workers
     finally:
         if not connected:
             ray.shutdown()
-            _silenced(loud)
+            _replace_printing(printer)
 
 
 def _connect(address: str | None, workers: int | None) -> None:
     import ray
 
-    own: dict[str, Any] = {}
-    ended = signal.getsignal(signal.SIGTERM)
+    local_options: dict[str, Any] = {}
+    old_handler = signal.getsignal(signal.SIGTERM)
     if address is not None:
         _probe(address)
     if address is None:
-        own = {"num_cpus": workers, "object_store_memory": _ROOM, "include_dashboard": False}
+        local_options = {
+            "num_cpus": workers,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+        }
     try:
         ray.init(
             address=address or "local",
             logging_level=logging.ERROR,
             log_to_driver=False,
-            **own,
+            **local_options,
         )
-        if ended is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, ended)  # Ray's own would leave with a trace and another code
+        if old_handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(
+                signal.SIGTERM, old_handler
+            )  # Ray's own would exit with a traceback and another code
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
         where = "on this machine" if address is None else f"at RAY_ADDRESS {address!r}"
         raise EngineUnavailable(
-            f"engine ray: no cluster {where} ({_why(exc)}); start one, or unset it"
+            f"engine ray: no cluster {where} ({_find_reason(exc)}); start one, or unset it"
         ) from exc
 
 
 def _probe(address: str) -> None:
-    """Whether anybody listens there: Ray itself tries for minutes, and then ends the process."""
+    """Checks that somebody listens there: Ray itself tries for minutes, and then ends the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():  # such as "auto": Ray knows what is meant
+    if not host or not port.isdigit():  # such as "auto", which Ray understands
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as exc:
         raise EngineUnavailable(
             f"engine ray: nobody answers at RAY_ADDRESS {address!r} ({exc.strerror or exc}); "
@@ -88,27 +100,73 @@ def _probe(address: str) -> None:
         ) from exc
 
 
-def _why(exc: BaseException) -> str:
-    """The last line of what Ray says at the bottom of it, which is where the reason stands."""
+def _find_reason(exc: BaseException) -> str:
+    """The last line of the innermost error of Ray's, where the reason is."""
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
 
 
-def _silenced(instead: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Leaves stdout to us: Ray prints there that a worker died, and has no setting for it."""
+def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
+    """Keeps Ray from printing to stdout: it prints there that a worker died, and has no setting for it."""
     from ray._private import worker
 
-    before = getattr(worker, "print_to_stdstream", None)
-    worker.print_to_stdstream = instead or (lambda *_, **__: None)
-    return before
+    previous = getattr(worker, "print_to_stdstream", None)
+    worker.print_to_stdstream = replacement or (lambda *_, **__: None)
+    return previous
 
 
-def _quieten() -> None:
-    """Leaves stderr to us: Ray Data tells of every pass otherwise."""
+def _silence_logging() -> None:
+    """Keeps Ray Data from reporting every pass on stderr."""
     import ray.data
 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+_MAX_MESSAGE = 300  # characters of somebody else's message
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a worker is gone, as opposed to its work having failed."""
+    from ray.exceptions import RayError, RayTaskError
+
+    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
+
+
+def check_alive() -> None:
+    """EngineUnavailable where the cluster has no node any more, so that waiting for a worker is in vain."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    if not any(node["Alive"] for node in nodes):
+        raise EngineUnavailable(
+            "engine ray: the cluster is gone, with all its nodes; what is stored stays, and the same command "
+            "goes on"
+        )
+
+
+def describe_error(error: BaseException) -> str:
+    """The type of an error, and the last line of Ray's message, where the reason is."""
+    last = (str(error).strip().splitlines() or [""])[-1].strip()
+    return f"{type(error).__name__}: {last[:_MAX_MESSAGE]}"
+
+
+def raise_worker_error(error: BaseException) -> NoReturn:
+    """Raises an error of ours as it was raised there; any other as EngineUnavailable, in one line."""
+    from ray.exceptions import RayError, RayTaskError
+
+    cause: BaseException | None = error
+    while isinstance(cause, RayTaskError):
+        cause = cause.cause
+    if isinstance(cause, AdacomputeError):
+        raise cause
+    if not isinstance(error, RayError):
+        raise error
+    first = (str(cause).strip().splitlines() or [""])[0][:_MAX_MESSAGE]
+    raise EngineUnavailable(
+        f"engine ray: a worker failed ({type(cause).__name__}: {first}); what is stored stays, and the same "
+        "command goes on"
+    ) from error

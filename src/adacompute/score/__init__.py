@@ -1,8 +1,7 @@
 """What recorded samples are worth: accuracy by budget, and its cost. Knows nothing of allocations."""
 
-from adacompute.score.costs import Price
-from adacompute.score.score import score
-from adacompute.score.split import halves
-from adacompute.score.summary import Estimate, SourceSummary, Summary, summarise
+from adacompute.score.grades import halves
+from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise
+from adacompute.score.score import Price, score
 
-__all__ = ["Estimate", "Price", "SourceSummary", "Summary", "halves", "score", "summarise"]
+__all__ = ["MeanEstimate", "Price", "SourceSummary", "Summary", "halves", "score", "summarise"]

@@ -1,42 +1,46 @@
-"""What each sample is worth, and what a score is. Knows nothing of votes, budgets or estimators.
+"""What each sample is worth, and two halves of every problem's samples for cross-fitting.
 
-A sample's grade is what was recorded as `correct`; an abstention of which nothing was recorded is wrong
-where the problem's gold answer or grades are known, and else unknown, as its problem is then.
-A null answer that was graded right is no abstention: there the answers were not recorded, so problems
-without any answer can't be voted on.
+A sample's grade is what was recorded as `correct`. An abstention without a recorded grade is wrong
+where the problem's gold answer or other grades are known, and unknown elsewhere. A null answer
+that was graded right means that answers were not recorded: a problem without any answer can't be
+voted on then.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.errors import ScoreError, TooFewSamples
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, renumber
+from adacompute.pool.pool import Pool
 
 __all__ = [
     "DECIMALS",
+    "AccuracyEstimates",
     "Bools",
-    "Classes",
+    "ClassNumbers",
     "Floats",
     "Ints",
-    "Scored",
-    "class_values",
-    "graded",
-    "grades",
-    "votable",
+    "grade_samples",
+    "halves",
+    "mask_graded",
+    "mask_votable",
+    "measure_classes",
 ]
 
-DECIMALS = 13  # of a score: rounding errors are below, so equal scores are equal, and nobody pays for 1e-16
+DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal scores compare equal
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Classes = npt.NDArray[np.int32]  # by first appearance; -1 abstains, -2 absent
+ClassNumbers = npt.NDArray[np.int32]  # by first appearance; -1 abstains, -2 absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scored:
-    """The accuracy of each problem at each budget, and how sure it is."""
+class AccuracyEstimates:
+    """The accuracy of each problem at each budget, with its standard error."""
 
     accuracy: Floats  # (problems, budgets) 0 to 1
     standard_error: Floats  # (problems, budgets) NaN where it can't be told
@@ -44,36 +48,94 @@ class Scored:
     simulation_error: Floats | None = None  # (problems, budgets) Monte Carlo standard error, where simulated
 
 
-def grades(ballots: Ballots) -> Floats:
+def grade_samples(ballots: Ballots) -> Floats:
     """Each sample's grade, (problems, samples) 0 to 1; NaN: not known, or absent."""
-    found = ballots.correct.astype(np.float64)
-    known = ballots.gold_known | ~np.isnan(found).all(axis=1)
-    found[(ballots.classes == ABSTAINS) & np.isnan(found) & known[:, None]] = 0.0
-    return found
+    values = ballots.correct.astype(np.float64)
+    known = ballots.gold_known | ~np.isnan(values).all(axis=1)
+    values[(ballots.classes == ABSTAINS) & np.isnan(values) & known[:, None]] = 0.0
+    return values
 
 
-def graded(ballots: Ballots, values: Floats) -> Bools:
-    """Problems that have samples, each with a known grade, (problems,); `values` are their `grades`."""
-    there = ballots.classes != ABSENT
-    return np.asarray(there.any(axis=1) & ~(np.isnan(values) & there).any(axis=1))
+def mask_graded(ballots: Ballots, values: Floats) -> Bools:
+    """Which problems have samples, all of them with a known grade, (problems,).
+
+    `values` are the samples' grades.
+    """
+    present = ballots.classes != ABSENT
+    return np.asarray(present.any(axis=1) & ~(np.isnan(values) & present).any(axis=1))
 
 
-def votable(ballots: Ballots) -> Bools:
-    """Problems whose answers were recorded, as far as one can tell, (problems,)."""
+def mask_votable(ballots: Ballots) -> Bools:
+    """Which problems have recorded answers, as far as the ballots show, (problems,)."""
     if not ((ballots.classes == ABSTAINS) & (ballots.correct > 0)).any():
         return np.ones(len(ballots), dtype=bool)
     return np.asarray((ballots.classes >= 0).any(axis=1))
 
 
-def class_values(classes: Classes, values: Floats) -> tuple[Floats, Floats]:
-    """How many samples each class has, and their mean grade, both (problems, classes), 0 where it has none.
+def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
+    """The number of samples of each class and their mean grade, both (problems, classes), 0 without samples.
 
     `classes` and `values`, the samples' grades, are (problems, samples).
     """
     width = int(classes.max(initial=ABSTAINS)) + 1
-    there = classes >= 0
-    cell = (np.arange(len(classes))[:, None] * width + classes)[there]
+    answered = classes >= 0
+    cell = (np.arange(len(classes))[:, None] * width + classes)[answered]
     sizes = np.bincount(cell, minlength=len(classes) * width).astype(np.float64)
-    sums = np.bincount(cell, weights=values[there], minlength=len(classes) * width)
-    worth = np.divide(sums, sizes, out=np.zeros(sizes.shape), where=sizes > 0)
-    return sizes.reshape(len(classes), width), worth.reshape(len(classes), width)
+    sums = np.bincount(cell, weights=values[answered], minlength=len(classes) * width)
+    mean_grade = np.divide(sums, sizes, out=np.zeros(sizes.shape), where=sizes > 0)
+    return sizes.reshape(len(classes), width), mean_grade.reshape(len(classes), width)
+
+
+_NAMED = 3  # problems in a message
+
+
+def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
+    """Each problem's samples, split at random: no sample in both halves, every problem in both.
+
+    Of n samples a half has n/2; where n is odd, problems take turns as to which half gets one more.
+    Samples stay in drawing order, and classes are numbered by first appearance in their half. Choose
+    on one half and judge on the other (cross-fitting).
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
+    ballots = source if isinstance(source, Ballots) else source.ballots()
+    drawn = ballots.drawn
+    too_few = np.flatnonzero(drawn < 2).tolist()
+    if too_few:
+        names = ", ".join(repr(ballots.ids[i]) for i in too_few[:_NAMED])
+        more = f" and {len(too_few) - _NAMED} more" if len(too_few) > _NAMED else ""
+        raise TooFewSamples(
+            f"{len(too_few)} problem{'s' if len(too_few) > 1 else ''} ({names}{more}) can't be halved: two samples "
+            "are the least; collect more, or leave them out"
+        )
+    odd = drawn % 2 == 1
+    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # of the first half, (problems,)
+    keys = np.where(ballots.classes == ABSENT, np.inf, rng.random(ballots.classes.shape))
+    rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; absent ones last
+    present = ballots.classes != ABSENT
+    first = (rank < size[:, None]) & present
+    return _take_samples(ballots, first), _take_samples(ballots, present & ~first)
+
+
+def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
+    """These samples only, (problems, samples), moved to the left in the order drawn."""
+    order = (~chosen).argsort(axis=1, kind="stable")
+    width = int(chosen.sum(axis=1).max(initial=0))
+    order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]
+
+    def move(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        result = np.where(mask, np.take_along_axis(values, order, 1), np.nan).astype(values.dtype)
+        result.setflags(write=False)
+        return result
+
+    classes = np.where(mask, np.take_along_axis(ballots.classes, order, 1), ABSENT).astype(np.int32)
+    renumber(classes)
+    classes.setflags(write=False)
+    return replace(
+        ballots,
+        classes=classes,
+        correct=move(ballots.correct),
+        tokens=move(ballots.tokens),
+        logprob=move(ballots.logprob),
+        entropy=move(ballots.entropy),
+    )

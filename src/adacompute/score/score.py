@@ -1,48 +1,191 @@
-"""Recorded samples -> an accuracy table, with its costs. Knows nothing of what the table is used for."""
+"""Recorded samples -> an accuracy table, with the cost of each budget in samples, tokens or money."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Weigh
-from adacompute.answers.weigh import Signal
+from adacompute.answers import VoteWeights
+from adacompute.answers.vote import Signal
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool import Ballots, Pool
+from adacompute.pool.ballots import ABSENT, Ballots
 from adacompute.records import AccuracyTable
-from adacompute.score.costs import Price, costs_of
-from adacompute.score.exact import exact_vote
-from adacompute.score.grades import Bools, Floats, Ints, Scored, graded, grades, votable
-from adacompute.score.ranks import any_correct, best_of
-from adacompute.score.shrink import shrink as shrunk
-from adacompute.score.weighted import fitted, weighted_vote
-from adacompute.score.windows import window_vote
+from adacompute.score.aggregates import (
+    fit_vote_weights,
+    score_any_correct,
+    score_best_of,
+    score_weighted_vote,
+)
+from adacompute.score.grades import (
+    AccuracyEstimates,
+    Bools,
+    Floats,
+    Ints,
+    grade_samples,
+    mask_graded,
+    mask_votable,
+)
+from adacompute.score.plain_vote import score_exact_vote, score_window_vote
+from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = [
     "SEED",
     "Aggregate",
-    "By",
+    "Costs",
     "Estimator",
-    "Told",
+    "Price",
+    "ProblemFacts",
+    "build_missing_tokens_error",
+    "check_method",
+    "check_prompt_tokens",
     "check_ranking",
     "check_simulation",
-    "checked_way",
-    "scorable",
+    "check_weighting",
+    "compute_costs",
+    "describe_protocol",
+    "largest_simulation_error",
     "score",
-    "simulated",
-    "weighing",
-    "words_of",
+    "select_scorable",
 ]
+
+_CHARACTERS = 4  # a token, about, in English
+_MILLION = 1e6
+_UNITS = ("samples", "tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Money for tokens. Prompts are paid for with each sample, or once where they are cached or shared.
+
+    `prompt_tokens` is one number for all problems, or one for each problem of the source, in its order;
+    None estimates them from the question, at 4 characters a token.
+
+    >>> Price(input_per_million=0.5, output_per_million=1.5, prompts="once").currency
+    'dollars'
+    """
+
+    input_per_million: float
+    output_per_million: float
+    prompt_tokens: float | Sequence[float] | None = None
+    prompts: Literal["each", "once"] = "each"
+    currency: str = "dollars"
+
+    def __post_init__(self) -> None:
+        for name in ("input_per_million", "output_per_million"):
+            _check_amount(getattr(self, name), name)
+        if self.prompts not in ("each", "once"):
+            raise ScoreError(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
+        if not self.currency:
+            raise ScoreError(f"currency {self.currency!r} is not a name; give one, e.g. 'dollars'")
+        # a copy in plain numbers: later changes to the caller's list have no effect here
+        given = np.asarray(self.prompt_tokens, dtype=object).tolist()
+        tokens = tuple(given) if isinstance(given, list) else given
+        for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
+            _check_amount(value, f"prompt_tokens[{place}]")
+        if tokens is not None and not isinstance(tokens, tuple):
+            _check_amount(tokens, "prompt_tokens")
+        object.__setattr__(self, "prompt_tokens", tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Costs:
+    """What each budget costs, and in which unit."""
+
+    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
+    unit: str
+    note: str = ""  # what was assumed, in words
+
+
+def compute_costs(
+    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | Price, *, rows: Ints
+) -> Costs:
+    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
+    if isinstance(cost, Price):
+        return Costs(
+            amounts=_compute_money(ballots, counts, cost, rows),
+            unit=cost.currency,
+            note=_describe_assumption(ballots, cost),
+        )
+    if cost not in _UNITS:
+        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or a Price")
+    if cost == "samples":
+        return Costs(amounts=counts, unit="samples")
+    return Costs(amounts=_compute_mean_tokens(ballots, rows)[:, None] * counts, unit="tokens")
+
+
+def _compute_money(ballots: Ballots, counts: Floats, price: Price, rows: Ints) -> Floats:
+    """(problems, budgets)"""
+    output = np.zeros(len(rows))
+    if price.output_per_million > 0:
+        output = _compute_mean_tokens(ballots, rows) * price.output_per_million / _MILLION
+    prompts = _count_prompt_tokens(ballots, price)[rows] * price.input_per_million / _MILLION  # (problems,)
+    times = counts if price.prompts == "each" else np.ones(len(counts))
+    return np.asarray(output[:, None] * counts + prompts[:, None] * times)
+
+
+def _compute_mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
+    """Output tokens of a sample, (problems,)."""
+    tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
+    unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
+    if len(unknown):
+        raise build_missing_tokens_error(
+            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
+        )
+    return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
+
+
+def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
+    """The error where problems, `name` the first of them, have samples without a number of tokens."""
+    return NotRecorded(
+        f"problem {name!r} has samples without a number of tokens "
+        f"(the first of {unknown} of {problems} problems); "
+        "record them, or give cost='samples' (--cost samples)"
+    )
+
+
+def _count_prompt_tokens(ballots: Ballots, price: Price) -> Floats:
+    """Of every problem of the source, (problems,)."""
+    tokens = price.prompt_tokens
+    if tokens is None:
+        return np.array([len(prompt) / _CHARACTERS for prompt in ballots.prompts])
+    check_prompt_tokens(price, len(ballots))
+    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
+
+
+def check_prompt_tokens(price: Price, problems: int) -> None:
+    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
+    tokens = price.prompt_tokens
+    if isinstance(tokens, Sequence) and len(tokens) != problems:
+        raise ScoreError(
+            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
+            "give one for each, or one number for all"
+        )
+
+
+def _describe_assumption(ballots: Ballots, price: Price) -> str:
+    if price.prompt_tokens is not None or price.input_per_million == 0 or not len(ballots):
+        return ""
+    return f"prompt tokens estimated at {_CHARACTERS} characters of the question each"
+
+
+def _check_amount(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value < 0:
+        raise ScoreError(f"{name} {value!r} can't be paid; give a number from 0 up")
+
 
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
-By = Literal["logprob", "entropy"] | Weigh | npt.ArrayLike
+By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
-_NAMED = 5  # problems in a message
-SEED = 0  # of a simulation whose generator was not given: twice the same question has one answer
+_MAX_NAMED = 5  # problems in a message
+SEED = 0  # of a simulation without a given generator, so that results repeat
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -79,30 +222,32 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
-    sizes = checked_way(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
-    everything = _ballots(source, model, parameters)
-    rows = scorable(Told.of(everything), sizes[-1], aggregate=aggregate, drop=too_few == "drop")
-    spent = costs_of(everything, sizes, cost, rows=rows)
-    kept = everything if len(rows) == len(everything) else everything.only(rows)
-    by = _only_scores(by, everything, rows)
-    scored, protocol = _scored(kept, sizes, estimator, aggregate, by, rng=rng, draws=draws)
-    left_out = set(range(len(everything))) - set(rows.tolist())
+    sizes = check_method(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
+    all_ballots = _read_ballots(source, model, parameters)
+    rows = select_scorable(
+        ProblemFacts.of(all_ballots), sizes[-1], aggregate=aggregate, drop=too_few == "drop"
+    )
+    costs = compute_costs(all_ballots, sizes, cost, rows=rows)
+    kept_ballots = all_ballots if len(rows) == len(all_ballots) else all_ballots.only(rows)
+    by = _select_scores(by, all_ballots, rows)
+    scored, protocol = _estimate(kept_ballots, sizes, estimator, aggregate, by, rng=rng, draws=draws)
+    dropped_rows = set(range(len(all_ballots))) - set(rows.tolist())
     table = AccuracyTable.of(
         scored.accuracy,
-        costs=spent.amounts,
+        costs=costs.amounts,
         modes=sizes,
         standard_error=scored.standard_error,
-        ids=kept.ids,
-        unit=spent.unit,
-        dropped=[everything.ids[row] for row in sorted(left_out)],
-        protocol="; ".join(filter(None, [protocol, spent.note])),
+        ids=kept_ballots.ids,
+        unit=costs.unit,
+        dropped=[all_ballots.ids[row] for row in sorted(dropped_rows)],
+        protocol="; ".join(filter(None, [protocol, costs.note])),
     )
-    return shrunk(table) if shrink else table
+    return shrink_table(table) if shrink else table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Told:
-    """What has to be known of problems to say which can be scored."""
+class ProblemFacts:
+    """What decides which problems can be scored."""
 
     ids: Sequence[str]  # (problems,)
     drawn: Ints  # (problems,) samples
@@ -110,25 +255,25 @@ class Told:
     votes: Bools  # (problems,) whether answers were recorded
 
     @classmethod
-    def of(cls, ballots: Ballots) -> "Told":
-        """Of ballots."""
-        known = graded(ballots, grades(ballots))
-        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=votable(ballots))
+    def of(cls, ballots: Ballots) -> "ProblemFacts":
+        """The facts of these ballots."""
+        known = mask_graded(ballots, grade_samples(ballots))
+        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=mask_votable(ballots))
 
 
-def checked_way(
+def check_method(
     budgets: Sequence[int], *, estimator: Estimator, aggregate: Aggregate, too_few: str
 ) -> tuple[int, ...]:
-    """The budgets; ScoreError where these or the way to score at them can't be used."""
+    """The budgets, checked; raises ScoreError where they or the method can't be used."""
     _check_choice("estimator", estimator, get_args(Estimator))
     _check_choice("aggregate", aggregate, get_args(Aggregate))
     _check_choice("too_few", too_few, ("error", "drop"))
     if estimator == "windows" and aggregate != "vote":
         raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
-    return _checked_budgets(budgets)
+    return _check_budgets(budgets)
 
 
-def _scored(
+def _estimate(
     ballots: Ballots,
     budgets: Sequence[int],
     estimator: Estimator,
@@ -137,82 +282,92 @@ def _scored(
     *,
     rng: np.random.Generator | None,
     draws: int,
-) -> tuple[Scored, str]:
-    """The scores, and how they were come by, in words."""
-    values = grades(ballots)
+) -> tuple[AccuracyEstimates, str]:
+    """The estimates, and a description of how they were made."""
+    values = grade_samples(ballots)
     if aggregate == "weighted":
-        weigh = _weigh(ballots, by)
+        weights = _choose_weights(ballots, by)
         rng = np.random.default_rng(SEED) if rng is None else rng
         check_simulation(rng, draws)
-        scored = weighted_vote(ballots, values, budgets, weigh=weigh, rng=rng, draws=draws)
-        return scored, words_of(estimator, aggregate, weigh.signal, simulated=simulated(scored), draws=draws)
+        estimates = score_weighted_vote(ballots, values, budgets, weigh=weights, rng=rng, draws=draws)
+        return estimates, describe_protocol(
+            estimator,
+            aggregate,
+            weights.signal,
+            simulation_error=largest_simulation_error(estimates),
+            draws=draws,
+        )
     if aggregate == "vote" and estimator == "windows":
-        scored = window_vote(ballots, values, budgets)
+        estimates = score_window_vote(ballots, values, budgets)
     elif aggregate == "vote":
-        scored = exact_vote(ballots, values, budgets)
+        estimates = score_exact_vote(ballots, values, budgets)
     elif aggregate == "any-correct":
-        scored = any_correct(ballots, values, budgets)
+        estimates = score_any_correct(ballots, values, budgets)
     else:
         check_ranking(by)
-        scored = best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
-    return scored, words_of(estimator, aggregate, by if isinstance(by, str) else "scores given")
+        estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
+    return estimates, describe_protocol(estimator, aggregate, by if isinstance(by, str) else "scores given")
 
 
-def simulated(scored: Scored) -> float | None:
-    """The largest error of a simulation; None where nothing was simulated."""
-    if not scored.simulated or scored.simulation_error is None:
+def largest_simulation_error(estimates: AccuracyEstimates) -> float | None:
+    """The largest Monte Carlo error of the estimates; None where nothing was simulated."""
+    if not estimates.simulated or estimates.simulation_error is None:
         return None
-    return float(np.nanmax(scored.simulation_error))
+    return float(np.nanmax(estimates.simulation_error))
 
 
-def words_of(
+def describe_protocol(
     estimator: Estimator,
     aggregate: Aggregate,
     by: str,
     *,
-    simulated: float | None = None,
+    simulation_error: float | None = None,
     draws: int = 0,
 ) -> str:
-    """How scores were come by, in words."""
+    """A description of how scores were made."""
     if aggregate == "vote" and estimator == "windows":
-        words = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
-        return f"{words}; standard errors over windows"
+        description = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
+        return f"{description}; standard errors over windows"
     if aggregate == "vote":
         return f"plain votes of b samples, {_SUBSETS}, {_RULES}; {_JACKKNIFE}"
     if aggregate == "any-correct":
         return f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
     if aggregate == "best-of":
         return f"the best of b samples by {by}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
-    how = _SUBSETS
-    if simulated is not None:
-        how = f"simulated with at least {draws} subsets a problem, their error up to {simulated:.4f}"
-    return f"votes of b samples weighted by {by}, {how}, {_RULES}; {_JACKKNIFE}"
+    method = _SUBSETS
+    if simulation_error is not None:
+        method = (
+            f"simulated with at least {draws} subsets a problem, their error up to {simulation_error:.4f}"
+        )
+    return f"votes of b samples weighted by {by}, {method}, {_RULES}; {_JACKKNIFE}"
 
 
 def check_ranking(by: By) -> None:
-    """Refuses to rank by weights."""
-    if isinstance(by, Weigh):
+    """Raises ScoreError where samples would be ranked by vote weights."""
+    if isinstance(by, VoteWeights):
         raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
 
 
-def _weigh(ballots: Ballots, by: By) -> Weigh:
+def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
     """How votes are weighted."""
-    asked = weighing(by)
-    return asked if isinstance(asked, Weigh) else fitted(ballots, asked)
+    weighting = check_weighting(by)
+    return weighting if isinstance(weighting, VoteWeights) else fit_vote_weights(ballots, weighting)
 
 
-def weighing(by: By) -> Signal | Weigh:
-    """What votes are weighted by; ScoreError where they can't be."""
-    if isinstance(by, Weigh):
+def check_weighting(by: By) -> Signal | VoteWeights:
+    """What votes are weighted by; raises ScoreError where that is impossible."""
+    if isinstance(by, VoteWeights):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
-        given = repr(by) if isinstance(by, str) else "scores"
-        raise ScoreError(f"votes can't be weighted by {given}; give by='logprob', 'entropy' or a Weigh")
+        description = repr(by) if isinstance(by, str) else "scores"
+        raise ScoreError(
+            f"votes can't be weighted by {description}; give by='logprob', 'entropy' or VoteWeights"
+        )
     return "entropy" if by == "entropy" else "logprob"
 
 
 def check_simulation(rng: object, draws: object) -> None:
-    """Refuses what a simulation can't draw with."""
+    """Raises ScoreError where a simulation can't use this generator or number of draws."""
     if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
         raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 
@@ -222,65 +377,65 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ScoreError(f"{name} {value!r} is not known; give one of {', '.join(map(repr, choices))}")
 
 
-def _checked_budgets(budgets: object) -> tuple[int, ...]:
-    given: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
-    whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in given)
-    if not given or not whole or any(a >= b for a, b in pairwise(given)):
+def _check_budgets(budgets: object) -> tuple[int, ...]:
+    sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
+    whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
+    if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
         raise ScoreError(
             f"budgets {budgets!r} can't be used; "
             "give whole numbers from 1, ascending, each once, e.g. (1, 2, 4)"
         )
-    return tuple(int(b) for b in given)
+    return tuple(int(b) for b in sizes)
 
 
-def _ballots(source: object, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
+def _read_ballots(source: object, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
     if not isinstance(source, Ballots | Pool):
         kind = type(source).__name__
         raise ScoreError(f"a {kind} can't be scored; give a pool (open_pool, bundled) or ballots")
     if isinstance(source, Ballots):
         if model is not None or parameters is not None:
             raise ScoreError("model and parameters choose a pool's source; leave them out with ballots")
-        found, name = source, "ballots"
+        ballots, name = source, "ballots"
     else:
-        found, name = source.ballots(model, parameters=parameters), source.path
-    if not len(found):
+        ballots, name = source.ballots(model, parameters=parameters), source.path
+    if not len(ballots):
         raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
-    return found
+    return ballots
 
 
-def scorable(told: Told, largest: int, *, aggregate: Aggregate, drop: bool) -> Ints:
-    """Rows of the problems that can be scored; raises for the others, unless they are to be dropped."""
+def select_scorable(facts: ProblemFacts, largest: int, *, aggregate: Aggregate, drop: bool) -> Ints:
+    """Rows of the problems that can be scored; raises for the others, unless `drop` leaves them out."""
     voting = aggregate in ("vote", "weighted")
-    known, votes, drawn = told.known, told.votes | (not voting), told.drawn
-    good = known & votes & (drawn >= largest)
-    if good.all() or (drop and good.any()):
-        return np.flatnonzero(good)
+    known, votes, drawn = facts.known, facts.votes | (not voting), facts.drawn
+    usable = known & votes & (drawn >= largest)
+    if usable.all() or (drop and usable.any()):
+        return np.flatnonzero(usable)
     remedy = (
         "or too_few='drop' (--too-few drop) leaves them out"
-        if good.any()
+        if usable.any()
         else "there is nothing else to score"
     )
     if not known.all():
         what, advice = "a sample whose correctness is not known", "give gold answers or grades"
-        raise NotRecorded(_refusal(told, ~known, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_format_refusal(facts, ~known, what, f"{advice}, {remedy}"))
     if not votes.all():
         what, advice = "grades but no recorded answers to vote on", "record answers"
-        raise NotRecorded(_refusal(told, ~votes, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_format_refusal(facts, ~votes, what, f"{advice}, {remedy}"))
     what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
-    raise TooFewSamples(_refusal(told, drawn < largest, what, f"{advice}, {remedy}"))
+    raise TooFewSamples(_format_refusal(facts, drawn < largest, what, f"{advice}, {remedy}"))
 
 
-def _refusal(told: Told, bad: Bools, what: str, remedy: str) -> str:
-    rows, drawn = np.flatnonzero(bad), told.drawn
-    count = f"{len(rows)} of {len(told.ids)} problems {'has' if len(rows) == 1 else 'have'}"
-    names = ", ".join(f"{told.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_NAMED])
-    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+def _format_refusal(facts: ProblemFacts, bad: Bools, what: str, remedy: str) -> str:
+    rows, drawn = np.flatnonzero(bad), facts.drawn
+    count = f"{len(rows)} of {len(facts.ids)} problems {'has' if len(rows) == 1 else 'have'}"
+    names = ", ".join(f"{facts.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
+    more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
     return f"{count} {what}: {names}{more}; {remedy}"
 
 
-def _only_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """Scores of one's own for these problems; they were given for all of them, (problems, samples)."""
-    if isinstance(by, str | Weigh):
+def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
+    """The caller's own scores for these rows; they were given for all problems, (problems, samples)."""
+    if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
     if scores.shape != ballots.classes.shape:

@@ -1,4 +1,6 @@
-"""The gateway: an OpenAI-compatible door to one upstream that keeps its average cost on target.
+"""The gateway: an OpenAI-compatible server in front of one upstream that keeps its average cost on target.
 
-Knows nothing of how samples are collected or policies judged.
+It knows nothing of how samples are collected offline or how policies are evaluated.
+One request passes through: server, app, chat, request_parser, sample_loop (with policy_registry, pacer,
+vote_eligibility and ledger), reply; afterwards observability, logs and the recorder are told of it.
 """

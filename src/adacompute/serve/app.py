@@ -1,6 +1,6 @@
-"""The gateway's routes as an ASGI app. Knows HTTP; decides nothing.
+"""The gateway's routes as an ASGI app.
 
-Pure ASGI to the bottom: middleware that hands replies on through queues would hide that a client has gone.
+It is pure ASGI throughout: middleware that hands replies on through queues would hide a client's disconnect.
 """
 
 import difflib
@@ -12,124 +12,127 @@ from urllib.parse import urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Router
-from starlette.routing import Route as At
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized
-from adacompute.serve.chat import Chat, headers_in, id_of, replied
+from adacompute.serve.chat import ChatEndpoint, Gateway, get_reply_id, read_headers, send_reply
 from adacompute.serve.dashboard import HEADERS, PAGE
-from adacompute.serve.gateway import Gateway
-from adacompute.serve.keys import Key
-from adacompute.serve.limits import ClientGone
-from adacompute.serve.reply import failure
-from adacompute.serve.seen import Seen
+from adacompute.serve.observability import Observability
+from adacompute.serve.reply import build_error
+from adacompute.serve.request_parser import ClientDisconnected, Key
 
 __all__ = ["build_app"]
 
 _LOG = logging.getLogger("adacompute.serve")
-_JSON = {"content-type": "application/json", "cache-control": "no-store"}
-_METRICS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_ANYBODY = "anonymous"  # the key's name where there are none
-_CHAT = "/v1/chat/completions"
-_PLACES = (_CHAT, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")  # for whoever is lost
+_JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
+_METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
+_ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
+_CHAT_PATH = "/v1/chat/completions"
+_PATHS = (_CHAT_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
-    """The app of a gateway."""
-    desk = _Desk(gateway)
-    chat = Chat(gateway, desk.who)
+    """The ASGI app of a gateway."""
+    pages = _Pages(gateway)
+    chat = ChatEndpoint(gateway, pages.authenticate)
     routes = [
-        At(_CHAT, chat, methods=["POST"]),
-        At("/v1/models", _Page(desk.models), methods=["GET"]),
-        At("/v1/models/{name:path}", _Page(desk.model), methods=["GET"]),
-        At("/healthz", _Page(desk.health), methods=["GET"]),
-        At("/readyz", _Page(desk.readiness), methods=["GET"]),
-        At("/metrics", _Page(desk.metrics), methods=["GET"]),
-        At("/dashboard", _Page(desk.dashboard), methods=["GET"]),
-        At("/dashboard/data", _Page(desk.board), methods=["GET"]),
+        Route(_CHAT_PATH, chat, methods=["POST"]),
+        Route("/v1/models", _PageEndpoint(pages.list_models), methods=["GET"]),
+        Route("/v1/models/{name:path}", _PageEndpoint(pages.describe_model), methods=["GET"]),
+        Route("/healthz", _PageEndpoint(pages.health), methods=["GET"]),
+        Route("/readyz", _PageEndpoint(pages.readiness), methods=["GET"]),
+        Route("/metrics", _PageEndpoint(pages.metrics), methods=["GET"]),
+        Route("/dashboard", _PageEndpoint(pages.dashboard), methods=["GET"]),
+        Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
     ]
-    return _Shaped(_Routes(chat, routes), gateway.seen)
+    return _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway.observability)
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
-class _Routes(Router):
-    """Starlette's, but for the one that nearly all requests are for: that isn't looked for."""
+class _ChatFirstRouter(Router):
+    """Starlette's router, with a shortcut for the path of nearly all requests."""
 
     def __init__(self, chat: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         super().__init__(routes, redirect_slashes=False)
         self._chat = chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands a request on."""
-        if scope["path"] == _CHAT and scope["method"] == "POST":
+        """Passes a request on."""
+        if scope["path"] == _CHAT_PATH and scope["method"] == "POST":
             await self._chat(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
-class _Desk:
-    """All routes but the one that works: who may ask, and what can be looked at."""
+class _Pages:
+    """All pages but chat completions, and authentication."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def who(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized where it has none, or comes by a false name."""
-        return _ANYBODY if (key := self._key(headers)) is None else key.name
+    def authenticate(self, headers: Mapping[str, str]) -> str:
+        """The name of the client's key; Unauthorized if it has none, or if the Host header is not
+        allowed.
+        """
+        return _ANONYMOUS if (key := self._find_key(headers)) is None else key.name
 
-    async def models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The models that can be asked, as the upstream lists them."""
-        self.who(headers)
-        names = await self._gateway.models()
-        return 200, _JSON, orjson.dumps({"object": "list", "data": [_model(name) for name in names]})
+    async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """The models as the upstream lists them."""
+        self.authenticate(headers)
+        names = await self._gateway.list_models()
+        return (
+            200,
+            _JSON_HEADERS,
+            orjson.dumps({"object": "list", "data": [_describe_model(name) for name in names]}),
+        )
 
-    async def model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """One of them."""
-        self.who(headers)
+    async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """One model."""
+        self.authenticate(headers)
         name = scope["path_params"]["name"]
-        if name not in await self._gateway.models():
+        if name not in await self._gateway.list_models():
             raise RequestInvalid(
                 f"model {name[:100]!r} is not known; /v1/models lists those that are",
                 status=404,
                 code="model_not_found",
             )
-        return 200, _JSON, orjson.dumps(_model(name))
+        return 200, _JSON_HEADERS, orjson.dumps(_describe_model(name))
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """It runs."""
-        return 200, _JSON, b'{"status":"ok"}'
+        """The process runs."""
+        return 200, _JSON_HEADERS, b'{"status":"ok"}'
 
     async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """It takes requests."""
+        """Whether it accepts requests."""
         if not self._gateway.ready:
-            return 503, _JSON, b'{"status":"closing"}'
-        if not self._gateway.means.ledger.available:
-            return 503, _JSON, b'{"status":"ledger unavailable"}'
-        return 200, _JSON, b'{"status":"ready"}'
+            return 503, _JSON_HEADERS, b'{"status":"closing"}'
+        if not self._gateway.resources.ledger.available:
+            return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
+        return 200, _JSON_HEADERS, b'{"status":"ready"}'
 
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """For Prometheus."""
-        self._operator(headers)
-        self._gateway.tell()
-        return 200, _METRICS, self._gateway.seen.metrics()
+        """Metrics for Prometheus."""
+        self._check_operator(headers)
+        self._gateway.report()
+        return 200, _METRICS_HEADERS, self._gateway.observability.render_metrics()
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """For people."""
-        self._operator(headers)
+        """The dashboard's page."""
+        self._check_operator(headers)
         return 200, HEADERS, PAGE
 
-    async def board(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """What the dashboard shows, of the last hour, or `?span=day`."""
-        self._operator(headers)
-        self._gateway.tell()
+    async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """The dashboard's data of the last hour, or with `?span=day` of the last day."""
+        self._check_operator(headers)
+        self._gateway.report()
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
-        return 200, _JSON, orjson.dumps(self._gateway.seen.board(span))
+        return 200, _JSON_HEADERS, orjson.dumps(self._gateway.observability.dashboard_data(span))
 
-    def _operator(self, headers: Mapping[str, str]) -> None:
-        key = self._key(headers)
+    def _check_operator(self, headers: Mapping[str, str]) -> None:
+        key = self._find_key(headers)
         if key is not None and not key.operator:
             raise Unauthorized(
                 f"key {key.name!r} may not see this; the operator's may: operator = true in the keys file",
@@ -137,98 +140,100 @@ class _Desk:
                 code="not_the_operator",
             )
 
-    def _key(self, headers: Mapping[str, str]) -> Key | None:
+    def _find_key(self, headers: Mapping[str, str]) -> Key | None:
         keys = self._gateway.keys
         if not len(keys):
             _check_host(headers.get("host", ""))
-        return keys.who(headers.get("authorization"))
+        return keys.identify(headers.get("authorization"))
 
 
-class _Page:
-    """One thing to look at, as an ASGI app."""
+class _PageEndpoint:
+    """One page, as an ASGI app."""
 
-    def __init__(self, give: Callable[[Scope, Mapping[str, str]], Awaitable[Reply]]) -> None:
-        self._give = give
+    def __init__(self, handler: Callable[[Scope, Mapping[str, str]], Awaitable[Reply]]) -> None:
+        self._handler = handler
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Replies with it."""
-        await replied(send, *await self._give(scope, headers_in(scope)))
+        """Sends the page."""
+        await send_reply(send, *await self._handler(scope, read_headers(scope)))
 
 
-class _Shaped:
-    """Whatever goes wrong below is an error in OpenAI's shape, unless the reply has begun.
+class _ErrorMiddleware:
+    """Turns every error into a reply in OpenAI's shape, unless the reply has begun.
 
-    Every reply has an id: that of the completion, where there is one.
+    Every reply has an id: that of the completion, if there is one.
     """
 
-    def __init__(self, app: ASGIApp, seen: Seen) -> None:
+    def __init__(self, app: ASGIApp, observability: Observability) -> None:
         self._app = app
-        self._seen = seen
+        self._observability = observability
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves, and replies with the error where there is one."""
+        """Serves a request, and replies with the error if there is one."""
         if scope["type"] != "http":
             return
         scope["app"] = self
-        begun = False
+        started = False
 
-        async def told(message: Message) -> None:
-            nonlocal begun
-            if not begun:
-                begun = True
-                _name(message, scope)
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                _set_reply_id(message, scope)
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
-        except ClientGone:
-            return  # nobody is there to be told
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnected:
+            return
         except Exception as exc:
-            if begun:
-                _LOG.exception("a reply broke off")
+            if started:
+                _LOG.exception("a reply was cut off")
                 raise
-            await replied(told, *self._failure(exc, scope))
+            await send_reply(send_with_id, *self._build_reply(exc, scope))
 
-    def _failure(self, exc: Exception, scope: Scope) -> Reply:
+    def _build_reply(self, exc: Exception, scope: Scope) -> Reply:
         allow: Mapping[str, str] = {}
-        counted = scope["path"] == _CHAT and not isinstance(exc, HTTPException)  # there, and only there
+        already_counted = scope["path"] == _CHAT_PATH and not isinstance(
+            exc, HTTPException
+        )  # by the endpoint
         if isinstance(exc, HTTPException):  # the router's
-            allow = exc.headers or {}  # the methods that there are
-            exc = _lost(scope, exc.status_code, allow.get("Allow", ""))
+            allow = exc.headers or {}
+            exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
-            _LOG.error("a request failed in a way that nobody thought of", exc_info=exc)
+            _LOG.error("a request failed unexpectedly", exc_info=exc)
             exc = ServeError("the gateway failed; its log says why")
-        if isinstance(exc, ServeError) and not counted:
-            self._seen.refused(exc.status, exc.code)
-        status, headers, body = failure(exc)
+        if isinstance(exc, ServeError) and not already_counted:
+            self._observability.on_refusal(exc.status, exc.code)
+        status, headers, body = build_error(exc)
         if _LOG.isEnabledFor(logging.DEBUG):
-            where = {"id": id_of(scope), "method": scope["method"][:20], "path": scope["path"][:100]}
+            context = {"id": get_reply_id(scope), "method": scope["method"][:20], "path": scope["path"][:100]}
             code = exc.code if isinstance(exc, ServeError) else exc.kind
-            _LOG.debug("refused", extra={**where, "status": status, "code": code})
+            _LOG.debug("refused", extra={**context, "status": status, "code": code})
         return status, {**headers, **allow}, body
 
 
-def _name(message: Message, scope: Scope) -> None:
+def _set_reply_id(message: Message, scope: Scope) -> None:
     """Gives a reply its id, unless it has one."""
     headers = message.setdefault("headers", [])
     if not any(name == b"x-request-id" for name, _ in headers):
-        headers.append((b"x-request-id", id_of(scope).encode()))
+        headers.append((b"x-request-id", get_reply_id(scope).encode()))
 
 
-def _lost(scope: Scope, status: int, allow: str) -> RequestInvalid:
-    """The error for a path or a method that there isn't, with those that may have been meant."""
+def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
+    """The error for an unknown path or method, with what may have been meant."""
     path = scope["path"][:100]
-    asked = f"{scope['method'][:20]} {path!r} is not served"
+    problem = f"{scope['method'][:20]} {path!r} is not served"
     if status == 405:
-        return RequestInvalid(f"{asked}; it takes {allow}", status=405, code="method_not_allowed")
-    near = difflib.get_close_matches(path, _PLACES, n=1, cutoff=0.65)
-    remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PLACES)}"
-    return RequestInvalid(f"{asked}; {remedy}", status=status, code="not_found")
+        return RequestInvalid(f"{problem}; it takes {allow}", status=405, code="method_not_allowed")
+    near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.65)
+    remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PATHS)}"
+    return RequestInvalid(f"{problem}; {remedy}", status=status, code="not_found")
 
 
 def _check_host(host: str) -> None:
-    """Without keys only this machine's own names are served: a web page may have its own name point here."""
-    if not _is_near(host):
+    """Without keys only names of this machine are served: a web page may point its own name here."""
+    if not _is_loopback(host):
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
             status=403,
@@ -236,9 +241,9 @@ def _check_host(host: str) -> None:
         )
 
 
-@lru_cache(maxsize=256)  # clients name the same one each time, and it takes 20 µs to read
-def _is_near(host: str) -> bool:
-    if not host:  # as in HTTP/1.0; browsers always name one
+@lru_cache(maxsize=256)  # clients send the same host each time, and parsing takes 20 µs
+def _is_loopback(host: str) -> bool:
+    if not host:  # as in HTTP/1.0; browsers always send one
         return True
     try:
         name = (urlsplit(f"//{host}").hostname or "") if host.isprintable() else ""
@@ -250,5 +255,5 @@ def _is_near(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
-def _model(name: str) -> dict[str, object]:
+def _describe_model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "upstream"}

@@ -1,174 +1,569 @@
-"""POST /v1/chat/completions: a request read, served and replied to. Knows HTTP; decides nothing."""
+"""POST /v1/chat/completions, from the first byte to the last observer that is told of it.
+
+`ChatEndpoint` is the HTTP side. `Gateway` is what all requests share; in it the parts meet: who decides
+(policy registry), at what price (pacers), within what caps (ledger), what is drawn (sample loop), and who is
+told afterwards (observability, recorder, log).
+"""
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
 
+import orjson
 from starlette.types import Message, Receive, Scope, Send
 
-from adacompute.errors import EndpointError, Overloaded, ServeError
-from adacompute.serve.asked import Ask, Route
-from adacompute.serve.gateway import Gateway, Request
-from adacompute.serve.limits import body_of, check_kind, check_length
-from adacompute.serve.reply import chunks, completion, failure, headers_of
-from adacompute.serve.route import routed
-from adacompute.serve.told import Told
-from adacompute.serve.watch import Watch
-from adacompute.serve.wire import asked
+from adacompute.config import Config, ServeConfig
+from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.records import Call
+from adacompute.serve.logs import request_log
+from adacompute.serve.observability import Observability, ObserverGuard
+from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, make_local_pacer
+from adacompute.serve.policy_registry import SINGLE, PolicyRegistry, ServedPolicy
+from adacompute.serve.recorder import Recorder
+from adacompute.serve.reply import (
+    StreamRelay,
+    build_chunks,
+    build_completion,
+    build_error,
+    build_extra,
+    build_headers,
+    build_usage,
+)
+from adacompute.serve.request import CLIENT_GONE_STATUS, ChatRequest, RequestOutcome, Route
+from adacompute.serve.request_parser import (
+    ClientDisconnected,
+    Keys,
+    check_content_length,
+    check_content_type,
+    choose_route,
+    parse_request,
+    read_body,
+)
+from adacompute.serve.sample_loop import SampleLoop, SamplingResources
 
-__all__ = ["Chat", "headers_in", "id_of", "replied"]
+__all__ = [
+    "ChatEndpoint",
+    "DisconnectWatch",
+    "Gateway",
+    "ModelList",
+    "get_reply_id",
+    "read_headers",
+    "send_reply",
+]
 
-_ID = "adacompute.id"  # of the completion, in the scope of its request, once there is one
-_JSON = {"content-type": "application/json"}
-_EVENTS = {
+
+class DisconnectWatch:
+    """While its context is open, a client that disconnects cancels what runs in it; ClientDisconnected
+    is raised.
+
+    To be entered once the whole body has been read: from then on the only message is the disconnect.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._disconnected = False
+        self._task: asyncio.Task[Any] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._listener = asyncio.ensure_future(self._listen())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # drop both references: a cancelled listener holds its frame, which holds this object, and that cycle
+        # would keep the whole request in memory until the next garbage collection
+        task, listener, self._task, self._listener = self._task, self._listener, None, None
+        assert task is not None
+        assert listener is not None
+        listener.cancel()
+        if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise ClientDisconnected from error
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._disconnected = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+_LIST_SECONDS = 60.0  # that a list is cached
+_FAILURE_SECONDS = 5.0  # that a failure is cached
+
+
+class ModelList:
+    """The models that the upstream lists, fetched once for all who ask, and cached."""
+
+    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[str]]]) -> None:
+        self.known: frozenset[str] = frozenset()  # the last list; empty before the first
+        self._fetch = fetch
+        self._task: asyncio.Task[list[str]] | None = None
+        self._expires = 0.0  # by the event loop's clock
+
+    async def get_names(self, *, refresh: bool = False) -> list[str]:
+        """The list, or the EndpointError of fetching it. `refresh`: don't return a cached error."""
+        now, task = asyncio.get_running_loop().time(), self._task
+        expired = task is None or (task.done() and now >= self._expires)
+        if task is None or expired or (refresh and task.done() and _has_failed(task)):
+            task = self._task = asyncio.create_task(self._fetch_names())
+            task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
+        return await asyncio.shield(task)
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _fetch_names(self) -> list[str]:
+        seconds = _FAILURE_SECONDS
+        try:
+            names = await self._fetch()
+            self.known, seconds = frozenset(names), _LIST_SECONDS
+        finally:
+            self._expires = asyncio.get_running_loop().time() + seconds
+        return names
+
+
+def _has_failed(task: asyncio.Task[list[str]]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+_LOG = logging.getLogger("adacompute.serve")
+_REPORT_DELAY = 0.005  # seconds after which observers are told of finished requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRequest:
+    """One request in progress."""
+
+    id: str
+    at: float  # seconds since 1970
+    started: float  # by the event loop's clock
+    sampling: SampleLoop
+    pacer: PacerProtocol | None  # which learns its cost
+    passthrough: bool  # whether the one sample of a stream is passed through as it comes
+
+
+@dataclass(eq=False, kw_only=True)
+class Gateway:
+    """What all requests share. Opened and closed by `lifespan.open_gateway`."""
+
+    config: Config
+    resources: SamplingResources
+    model_list: ModelList
+    policy_registry: PolicyRegistry
+    pacers: Pacers
+    keys: Keys
+    observability: Observability
+    recorder: Recorder
+    make_pacer: PacerFactory = make_local_pacer
+    guard: ObserverGuard = field(default_factory=ObserverGuard)
+    rng: random.Random = field(default_factory=random.Random)
+    model: str = ""  # for requests that name none: the operator's, or the upstream's only one
+    ready: bool = False  # False: new requests are refused, those in progress continue
+    under_way: int = 0
+    _unreported: list[tuple[RequestOutcome, SampleLoop]] = field(default_factory=list)
+    _calls: list[Call] = field(default_factory=list)
+
+    @property
+    def settings(self) -> ServeConfig:
+        """The gateway's own settings."""
+        return self.config.serve
+
+    def begin(self, request: ChatRequest, route: Route) -> ActiveRequest:
+        """Decides the policy and the price of a request; nothing is sent yet."""
+        if route.policy == SINGLE:
+            route = replace(route, mode="pass")
+        served, fixed = self.policy_registry.get(route.policy), self.settings.price
+        pacer = self._get_pacer(served, route.budget)
+        dial = None if served.policy.dial is None else pacer.price if pacer is not None else max(0.0, fixed)
+        explore = self.settings.explore
+        sampling = SampleLoop(
+            request,
+            route,
+            served=served,
+            dial=dial,
+            resources=self.resources,
+            explore=explore > 0 and self.rng.random() < explore,
+        )
+        active = ActiveRequest(
+            id=f"chatcmpl-{os.urandom(16).hex()}",
+            at=time.time(),
+            started=asyncio.get_running_loop().time(),
+            sampling=sampling,
+            pacer=pacer,
+            passthrough=request.stream and sampling.is_single_round and not self._refuses_weak_vote(sampling),
+        )
+        self.under_way += 1  # last: nothing after this can fail
+        self.observability.on_request_start()
+        return active
+
+    async def complete(self, active: ActiveRequest) -> RequestOutcome:
+        """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        try:
+            await active.sampling.run()
+            if (error := self._mark_weak_vote(active.sampling)) is not None:
+                raise error
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        return self._finish(active)
+
+    async def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The events of a request that is passed through; errors before the first are raised, as by
+        `complete`.
+
+        Closing it ends the upstream's stream.
+        """
+        sampling = active.sampling
+        relay = StreamRelay(sampling.request)
+        try:
+            async with sampling.stream() as stream, aclosing(relay.events(stream)) as events:
+                async for event in events:
+                    yield event
+            self._mark_weak_vote(sampling)
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        outcome = self._finish(active)
+        yield relay.finish(build_extra(outcome, unit=self.settings.unit), build_usage(outcome))
+
+    async def list_models(self, *, refresh: bool = False) -> list[str]:
+        """The models that the upstream lists, and the operator's own; `refresh`: ask again after a
+        failure.
+        """
+        listed = await self.model_list.get_names(refresh=refresh)
+        configured = self.config.endpoint.model
+        self.model = configured or (listed[0] if len(listed) == 1 else "")
+        return list(dict.fromkeys([*([configured] if configured else []), *listed]))
+
+    async def reload(self) -> list[str]:
+        """Reads the policies again; a line for each that changed or was refused."""
+        reading = await asyncio.to_thread(self.policy_registry.read)
+        lines = self.policy_registry.swap(reading)
+        self.announce_policies()
+        self.observability.on_reload(ok=not reading.refused)
+        return lines
+
+    def announce_policies(self) -> None:
+        """Tells observability which policies serve and what calibration measured, so that drift is
+        noticed.
+        """
+        for name in self.policy_registry.names:
+            self.observability.on_policy(self.policy_registry.get(name), budget=self.settings.budget)
+
+    def restore_prices(self, prices: Mapping[str, Any]) -> None:
+        """Restores stored prices; that of the operator's own budget is shown at once."""
+        self.pacers.restore(prices)
+        served, budget = self.policy_registry.get(self.policy_registry.default), self.settings.budget
+        pacer = self._get_pacer(served, budget)
+        if pacer is not None and pacer.requests:
+            self.observability.on_price(served.name, budget, pacer.price, pacer.average)
+
+    def _get_pacer(self, served: ServedPolicy, budget: float) -> PacerProtocol | None:
+        bounds = served.bounds
+        if self.settings.price >= 0 or bounds is None:
+            return None
+
+        def make(target: float) -> PacerProtocol:
+            start, low, high = served.find_start(target) or (0.0, 0.0, 1.0)
+            return self.make_pacer(served.name, target, dial=bounds[0], start=start, low=low, high=high)
+
+        return self.pacers.get(served.name, budget, make, bounds=bounds)
+
+    def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
+        """Marks a vote that is too weak; the error if the operator refuses such votes."""
+        minimum, tally = self.settings.min_agreement, sampling.tally
+        if not minimum or not tally.drawn or not sampling.has_vote or sampling.route.mode != "adaptive":
+            return None
+        share = tally.agreement * tally.answered / tally.drawn  # samples without an answer count against it
+        if tally.leader is not None and share >= minimum:
+            return None
+        problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
+        sampling.weak = True
+        sampling.notes.append(problem)
+        if not self._refuses_weak_vote(sampling):
+            return None
+        return WeakVote(f"{problem}; ask with a larger x-adacompute-budget")
+
+    def _refuses_weak_vote(self, sampling: SampleLoop) -> bool:
+        """Whether the reply is withheld if the vote is weak."""
+        settings = self.settings
+        refuses = settings.weak == "refuse" and settings.min_agreement > 0
+        return refuses and sampling.has_vote and sampling.route.mode == "adaptive"
+
+    def _finish(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
+        """Ends a request: builds its outcome and schedules the report to observers, once."""
+        self.under_way -= 1
+        outcome = self._build_outcome(active, error)
+        if isinstance(error, EndpointError):
+            _log_upstream_error(active.id, error)
+        if active.pacer is not None and outcome.moves_price:
+            self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+        # deferred and batched: the reply doesn't wait for observers
+        self._unreported.append((outcome, active.sampling))
+        if len(self._unreported) == 1 and not self._calls:
+            asyncio.get_running_loop().call_later(_REPORT_DELAY, self.report)
+        return outcome
+
+    def on_call(self, call: Call) -> None:
+        """An attempt upstream has ended."""
+        self._calls.append(call)
+        if len(self._calls) == 1 and not self._unreported:
+            asyncio.get_running_loop().call_later(_REPORT_DELAY, self.report)
+
+    def report(self) -> None:
+        """Reports calls and requests that have ended to metrics, the recorder and the log."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            self.guard(self.observability.on_call, call)
+            self.guard(request_log.log_call, call)
+        unreported, self._unreported = self._unreported, []
+        for outcome, sampling in unreported:
+            self._report_outcome(outcome, sampling)
+
+    def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
+        self.pacers.settle(outcome.policy, outcome.budget, pacer, outcome.cost_samples, price)
+        self.observability.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average)
+
+    def _report_outcome(self, outcome: RequestOutcome, sampling: SampleLoop) -> None:
+        self.guard(self.observability.on_request_end, outcome)
+        self.guard(self.recorder.record, outcome, sampling.request, sampling.samples)
+        self.guard(request_log.log_request, outcome)
+
+    def _build_outcome(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
+        sampling = active.sampling
+        request, route, tally = sampling.request, sampling.route, sampling.tally
+        status, code = _find_status(error, closing=not self.ready)
+        voted = sampling.has_vote and sampling.tally.drawn > 0
+        notes = sampling.notes + ([f"no vote: {sampling.no_vote_reason}"] if sampling.no_vote_reason else [])
+        return RequestOutcome(
+            id=active.id,
+            at=active.at,
+            seconds=asyncio.get_running_loop().time() - active.started,
+            key=route.key,
+            model=str(request.body.get("model", "")),
+            policy=route.policy,
+            mode=route.mode,
+            budget=route.budget,
+            price=sampling.price,
+            stream=request.stream,
+            n=request.n,
+            status=status,
+            error=code,
+            samples=max(len(sampling.responses), sum(call.got for call in sampling.calls)),
+            missing=sampling.missing,
+            waves=sampling.waves,
+            would=sampling.would,
+            answer=tally.leader if voted else None,
+            votes=tally.votes if voted else {},
+            abstained=tally.abstained if voted else 0,
+            agreement=tally.agreement if voted else None,
+            weak=sampling.weak,
+            weighted=sampling.weigh is not None
+            and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
+            explored=sampling.explored,
+            notes=tuple(notes),
+            usage=sampling.usage,
+            spent=sampling.spent,
+            maybe=sampling.maybe,
+            responses=tuple(sampling.responses),
+            server_info=sampling.server_info,
+            best=sampling.representative,
+            prompt=request.prompt,
+        )
+
+
+def _log_upstream_error(request_id: str, error: EndpointError) -> None:
+    """Logs an upstream's error; its own words may quote the client, so they are logged at debug only."""
+    if error.status is None:
+        _LOG.warning("request %s: %s", request_id, error)
+        return
+    _LOG.warning("request %s: the upstream answered %d (%s)", request_id, error.status, error.kind)
+    _LOG.debug("request %s: %s", request_id, error)
+
+
+def _find_status(error: BaseException | None, *, closing: bool) -> tuple[int, str]:
+    if error is None:
+        return 200, ""
+    if isinstance(error, ServeError):
+        return error.status, error.code
+    if isinstance(error, EndpointError):
+        status, _, body = build_error(error)
+        return status, str(orjson.loads(body)["error"]["code"])
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return (Overloaded.status, Overloaded.code) if closing else (CLIENT_GONE_STATUS, "client_gone")
+    return 500, "internal_error"
+
+
+_ID_KEY = "adacompute.id"  # key in the ASGI scope for the id of the completion
+_JSON_HEADERS = {"content-type": "application/json"}
+_STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # a proxy in between would hold it back
+    "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
 }
-_ALIVE = 10.0  # seconds of silence in a stream after which a comment says that it goes on
-_COMMENT = b": sampling\n\n"
-_COMING = 2  # times as many requests as may be under way may still be sent
-_BUSY = 1.0  # seconds after which to ask again where there was no room
+_KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
+_KEEPALIVE_COMMENT = b": sampling\n\n"
+_RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
+_RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
-Who = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
+Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
 
 
-class Chat:
-    """The route, as an ASGI app."""
+class ChatEndpoint:
+    """The endpoint as an ASGI app."""
 
-    def __init__(self, gateway: Gateway, who: Who) -> None:
+    def __init__(self, gateway: Gateway, authenticate: Authenticate) -> None:
         self._gateway = gateway
-        self._who = who
-        self._coming = 0  # requests whose bodies are still to come
-        self._inside = 0  # requests that are worked on, or whose replies go out
+        self._authenticate = authenticate
+        self._receiving = 0  # requests whose bodies are being received
+        self._active = 0  # requests in progress, until their replies are sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Errors before the reply has begun are raised."""
         try:
-            ask, route = await self._read(scope, receive)
-            self._check_room()  # once more: others were quicker with their bodies
+            request, route = await self._read_request(scope, receive)
+            self._check_capacity()  # once more: others may have sent their bodies faster
         except ServeError as exc:
-            self._gateway.seen.refused(exc.status, exc.code)
+            self._gateway.observability.on_refusal(exc.status, exc.code)
             raise
-        self._inside += 1
+        self._active += 1
         try:
-            await self._serve(ask, route, scope, receive, send)
+            await self._serve(request, route, scope, receive, send)
         finally:
-            self._inside -= 1
+            self._active -= 1
 
-    async def _serve(self, ask: Ask, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        async with Watch(receive):
-            request = self._gateway.begin(ask, route)
-            scope[_ID] = request.id
-            if not ask.stream:
-                told = await self._gateway.complete(request)
-                body = completion(told, ask, unit=self._gateway.settings.unit)
-                await replied(send, 200, {**_JSON, **headers_of(told)}, body)
+    async def _serve(
+        self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        async with DisconnectWatch(receive):
+            active = self._gateway.begin(request, route)
+            scope[_ID_KEY] = active.id
+            if not request.stream:
+                outcome = await self._gateway.complete(active)
+                body = build_completion(outcome, request, unit=self._gateway.settings.unit)
+                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, body)
                 return
-            events = self._gateway.stream(request) if request.passed else self._voted(request)
-            await (_at_once if scope["http_version"] == "1.0" else _streamed)(send, events)
+            events = self._gateway.stream(active) if active.passthrough else self._stream_winner(active)
+            await (_send_events_at_once if scope["http_version"] == "1.0" else _send_events)(send, events)
 
-    async def _read(self, scope: Scope, receive: Receive) -> tuple[Ask, Route]:
+    async def _read_request(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, Route]:
         gateway, settings = self._gateway, self._gateway.settings
-        headers = headers_in(scope)
-        key = self._who(headers)
+        headers = read_headers(scope)
+        key = self._authenticate(headers)
         if not gateway.ready:
-            raise Overloaded("the gateway is closing down; ask again in a moment", retry_after=_BUSY)
-        self._check_room()
-        if self._coming >= _COMING * settings.max_requests:
-            raise _full(f"{self._coming} requests are still being sent")
-        check_length(headers, settings.max_body)
-        check_kind(headers)
-        self._coming += 1
+            raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
+        self._check_capacity()
+        if self._receiving >= _RECEIVING_FACTOR * settings.max_requests:
+            raise _make_overloaded(f"{self._receiving} requests are still being sent")
+        check_content_length(headers, settings.max_body)
+        check_content_type(headers)
+        self._receiving += 1
         try:
-            raw = await body_of(receive, headers, limit=settings.max_body)
+            raw = await read_body(receive, headers, limit=settings.max_body)
         finally:
-            self._coming -= 1
-        ask = asked(raw, settings=settings, model=gateway.model, listed=gateway.listing.known)
-        shelf = gateway.shelf
-        route = routed(ask, headers, settings=settings, key=key, policies=shelf.names, default=shelf.default)
-        return ask, route
+            self._receiving -= 1
+        request = parse_request(
+            raw, settings=settings, default_model=gateway.model, known_models=gateway.model_list.known
+        )
+        registry = gateway.policy_registry
+        route = choose_route(
+            request, headers, settings=settings, key=key, policies=registry.names, default=registry.default
+        )
+        return request, route
 
-    def _check_room(self) -> None:
-        """Overloaded where there is none; what is still being sent takes none of it, however slow it is."""
-        if self._inside >= self._gateway.settings.max_requests:
-            raise _full(f"{self._inside} requests are under way")
+    def _check_capacity(self) -> None:
+        """Overloaded if the gateway is full; requests whose bodies are still being received don't count."""
+        if self._active >= self._gateway.settings.max_requests:
+            raise _make_overloaded(f"{self._active} requests are under way")
 
-    async def _voted(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The winner as a stream, once it is known; until then, comments say that it goes on."""
-        working = asyncio.ensure_future(self._gateway.complete(request))
-        working.add_done_callback(_heeded)
+    async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The winner as a stream, once it is known; until then, comments keep the connection alive."""
+        task = asyncio.ensure_future(self._gateway.complete(active))
+        task.add_done_callback(_retrieve_error)
         try:
-            while not (await asyncio.wait([working], timeout=_ALIVE))[0]:
-                yield _COMMENT
+            while not (await asyncio.wait([task], timeout=_KEEPALIVE_SECONDS))[0]:
+                yield _KEEPALIVE_COMMENT
         finally:
-            if not working.done():
-                working.cancel()
-                await asyncio.wait([working])
-        for event in chunks(working.result(), request.sampling.ask, unit=self._gateway.settings.unit):
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        for event in build_chunks(task.result(), active.sampling.request, unit=self._gateway.settings.unit):
             yield event
 
 
-def _full(words: str) -> Overloaded:
-    return Overloaded(f"{words}, as many as may be; ask again in a moment", retry_after=_BUSY)
+def _make_overloaded(reason: str) -> Overloaded:
+    return Overloaded(f"{reason}, which is the limit; try again in a moment", retry_after=_RETRY_SECONDS)
 
 
-def _heeded(work: asyncio.Future[Told]) -> None:
-    """Looks at its error, if it has one: where the client has gone in that moment, nobody else does."""
-    if not work.cancelled():
-        work.exception()
+def _retrieve_error(task: asyncio.Future[RequestOutcome]) -> None:
+    """Retrieves the task's error: if the client has just disconnected, nobody else does."""
+    if not task.cancelled():
+        task.exception()
 
 
-def headers_in(scope: Scope) -> dict[str, str]:
-    """A request's headers, names in lower case; of one that came twice, both, with a comma between them."""
-    found: dict[str, str] = {}
+def read_headers(scope: Scope) -> dict[str, str]:
+    """A request's headers with lower-case names; repeated ones are joined by a comma."""
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
-def id_of(scope: Scope) -> str:
-    """The id of the reply to a request: of its completion, or one made up where there is none."""
-    return str(scope.setdefault(_ID, f"req-{os.urandom(16).hex()}"))
+def get_reply_id(scope: Scope) -> str:
+    """The id of the reply to a request: that of its completion, or a new one."""
+    return str(scope.setdefault(_ID_KEY, f"req-{os.urandom(16).hex()}"))
 
 
-async def replied(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """A whole reply."""
-    await _begun(send, {**headers, "content-length": str(len(body))}, status=status)
-    await _part(send, body, last=True)
+async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Sends a whole reply."""
+    await _send_start(send, {**headers, "content-length": str(len(body))}, status=status)
+    await _send_body(send, body, last=True)
 
 
-async def _streamed(send: Send, events: AsyncGenerator[bytes, None]) -> None:
-    """A reply of events. An error before the first is raised; after it, it is an event itself."""
+async def _send_events(send: Send, events: AsyncGenerator[bytes, None]) -> None:
+    """Sends a reply of events. An error before the first is raised; after it, it is an event itself."""
     async with aclosing(events):
         first = await anext(events)
-        await _begun(send, _EVENTS)
-        await _part(send, first)
+        await _send_start(send, _STREAM_HEADERS)
+        await _send_body(send, first)
         try:
             async for event in events:
-                await _part(send, event)
+                await _send_body(send, event)
         except (ServeError, EndpointError) as exc:
-            await _part(send, b"data: " + failure(exc)[2] + b"\n\n")
-    await _part(send, b"", last=True)
+            await _send_body(send, b"data: " + build_error(exc)[2] + b"\n\n")
+    await _send_body(send, b"", last=True)
 
 
-async def _at_once(send: Send, events: AsyncGenerator[bytes, None]) -> None:
-    """The same for a client of HTTP/1.0, which knows no reply of a length that isn't told."""
-    came: list[bytes] = []
+async def _send_events_at_once(send: Send, events: AsyncGenerator[bytes, None]) -> None:
+    """The same for a client of HTTP/1.0, which can't read a reply of unknown length."""
+    parts: list[bytes] = []
 
-    async def kept(message: Message) -> None:
-        came.append(message.get("body", b""))
+    async def collect(message: Message) -> None:
+        parts.append(message.get("body", b""))
 
-    await _streamed(kept, events)
-    await replied(send, 200, _EVENTS, b"".join(came))
+    await _send_events(collect, events)
+    await send_reply(send, 200, _STREAM_HEADERS, b"".join(parts))
 
 
-async def _begun(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:
+async def _send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def _part(send: Send, body: bytes, *, last: bool = False) -> None:
+async def _send_body(send: Send, body: bytes, *, last: bool = False) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": not last})

@@ -1,15 +1,15 @@
-"""The dial that keeps the average cost of live requests on a budget. Knows nothing of policies or of files.
+"""The dial that keeps the average cost of live requests on a budget.
 
-Dual ascent on (cost - budget), made fit for requests that overlap. The dial lives on a scale where steps are
+Dual ascent on (cost - budget), adapted to requests that overlap. The dial lives on a scale where steps are
 ratios (a price's logarithm, a threshold's log-odds), and is the sum of three parts:
 
 - the *centre*, the dial at which traffic costs the budget. A request that was decided at dial x and cost c
-  says that it is at x + (c - budget) / slope, however much later it ends; their mean, fast at first and over
-  the last 50 requests in the end, is the estimate. The slope is learnt from the same pairs.
-- a *push* that repays what was spent above the budget or below it so far, over a horizon that grows with the
-  number of requests in flight. What those will add is foreseen from the dials that they were given, so the
+  suggests x + (c - budget) / slope, however much later it ends; their mean, fast at first and over the last
+  50 requests in the end, is the estimate. The slope is learnt from the same pairs.
+- a *push* that repays what was spent above or below the budget so far, over a horizon that grows with the
+  number of requests in flight. What those will add is forecast from the dials that they were given, so the
   push doesn't repay the same debt once for each of them. It grows with the cube of the debt: an adversary
-  who sees the price and picks hard questions while it is low meets a high price after a few.
+  who sees the price and sends hard questions while it is low meets a high price after a few.
 - a *dither* of 2% up and down: cost is a staircase of the dial, and a budget between two steps is met by
   mixing them, as the solver mixes one problem.
 
@@ -24,34 +24,202 @@ flight. With 64 it was up to 4% off in one case of twelve. With 256 it was up to
 traffic had changed, and after 10,000 within 3% (2% in most cases), or 5% on slow swings of difficulty.
 """
 
+import json
+import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
 
 from adacompute.errors import ConfigError
-from adacompute.policies.base import Dial
-from adacompute.serve.lately import Given, Sums
+from adacompute.policies.base import Dial, Policy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 
-__all__ = ["Pacer"]
+__all__ = [
+    "Bounds",
+    "DialAges",
+    "DialMeans",
+    "Pacer",
+    "PacerFactory",
+    "PacerProtocol",
+    "Pacers",
+    "find_bounds",
+    "guess_start",
+    "make_local_pacer",
+]
 
-_LEAST = 1e-12  # of a price: its logarithm has an end
-_EDGE = 1e-4  # of a threshold: its log-odds have an end
-_SLOPE, _FLATTEST, _STEEPEST = 3.0, 0.75, 100.0  # cost lost by a step of 1 of the dial, in budgets
-_TRUST = 0.02  # spread of the dial (its variance) at which what was seen of the slope weighs as the guess
+_MAX_KEPT = 4096
+_MAX_STRIDE = 1024  # dials for one that is kept: so some four million requests can be in flight
+_MAX_MISSES = (
+    64  # requests in a row with a forgotten dial, times the stride: more are in flight than are kept
+)
+
+
+class DialAges:
+    """Which dials were given, and how many requests had ended then: it tells how many are in flight.
+
+    The last 4,096 are kept; if more requests than that are in flight, every second, fourth, … of more.
+
+    >>> ages = DialAges()
+    >>> ages.record(0.05, at=10)
+    >>> ages.find_age(0.05, at=14), ages.find_age(0.06, at=14)
+    (4, None)
+    """
+
+    def __init__(self) -> None:
+        self._recorded_at: dict[float, int] = {}  # by dial, the oldest first
+        self._last = 0
+        self._stride = 1
+        self._missed = 0
+
+    def record(self, dial: float, *, at: int) -> None:
+        """A dial is given out when so many requests have ended."""
+        if self._recorded_at and at - self._last < self._stride:
+            return
+        self._recorded_at[dial] = self._last = at
+        if len(self._recorded_at) > _MAX_KEPT:
+            del self._recorded_at[next(iter(self._recorded_at))]
+
+    def find_age(self, dial: float, *, at: int) -> int | None:
+        """How many requests have ended since a dial was given; None if that isn't known, or not any
+        more.
+        """
+        recorded_at = self._recorded_at.get(dial)
+        if recorded_at is not None:
+            self._missed = 0
+            return at - recorded_at
+        self._missed += 1
+        if self._missed > _MAX_MISSES * self._stride:
+            self._thin()
+        return None
+
+    def ensure_reach(self, flight: float, *, at: int) -> None:
+        """Makes sure that twice as many requests are remembered as are in flight."""
+        if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
+            self._thin()
+
+    def _thin(self) -> None:
+        self._missed = 0
+        if len(self._recorded_at) >= _MAX_KEPT and self._stride < _MAX_STRIDE:
+            self._stride *= 2
+            self._recorded_at = dict(list(self._recorded_at.items())[::2])
+
+
+class DialMeans:
+    """Means of the last dials, one per request.
+
+    >>> means = DialMeans()
+    >>> for dial in (1.0, 2.0, 4.0):
+    ...     means.add(dial)
+    >>> means.average_last(2)
+    (2, 3.0)
+    """
+
+    def __init__(self) -> None:
+        self._count, self._sum = 0, 0.0
+        self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)  # both, every stride
+        self._stride = 1
+
+    def add(self, dial: float) -> None:
+        """Adds one."""
+        self._count += 1
+        self._sum += dial
+        if self._count % self._stride == 0:
+            self._kept.append((self._count, self._sum))
+
+    def average_last(self, count: int) -> tuple[int, float]:
+        """Of the last `count` dials, as far as they are kept: how many, and their mean."""
+        while count > self._stride * (_MAX_KEPT - 1) and self._stride < _MAX_STRIDE:
+            self._stride *= 2
+            kept = [(count_, total) for count_, total in self._kept if count_ % self._stride == 0]
+            self._kept = deque(kept, maxlen=_MAX_KEPT)
+        back = min(count // self._stride, len(self._kept) - 1)
+        count_before, sum_before = self._kept[-1 - back]
+        covered = self._count - count_before
+        return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
+
+
+Floats = npt.NDArray[np.float64]
+Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highest value
+
+_START_THRESHOLD = 0.5
+_START_PRICE = 0.02  # of one sample, in accuracy
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
+_BISECTIONS = 50
+_MIN_SPREAD = 0.1  # of logarithms: quantiles may coincide
+
+
+def find_bounds(policy: Policy) -> Bounds | None:
+    """The bounds of a policy's dial; None if it has none."""
+    if policy.dial != "price":
+        return None if policy.dial is None else (policy.dial, 0.0, 1.0)
+    return policy.dial, policy.convert_price(_MIN_SAMPLE_PRICE), policy.convert_price(_MAX_SAMPLE_PRICE)
+
+
+def guess_start(policy: Policy, budget: float) -> float:
+    """A dial at which a policy may cost about so many samples per request, if no chart tells: a rough
+    start.
+    """
+    if policy.dial == "threshold":
+        return _START_THRESHOLD
+    if not isinstance(policy, StoppingPolicy):
+        return policy.convert_price(_START_PRICE)
+    openings = policy.prior_.price_quantiles[:, : policy.longest - 1]
+    low, high = math.log(_MIN_SAMPLE_PRICE), math.log(_MAX_SAMPLE_PRICE)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _estimate_cost(middle, openings) > budget else (low, middle)
+    return policy.convert_price(math.exp(high))
+
+
+def _estimate_cost(log_price: float, openings: Floats) -> float:
+    """Samples per request at the logarithm of a price: the first, and each further one by the share that
+    goes on.
+
+    That share after each draw is read off the quantiles of critical prices there; what has stopped
+    stays stopped.
+    """
+    share = 1.0
+    total = 1.0
+    for quantiles in openings.T:
+        share = min(share, _share_above(log_price, quantiles))
+        total += share
+    return total
+
+
+def _share_above(log_price: float, quantiles: Floats) -> float:
+    """The share of tallies with a higher critical price: interpolated, and extrapolated beyond the last
+    quantile.
+    """
+    if log_price <= quantiles[-1]:
+        return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
+    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))  # of a fifth of them, next to the median
+    return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)
+
+
+_MIN_PRICE = 1e-12  # so that its logarithm is finite
+_MIN_THRESHOLD = 1e-4  # and 1 minus this at most, so that its log-odds are finite
+_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost lost by a step of 1 of the dial, in budgets
+_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the guess
 _MEMORY = 0.02  # weight of the newest request, in the end
-_WARMING = 8.0  # requests that the start counts for
+_WARMUP = 8.0  # requests that the starting dial counts for
 _DITHER = 0.04  # from lowest to highest
-_GOLDEN = 0.6180339887498949  # its multiples fill the dither evenly
-# horizon of the push, in requests: at first, and more by each that was seen, for the same debt is then a
-# smaller share of all, and by each in flight. A credit is given back with more care: a request may cost 15
-# samples too many where the price is low, and no more than the budget too few where it is high
-_SHORTEST, _PER_SEEN = 25.0, 0.01
-_OF_DEBT, _OF_CREDIT = 0.5, 1.0
-_URGENT = 3.0  # debts of so many horizons push as hard as can be
+_GOLDEN_RATIO = 0.6180339887498949  # its multiples fill the dither evenly
+# horizon of the push, in requests: at first, and more for each that was seen, because the same debt is then
+# a smaller share of all, and for each in flight. A credit is given back more slowly: a request may cost 15
+# samples too many if the price is low, and no more than the budget too few if it is high
+_MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
+_DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
+_MAX_URGENCY = 3.0  # horizons of debt that push the hardest
 _INTEGRAL = 0.25  # share of the push that becomes the centre's, over a horizon
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
-_SILENCE = 60.0  # seconds, after which nothing can be in flight that matters
+_SILENCE = 60.0  # seconds after which nothing relevant can be in flight
 
 
 class Pacer:
@@ -85,60 +253,60 @@ class Pacer:
         self.dial = dial
         self.requests = 0
         self._low, self._high = low, high
-        self._bottom, self._top = self._scaled(low), self._scaled(high)
+        self._bottom, self._top = self._to_scale(low), self._to_scale(high)
         self._now = now
-        self._heard = now()
+        self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # spent above the budget so far, as far as it is carried
-        self._flight = 0.0  # requests that end between a request's beginning and its end
-        self._centre = self._scaled(min(max(start, low), high))
+        self._debt = 0.0  # spent above the budget so far, as far as it is carried over
+        self._in_flight = 0.0  # requests that end between a request's beginning and its end
+        self._centre = self._to_scale(min(max(start, low), high))
         self._slope = _SLOPE * target
         # running means of dial and cost, and of dial² and dial x cost about them
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
-        self._given, self._sums = Given(), Sums()
-        self._place()
+        self._dial_ages, self._dial_means = DialAges(), DialMeans()
+        self._choose_dial()
 
     @property
     def price(self) -> float:
-        """The dial to decide the next request at. Whoever asks is taken to do so."""
-        if self._bottom < self._at < self._top:  # at a bound all are alike, and tell no age
-            self._given.note(self._price, at=self.requests)
+        """The dial for the next request. Reading it counts as starting one."""
+        if self._bottom < self._position < self._top:  # at a bound all dials are equal, and tell no age
+            self._dial_ages.record(self._price, at=self.requests)
         return self._price
 
     @property
     def average(self) -> float:
-        """Samples a request so far; the target before the first."""
+        """Samples per request so far; the target before the first."""
         return self._spent / self.requests if self.requests else self.target
 
     @property
     def bounds(self) -> tuple[Dial, float, float]:
-        """What is turned, its lowest and its highest."""
+        """The kind of dial, its lowest and its highest value."""
         return self.dial, self._low, self._high
 
     def settle(self, cost: float, price: float | None = None) -> None:
-        """Notes that a request has ended that cost so many samples.
+        """Learns from a request that has ended and cost so many samples.
 
-        `price` is the dial that it was decided at; without it, it is taken to have been the present one,
-        which is worse the more requests overlap. Requests that gave nothing are not to be told of.
+        `price` is the dial that it was decided at; without it the present one is assumed, which is
+        worse the more requests overlap. Requests without a result are not to be settled.
         """
         if not math.isfinite(cost) or cost < 0:
             return
-        dial = self._at if price is None or not math.isfinite(price) else self._scaled(price)
-        self._clock(price)
+        dial = self._position if price is None or not math.isfinite(price) else self._to_scale(price)
+        self._measure_flight(price)
         self.requests += 1
         self._spent += cost
-        over = cost - self.target
-        credit = self._credit()
-        self._debt = min(max(self._debt + over, -credit), _DEBT * credit)
-        weight = max(_MEMORY, 1 / (self.requests + _WARMING))
-        self._learn(dial, cost, weight)
+        excess = cost - self.target
+        credit = self._max_credit()
+        self._debt = min(max(self._debt + excess, -credit), _DEBT * credit)
+        weight = max(_MEMORY, 1 / (self.requests + _WARMUP))
+        self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
-        self._centre += weight * (dial + over / self._slope - self._centre) + share
+        self._centre += weight * (dial + excess / self._slope - self._centre) + share
         self._centre = min(max(self._centre, self._bottom), self._top)
-        self._place()
+        self._choose_dial()
 
     def state(self) -> dict[str, float | str]:
-        """What `restore` takes, plain data."""
+        """Plain data for `restore`."""
         return {
             "dial": self.dial,
             "low": self._low,
@@ -152,92 +320,233 @@ class Pacer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` gave, whole or not at all; ConfigError where nobody can have given it."""
-        own = self.state()
-        found = {name: _number(state.get(name)) for name in own if name != "dial"}
-        wrong = [name for name, value in found.items() if not math.isfinite(value)]
-        wrong += [name for name in ("target", "low", "high") if found[name] != own[name]]
-        wrong += [name for name in ("requests", "spent") if found[name] < 0]
-        wrong += [] if state.get("dial") == self.dial else ["dial"]  # another policy's: it says nothing here
-        if wrong:
+        """Continues from a `state`, whole or not at all; ConfigError if it is invalid."""
+        current = self.state()
+        numbers = {name: _to_float(state.get(name)) for name in current if name != "dial"}
+        invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
+        invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
+        invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # of another policy
+        if invalid:
             raise ConfigError(
-                f"a stored pace has {wrong[0]} {state.get(wrong[0])!r:.40}; it starts anew, at its first dial"
+                f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; it starts again at its first dial"
             )
-        self.requests = int(found["requests"])
-        self._spent = found["spent"]
-        credit = self._credit()
-        self._debt = min(max(found["debt"], -credit), _DEBT * credit)
-        self._centre = min(max(found["centre"], self._bottom), self._top)
-        self._slope = min(max(found["slope"], _FLATTEST * self.target), _STEEPEST * self.target)
+        self.requests = int(numbers["requests"])
+        self._spent = numbers["spent"]
+        credit = self._max_credit()
+        self._debt = min(max(numbers["debt"], -credit), _DEBT * credit)
+        self._centre = min(max(numbers["centre"], self._bottom), self._top)
+        self._slope = min(max(numbers["slope"], _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, self.target, 0.0, 0.0
-        self._given, self._sums = Given(), Sums()
-        self._place()
+        self._dial_ages, self._dial_means = DialAges(), DialMeans()
+        self._choose_dial()
 
     def _horizon(self, debt: float) -> float:
-        flying = (_OF_DEBT if debt > 0 else _OF_CREDIT) * self._flight
-        return _SHORTEST + _PER_SEEN * min(self.requests, _RECENT) + flying
+        in_flight = (_DEBT_HORIZON_PER_FLIGHT if debt > 0 else _CREDIT_HORIZON_PER_FLIGHT) * self._in_flight
+        return _MIN_HORIZON + _HORIZON_PER_REQUEST * min(self.requests, _RECENT) + in_flight
 
-    def _credit(self) -> float:
-        return self.target * max(_SMALL_CREDIT + self._flight, _CREDIT * min(self.requests, _RECENT))
+    def _max_credit(self) -> float:
+        return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
 
-    def _clock(self, price: float | None) -> None:
-        """Learns how many requests are in flight, by how old the dial is that this one was given."""
+    def _measure_flight(self, price: float | None) -> None:
+        """Learns how many requests are in flight, by the age of the dial that this one was given."""
         now = self._now()
-        if now - self._heard > _SILENCE:
-            self._flight = 0.0
-        self._heard = now
-        if price is None or not self._bottom < self._scaled(price) < self._top:
-            return  # at a bound all dials are alike, and tell no age
-        between = self._given.age(price, at=self.requests)
-        if between is not None:
-            self._flight += (between - self._flight) * (0.1 if between > self._flight else 0.01)
-            self._given.reaches(self._flight, at=self.requests)
+        if now - self._last_settled > _SILENCE:
+            self._in_flight = 0.0
+        self._last_settled = now
+        if price is None or not self._bottom < self._to_scale(price) < self._top:
+            return  # at a bound all dials are equal, and tell no age
+        age = self._dial_ages.find_age(price, at=self.requests)
+        if age is not None:
+            self._in_flight += (age - self._in_flight) * (0.1 if age > self._in_flight else 0.01)
+            self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
 
-    def _learn(self, dial: float, cost: float, weight: float) -> None:
-        """How much cost falls with the dial: a guess, until the dial has moved enough to tell."""
-        off, more = dial - self._mean_dial, cost - self._mean_cost
-        self._mean_dial += weight * off
-        self._mean_cost += weight * more
-        self._spread += weight * (off * off - self._spread)
-        self._fall += weight * (-off * more - self._fall)
-        slope = (_SLOPE * self.target * _TRUST + self._fall) / (_TRUST + self._spread)
-        self._slope = min(max(slope, _FLATTEST * self.target), _STEEPEST * self.target)
+    def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
+        """Learns how much cost falls with the dial: a guess, until the dial has moved enough."""
+        dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
+        self._mean_dial += weight * dial_offset
+        self._mean_cost += weight * cost_offset
+        self._spread += weight * (dial_offset * dial_offset - self._spread)
+        self._fall += weight * (-dial_offset * cost_offset - self._fall)
+        slope = (_SLOPE * self.target * _SLOPE_TRUST + self._fall) / (_SLOPE_TRUST + self._spread)
+        self._slope = min(max(slope, _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
 
-    def _place(self) -> None:
-        """The next dial to give out."""
-        flying, mean = self._sums.last(int(self._flight))
-        coming = 0.0  # what requests in flight will spend above the budget
-        if flying:
-            each = self._slope * (self._centre - mean)
-            coming = flying * min(max(each, 1.0 - self.target), 8 * self.target)
-        foreseen = self._debt + coming
-        linear = min(max(foreseen / (self.target * self._horizon(foreseen)), -1.0), 1.0)
+    def _choose_dial(self) -> None:
+        """Chooses the next dial to give out."""
+        in_flight, mean = self._dial_means.average_last(int(self._in_flight))
+        expected = 0.0  # what requests in flight will spend above the budget
+        if in_flight:
+            excess = self._slope * (self._centre - mean)
+            expected = in_flight * min(max(excess, 1.0 - self.target), 8 * self.target)
+        forecast = self._debt + expected
+        linear = min(max(forecast / (self.target * self._horizon(forecast)), -1.0), 1.0)
         urgent = self._debt / (self.target * self._horizon(self._debt))
-        urgent = min(max(urgent, -_URGENT), _URGENT)
+        urgent = min(max(urgent, -_MAX_URGENCY), _MAX_URGENCY)
         self._push = self.target * (linear + urgent**3) / self._slope
-        dither = _DITHER * (self.requests * _GOLDEN % 1 - 0.5)
-        self._at = min(max(self._centre + self._push + dither, self._bottom), self._top)
-        self._sums.add(self._at)
-        self._price = self._unscaled(self._at)
+        dither = _DITHER * (self.requests * _GOLDEN_RATIO % 1 - 0.5)
+        self._position = min(max(self._centre + self._push + dither, self._bottom), self._top)
+        self._dial_means.add(self._position)
+        self._price = self._from_scale(self._position)
 
-    def _scaled(self, value: float) -> float:
+    def _to_scale(self, value: float) -> float:
         if self.dial == "price":
-            return math.log(max(value, _LEAST))
-        value = min(max(value, _EDGE), 1 - _EDGE)
+            return math.log(max(value, _MIN_PRICE))
+        value = min(max(value, _MIN_THRESHOLD), 1 - _MIN_THRESHOLD)
         return math.log(value / (1 - value))
 
-    def _unscaled(self, at: float) -> float:
-        if at <= self._bottom:
+    def _from_scale(self, position: float) -> float:
+        if position <= self._bottom:
             return self._low
-        if at >= self._top:
+        if position >= self._top:
             return self._high
-        return math.exp(at) if self.dial == "price" else 1 / (1 + math.exp(-at))
+        return math.exp(position) if self.dial == "price" else 1 / (1 + math.exp(-position))
 
 
-def _number(value: object) -> float:
+def _to_float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:
         return float(value)
     except OverflowError:
         return math.nan
+
+
+class PacerProtocol(Protocol):
+    """One dial, of one policy at one budget: a gateway's own `Pacer`, or the follower of its fleet's."""
+
+    @property
+    def price(self) -> float:
+        """The dial for the next request."""
+
+    @property
+    def requests(self) -> int:
+        """Requests that were settled."""
+
+    @property
+    def average(self) -> float:
+        """Samples per request so far; the target before the first."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """The kind of dial, its lowest and its highest value."""
+
+    def settle(self, cost: float, price: float | None = None) -> None:
+        """Learns from a request that has ended and cost so many samples, decided at that price."""
+
+    def state(self) -> dict[str, float | str]:
+        """Plain data for `restore`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`."""
+
+
+class PacerFactory(Protocol):
+    """Makes the pacer of a policy at a budget."""
+
+    def __call__(
+        self, policy: str, target: float, *, dial: Dial, start: float, low: float, high: float
+    ) -> PacerProtocol:
+        """`start` is where its dial begins."""
+
+
+def make_local_pacer(
+    policy: str,  # noqa: ARG001 - a local pacer doesn't depend on the policy
+    target: float,
+    *,
+    dial: Dial,
+    start: float,
+    low: float,
+    high: float,
+) -> PacerProtocol:
+    """A pacer of this gateway's own."""
+    return Pacer(target, dial=dial, start=start, low=low, high=high)
+
+
+_MAX_LANES = 64  # clients choose budgets, so their number must be bounded
+_log = logging.getLogger(__name__)
+
+Lane = tuple[str, float]  # a policy's name, and a budget to 2 decimals
+
+
+class Pacers:
+    """Pacers by (policy, budget), bounded in number; the least recently used is dropped for a new one.
+
+    The `permanent` lanes, the operator's own, are never dropped, however many others clients name. A
+    lane is kept once one of its requests is settled; until then it lives as long as a request holds
+    it.
+    """
+
+    def __init__(self, permanent: Collection[Lane] = ()) -> None:
+        self._permanent = frozenset((policy, round(budget, 2)) for policy, budget in permanent)
+        self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
+        self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
+        self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes without a settled request yet
+
+    def get(
+        self, policy: str, budget: float, make: Callable[[float], PacerProtocol], *, bounds: Bounds
+    ) -> PacerProtocol:
+        """The pacer of a lane. `make` makes a new one for a budget, which continues from its stored state.
+
+        `bounds` are those of the policy as it is now: a pacer with others belonged to another policy.
+        """
+        lane = (policy, round(budget, 2))
+        pacer = self._alive.get(lane)
+        if pacer is None or pacer.bounds != bounds:
+            pacer = self._alive[lane] = self._make(lane, make)
+        return pacer
+
+    def settle(
+        self, policy: str, budget: float, pacer: PacerProtocol, cost: float, price: float | None
+    ) -> None:
+        """Settles a request of a lane with its pacer; the lane is kept from now on."""
+        pacer.settle(cost, price)
+        lane = (policy, round(budget, 2))
+        if self._alive.get(lane) is not pacer:  # another policy serves by now
+            return
+        self._lanes.pop(lane, None)
+        self._stored.pop(lane, None)
+        self._lanes[lane] = pacer
+        if len(self._lanes) > _MAX_LANES:
+            evictable = [other for other in self._lanes if other not in self._permanent]
+            for other in evictable[: max(0, len(evictable) - _MAX_LANES)]:
+                del self._lanes[other]
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for `restore`; lanes are named in JSON, because a policy's name may hold anything."""
+        states = dict(self._stored) | {lane: pacer.state() for lane, pacer in self._lanes.items()}
+        permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
+        others = [(lane, state) for lane, state in states.items() if lane not in permanent]
+        return {json.dumps(lane): dict(state) for lane, state in [*others[-_MAX_LANES:], *permanent.items()]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Lanes made from now on continue from a `state`; invalid entries are logged and skipped."""
+        for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
+            lane = _parse_lane(name)
+            if lane is None or not isinstance(values, Mapping):
+                _log.warning("a stored pace has the invalid name %.80r; it is skipped", name)
+            else:
+                self._stored[lane] = values
+
+    def _make(self, lane: Lane, make: Callable[[float], PacerProtocol]) -> PacerProtocol:
+        pacer = make(lane[1])
+        stored = self._stored.get(lane)
+        if stored is not None:
+            try:
+                pacer.restore(stored)
+            except ConfigError as exc:
+                _log.warning("policy %r at budget %g: %s", lane[0], lane[1], exc)
+                del self._stored[lane]
+        return pacer
+
+
+def _parse_lane(name: str) -> Lane | None:
+    try:
+        parts = json.loads(name)
+    except ValueError:
+        return None
+    if not isinstance(parts, list) or len(parts) != 2:
+        return None
+    policy, budget = parts
+    if not isinstance(policy, str) or isinstance(budget, bool) or not isinstance(budget, int | float):
+        return None
+    return policy, round(float(budget), 2)

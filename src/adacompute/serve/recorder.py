@@ -1,6 +1,10 @@
-"""Traffic into a pool, by a thread of its own: no request waits for the disk. Knows nothing of policies.
+"""Records live requests into a pool, in a thread of its own: no request waits for the disk.
 
 What can't be stored is dropped and counted: a gateway whose disk is full still answers.
+
+One conversation is one problem, however often it is asked, and a model under one set of parameters is one
+source. Requests that were drawn to the end, for learning, are a source of their own, marked `explored`: in all
+others easy problems have few samples, because the policy stopped, and learning from those would be biased.
 """
 
 import asyncio
@@ -12,56 +16,125 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
+
 from adacompute.answers import Task
+from adacompute.client import Response
+from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.config import ServeConfig
-from adacompute.endpoint import Response
-from adacompute.endpoint.reply import characters_of
 from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
-from adacompute.pool import Drawn, Pool, fingerprint, open_pool
-from adacompute.records import Sample
-from adacompute.serve.asked import Ask
-from adacompute.serve.reading import read_waiting
-from adacompute.serve.told import Told
-from adacompute.serve.traffic import is_worth, problem_of, samples_of, source_of
+from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
+from adacompute.records import Problem, Sample
+from adacompute.serve.request import CLIENT_GONE_STATUS, ChatRequest, RequestOutcome
+from adacompute.serve.sample_loop import read_sample_blocking
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "build_problem"]
 
-_WAITING = 1_000  # requests that may wait to be written
-_CHARACTERS = 64_000_000  # of their texts
-_BATCH = 100  # requests a transaction, at most
-_GATHER = 0.1  # seconds that a batch waits for more: a flush costs as much as many samples
-_CLOSING = 20.0  # seconds that the last ones may take
-_QUIET = 60.0  # seconds between two lines of the log
-_REMEMBERED = 4_096  # problems whose next index is kept at hand
-_OF_A_RECORD = (RecordInvalid, DuplicateRecord, RecordNotFound)
+_MAX_MESSAGES_BYTES = 262_144  # of a conversation that is kept whole: pictures may take megabytes
+# what doesn't change how a model answers: who asks, metadata, and which of its answers are returned
+_IRRELEVANT_FIELDS = frozenset(
+    (
+        *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
+        *("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    )
+)
+
+
+def is_worth_recording(outcome: RequestOutcome) -> bool:
+    """Whether it is recorded: it could be voted on, even with one sample, and its client waited for it."""
+    return (
+        bool(outcome.responses) and outcome.agreement is not None and outcome.status != CLIENT_GONE_STATUS
+    )  # after a disconnect the last response may be incomplete
+
+
+def build_problem(request: ChatRequest) -> Problem:
+    """The conversation as a problem, identified by a hash of its messages, whichever model is asked."""
+    # JSON's escapes can contain half of a surrogate pair, which can't be encoded
+    messages = _clean(request.body.get("messages"))
+    text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
+    extra = {"messages": messages} if len(text) <= _MAX_MESSAGES_BYTES else {"messages_bytes": len(text)}
+    return Problem(
+        id=f"req-{sha256(text).hexdigest()[:16]}", question=replace_surrogates(request.prompt), extra=extra
+    )
+
+
+def build_source(outcome: RequestOutcome, request: ChatRequest) -> tuple[str, dict[str, Any]]:
+    """The model and the parameters that samples were drawn with."""
+    parameters = {
+        name: _clean(value) for name, value in request.body.items() if name not in _IRRELEVANT_FIELDS
+    }
+    if outcome.explored and not outcome.missing:
+        parameters["explored"] = True
+    return replace_surrogates(outcome.model), parameters
+
+
+def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
+    """The samples of a request, the first with a note of what the gateway did."""
+    note = {
+        "request": outcome.id,
+        "at": outcome.at,
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "price": outcome.price,
+        "agreement": outcome.agreement,
+        "would": outcome.would,
+        "explored": outcome.explored or None,
+        "missing": outcome.missing or None,
+    }
+    kept = {name: value for name, value in note.items() if value is not None}
+    return [replace(samples[0], extra={**samples[0].extra, "gateway": kept}), *samples[1:]]
+
+
+def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return (
+        {replace_surrogates(name): _clean(item) for name, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
+
+
+_MAX_QUEUED = 1_000  # requests
+_MAX_CHARACTERS = 64_000_000  # of the texts of queued requests
+_MAX_BATCH = 100  # requests per transaction
+_GATHER_SECONDS = 0.1  # that a batch waits for more: a flush costs as much as many samples
+_CLOSE_SECONDS = 20.0  # that the last ones may take
+_WARNING_SECONDS = 60.0  # between two warnings
+_MAX_REMEMBERED = 4_096  # problems whose next index is cached
+_RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 
 _log = logging.getLogger("adacompute.serve")
 
 
-class _Item(NamedTuple):
-    told: Told  # without its responses
-    ask: Ask
-    samples: Sequence[Sample]  # its responses as read, or none of them
+class _QueuedRequest(NamedTuple):
+    outcome: RequestOutcome  # without responses
+    request: ChatRequest
+    samples: Sequence[Sample]  # its responses as read, or none
     responses: Sequence[Response]  # those to be read
     size: int  # characters
 
 
 class Recorder:
-    """Records into one pool, or where the operator names none, nothing. Never raises once it is open."""
+    """Records into one pool, or nothing if the operator names none. Never raises once it is open."""
 
     def __init__(self, pool: Pool | None) -> None:
         self._pool = pool
-        self._queue: queue.Queue[_Item | None] = queue.Queue(_WAITING)
-        self._lock = threading.Lock()  # of the counts below
-        self._held = 0  # characters that wait
-        self._complained = float("-inf")
-        self._untold = 0  # requests dropped since the last line of the log
+        self._queue: queue.Queue[_QueuedRequest | None] = queue.Queue(_MAX_QUEUED)
+        self._lock = threading.Lock()  # guards the counts below
+        self._queued_characters = 0
+        self._last_warning = float("-inf")
+        self._unreported = 0  # requests dropped since the last warning
         self.stored = 0  # requests
         self.dropped = 0  # requests that could not be stored
-        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # of the thread alone
+        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
         self._thread: threading.Thread | None = None
         if pool is not None:
             self._thread = threading.Thread(target=self._run, name="adacompute-recorder", daemon=True)
@@ -69,7 +142,7 @@ class Recorder:
 
     @classmethod
     async def open(cls, settings: ServeConfig, task: Task) -> "Recorder":
-        """Opens the pool, or makes it; ConfigError where another process writes to it, or it is none."""
+        """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
         if not settings.record:
             return cls(None)
         path = Path(settings.record)
@@ -79,30 +152,30 @@ class Recorder:
             raise ConfigError(f"record: {exc}; or name another pool, or none") from exc
 
     async def close(self) -> None:
-        """Writes what waits, within 20 seconds, and frees the pool."""
+        """Writes what is queued, within 20 seconds, and releases the pool."""
         thread, self._thread = self._thread, None
         if thread is None or self._pool is None:
             return
-        end, asked = time.monotonic() + _CLOSING, False
+        end, sent = time.monotonic() + _CLOSE_SECONDS, False
         while thread.is_alive() and time.monotonic() < end:
-            if not asked:
+            if not sent:
                 with contextlib.suppress(queue.Full):
                     self._queue.put_nowait(None)
-                    asked = True
+                    sent = True
             await asyncio.sleep(0.005)
-        if thread.is_alive():  # it ends with the process; what it has committed is whole
+        if thread.is_alive():  # it ends with the process; what it has committed is complete
             self._drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
         await asyncio.to_thread(self._pool.close)
 
-    def told(self, told: Told, ask: Ask, samples: Sequence[Sample] = ()) -> None:
-        """Takes down a request that has ended, if it could be voted on; `samples`: its responses as read."""
-        if self._thread is None or not is_worth(told):
+    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
+        """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
+        if self._thread is None or not is_worth_recording(outcome):
             return
-        item = _item(told, ask, samples)
+        item = _make_item(outcome, request, samples)
         with self._lock:
-            full = self._held > 0 and self._held + item.size > _CHARACTERS
-            self._held += 0 if full else item.size
+            full = self._queued_characters > 0 and self._queued_characters + item.size > _MAX_CHARACTERS
+            self._queued_characters += 0 if full else item.size
         if not full:
             with contextlib.suppress(queue.Full):
                 self._queue.put_nowait(item)
@@ -112,36 +185,36 @@ class Recorder:
 
     def _release(self, size: int) -> None:
         with self._lock:
-            self._held -= size
+            self._queued_characters -= size
 
-    def _drop(self, count: int, why: str) -> None:
+    def _drop(self, count: int, reason: str) -> None:
         with self._lock:
             self.dropped += count
-            self._untold += count
+            self._unreported += count
             now = time.monotonic()
-            if not self._untold or now - self._complained < _QUIET:
+            if not self._unreported or now - self._last_warning < _WARNING_SECONDS:
                 return
-            self._complained, untold, self._untold = now, self._untold, 0
-        _log.warning("recording: requests that could not be stored: %d; %s", untold, why)
+            self._last_warning, unreported, self._unreported = now, self._unreported, 0
+        _log.warning("recording: requests that could not be stored: %d; %s", unreported, reason)
 
     def _run(self) -> None:
         ending = False
         while not ending:
-            batch, ending = self._gathered()
+            batch, ending = self._take_batch()
             try:
                 self._store(batch)
-            except Exception as exc:  # noqa: BLE001 - whatever a request holds, the next ones are recorded
+            except Exception as exc:  # noqa: BLE001 - one bad request must not stop the recorder
                 self._next.clear()
-                self._drop(len(batch), _why(exc))
+                self._drop(len(batch), _describe_error(exc))
             self._release(sum(item.size for item in batch))
 
-    def _gathered(self) -> tuple[list[_Item], bool]:
-        """What waits, up to a batch of it, and whether that was the last."""
+    def _take_batch(self) -> tuple[list[_QueuedRequest], bool]:
+        """What is queued, up to a batch of it, and whether that was the last."""
         item = self._queue.get()
         batch = [] if item is None else [item]
         if batch and self._queue.empty():
-            time.sleep(_GATHER)
-        while item is not None and len(batch) < _BATCH:
+            time.sleep(_GATHER_SECONDS)
+        while item is not None and len(batch) < _MAX_BATCH:
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
@@ -150,40 +223,40 @@ class Recorder:
                 batch.append(item)
         return batch, item is None
 
-    def _store(self, batch: list[_Item]) -> None:
-        """By source, each in one transaction; one that can't be stored takes nobody with it."""
-        sources: dict[tuple[str, str], list[_Item]] = {}
+    def _store(self, batch: list[_QueuedRequest]) -> None:
+        """By source, each in one transaction; one that can't be stored doesn't affect the others."""
+        sources: dict[tuple[str, str], list[_QueuedRequest]] = {}
         for item in batch:
             try:
-                model, parameters = source_of(item.told, item.ask)
+                model, parameters = build_source(item.outcome, item.request)
                 sources.setdefault((model, fingerprint(parameters)), []).append(item)
-            except Exception as exc:  # noqa: BLE001 - a value that no JSON has; the others are recorded
-                self._drop(1, _why(exc))
+            except Exception as exc:  # noqa: BLE001 - a value that isn't JSON; the others are recorded
+                self._drop(1, _describe_error(exc))
         for items in sources.values():
             try:
                 self._add(items)
-            except _OF_A_RECORD:
+            except _RECORD_ERRORS:
                 for item in items:
-                    self._add_alone(item)
+                    self._add_single(item)
             except AdacomputeError as exc:  # the disk, or another process
                 self._next.clear()
-                self._drop(len(items), _why(exc))
+                self._drop(len(items), _describe_error(exc))
 
-    def _add_alone(self, item: _Item) -> None:
+    def _add_single(self, item: _QueuedRequest) -> None:
         try:
-            self._next.clear()  # they count samples that were not stored
+            self._next.clear()  # it counts samples that were not stored
             self._add([item])
         except AdacomputeError as exc:
             self._next.clear()
-            self._drop(1, _why(exc))
+            self._drop(1, _describe_error(exc))
 
-    def _add(self, items: list[_Item]) -> None:
+    def _add(self, items: list[_QueuedRequest]) -> None:
         """Stores requests of one source, all or none."""
         assert self._pool is not None
-        model, parameters = source_of(items[0].told, items[0].ask)
-        problems = {(problem := problem_of(item.ask)).id: problem for item in items}
+        model, parameters = build_source(items[0].outcome, items[0].request)
+        problems = {(problem := build_problem(item.request)).id: problem for item in items}
         self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
-        drawn = [self._drawn(item, model, parameters) for item in items]
+        drawn = [self._number_samples(item, model, parameters) for item in items]
         self._pool.add_drawn(drawn, model=model, parameters=parameters)
         self.stored += len(items)
 
@@ -191,31 +264,41 @@ class Recorder:
         assert self._pool is not None
         return self._pool.problem(id_) is not None
 
-    def _drawn(self, item: _Item, model: str, parameters: dict[str, Any]) -> Drawn:
-        """Its samples, numbered after those of the same question that are stored."""
+    def _number_samples(self, item: _QueuedRequest, model: str, parameters: dict[str, Any]) -> DrawnSamples:
+        """Its samples, numbered after the stored ones of the same question."""
         assert self._pool is not None
-        id_ = problem_of(item.ask).id
+        id_ = build_problem(item.request).id
         key = (id_, model, fingerprint(parameters))
         first = self._next.pop(key, None)
         if first is None:
             first = self._pool.next_index(id_, model, parameters)
-        read = item.samples or [read_waiting(response, self._pool.task) for response in item.responses]
-        samples = samples_of(item.told, read)
+        read_samples = item.samples or [
+            read_sample_blocking(response, self._pool.task) for response in item.responses
+        ]
+        samples = annotate_samples(item.outcome, read_samples)
         self._next[key] = first + len(samples)
-        while len(self._next) > _REMEMBERED:
+        while len(self._next) > _MAX_REMEMBERED:
             self._next.popitem(last=False)
-        return Drawn(id_, list(enumerate(samples, first)))
+        return DrawnSamples(id_, list(enumerate(samples, first)))
 
 
-def _item(told: Told, ask: Ask, samples: Sequence[Sample]) -> _Item:
-    """What waits of a request: no log-probabilities of each token, which take a hundred times the text."""
-    read = len(samples) == len(told.responses)
-    responses = () if read else [replace(one, message={}, logprobs=None) for one in told.responses]
-    size = characters_of(ask.body.get("messages")) + sum(len(one.text) for one in told.responses)
-    return _Item(replace(told, responses=()), ask, tuple(samples) if read else (), responses, size)
+def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> _QueuedRequest:
+    """What is queued of a request: without the log-probabilities of each token, which take a hundred
+    times the text.
+    """
+    is_read = len(samples) == len(outcome.responses)
+    responses = (
+        () if is_read else [replace(response, message={}, logprobs=None) for response in outcome.responses]
+    )
+    size = count_characters(request.body.get("messages")) + sum(
+        len(response.text) for response in outcome.responses
+    )
+    return _QueuedRequest(
+        replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
+    )
 
 
-def _why(error: Exception) -> str:
-    """An error for the log: of a record its kind alone, since its words may quote what a client asked."""
-    told = isinstance(error, AdacomputeError) and not isinstance(error, _OF_A_RECORD)
-    return str(error) if told else type(error).__name__
+def _describe_error(error: Exception) -> str:
+    """An error for the log: for a record only its type, since its message may quote what a client asked."""
+    is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
+    return str(error) if is_safe else type(error).__name__

@@ -1,146 +1,279 @@
-"""What came of a request -> a completion, a stream of chunks, or an error, as OpenAI shapes them.
+"""What a client gets: a completion, a stream of chunks or an error, all in OpenAI's shape.
 
-Knows nothing of HTTP beyond statuses and headers, nor of how samples were drawn.
+An error tells the client what it can do about it, and neither the upstream's address nor what the upstream
+says about the operator's key.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
-from adacompute.endpoint import Response
-from adacompute.endpoint.outcome import sound
-from adacompute.serve.asked import Ask
-from adacompute.serve.refusal import failure
-from adacompute.serve.spend import Unit
-from adacompute.serve.told import Told
+from adacompute.client import Event, Response
+from adacompute.client.response_parser import encode_json, replace_surrogates
+from adacompute.errors import (
+    CapReached,
+    EndpointError,
+    EndpointRefused,
+    EndpointResting,
+    EndpointTimeout,
+    EndpointUnreachable,
+    RateLimited,
+    ReplyInvalid,
+    SendingStopped,
+    ServeError,
+    Unauthorized,
+    WeakVote,
+)
+from adacompute.serve.request import ChatRequest, RequestOutcome, Unit
 
-__all__ = ["chunks", "completion", "extra", "failure", "headers_of", "shown_logprobs", "usage_of"]
+__all__ = [
+    "StreamRelay",
+    "build_chunks",
+    "build_completion",
+    "build_error",
+    "build_extra",
+    "build_headers",
+    "build_usage",
+]
 
-_PIECE = 256  # characters of one chunk
+Headers = dict[str, str]
+
+# makes browsers ask for the key; Chromium can't read it if a second scheme stands in the same line
+_CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
+_MAX_MESSAGE = 500  # characters of a message
+_MAX_RETRY_AFTER = 86_400  # seconds
+_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # of an upstream, about the client's own request
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;]+", re.IGNORECASE)
+
+
+def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]:
+    """Status, headers and body of the reply for an error, as OpenAI shapes them."""
+    if isinstance(error, ServeError):
+        headers = {} if error.retry_after is None else _retry_after(error.retry_after)
+        if isinstance(error, CapReached | WeakVote):
+            headers |= _forbid_retry()  # SDKs would retry a 429, and pay for a weak vote once more
+        if isinstance(error, Unauthorized) and error.status == 401:
+            headers["www-authenticate"] = _CHALLENGE
+        return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
+    return _build_upstream_error(error)
+
+
+def _build_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]:
+    if isinstance(error, EndpointRefused):
+        return _build_upstream_refusal(error)
+    kind = "server_error"
+    wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
+    if isinstance(error, RateLimited):
+        message = f"the upstream accepts no more requests now; try again in {wait['retry-after']} s"
+        return _format_error(429, wait, message, "rate_limit_error", "upstream_rate_limited")
+    if isinstance(error, EndpointTimeout):
+        message = (
+            "no answer came before the deadline, the gateway's or the request's own (x-adacompute-deadline); "
+            "try again, give more time, or ask for fewer tokens"
+        )
+        return _format_error(504, {}, message, kind, "upstream_timeout")
+    if isinstance(error, EndpointResting):
+        message = f"the upstream fails, and isn't called for a while; try again in {wait['retry-after']} s"
+        return _format_error(503, wait, message, kind, "upstream_resting")
+    if isinstance(error, SendingStopped):
+        return _format_error(503, wait, "the gateway is closing down; try again", kind, "stopping")
+    if isinstance(error, EndpointUnreachable):
+        return _format_error(
+            502, {}, "the upstream can't be reached; try again later", kind, "upstream_unreachable"
+        )
+    if isinstance(error, ReplyInvalid) and error.status in (None, 200):
+        message = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
+        return _format_error(502, {}, message, kind, "upstream_failed")
+    status_text = "" if error.status in (None, 200) else f" (it answered {error.status})"
+    return _format_error(502, {}, f"the upstream failed{status_text}; try again", kind, "upstream_failed")
+
+
+def _build_upstream_refusal(error: EndpointRefused) -> tuple[int, Headers, bytes]:
+    if error.status in _CLIENT_STATUSES:
+        return _format_error(
+            error.status, {}, _hide_address(str(error)), "invalid_request_error", "upstream_refused"
+        )
+    if error.status in (401, 402, 403):
+        message = "the upstream doesn't accept the gateway's own key; tell the operator"
+        return _format_error(502, _forbid_retry(), message, "server_error", "upstream_credentials")
+    status_text = "" if error.status is None else f" (it answered {error.status})"
+    message = f"the upstream refused what the gateway sent{status_text}; tell the operator"
+    return _format_error(502, _forbid_retry(), message, "server_error", "upstream_failed")
+
+
+def _hide_address(message: str) -> str:
+    """An endpoint's message without its address, which it begins with.
+
+    >>> _hide_address("http://10.0.0.7:8000/v1/chat/completions: answered 400: too long for 10.0.0.7:8000")
+    'the upstream answered 400: too long for the upstream'
+    """
+    match = _ADDRESS.match(message)
+    if match is not None:
+        address = match[0].rstrip(":")
+        host = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        rest = message[len(address) :].removeprefix(":").strip()
+        message = f"the upstream {rest.replace(host, 'the upstream') if host else rest}"
+    return _ADDRESS.sub("the upstream", message)
+
+
+def _retry_after(seconds: float) -> Headers:
+    return {"retry-after": str(math.ceil(min(max(1.0, seconds), _MAX_RETRY_AFTER)))}
+
+
+def _forbid_retry() -> Headers:
+    return {"x-should-retry": "false"}
+
+
+def _format_error(
+    status: int, headers: Headers, message: str, kind: str, code: str, param: str | None = None
+) -> tuple[int, Headers, bytes]:
+    line = " ".join(replace_surrogates(message).split())
+    line = line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
+    error: dict[str, Any] = {
+        "message": line,
+        "type": kind,
+        "param": param and replace_surrogates(param),
+        "code": code,
+    }
+    return status, {"content-type": "application/json"} | headers, orjson.dumps({"error": error})
+
+
+_CHUNK_LENGTH = 256  # characters of one chunk
 _DONE = b"data: [DONE]\n\n"
-_DEEPEST = 100  # levels of a message that are passed on
-_SPOKEN = ("role", "content", "tool_calls")  # what a stream has chunks of their own for
+_MAX_DEPTH = 100  # levels of nesting of a message that are passed on
+_STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has chunks of their own for these
 
 
-def completion(told: Told, ask: Ask, *, unit: Unit) -> bytes:
+def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> bytes:
     """A whole chat completion, as JSON, with the usage of all samples."""
     choices = [
         {
             "index": index,
-            "message": _message(response),
-            "logprobs": shown_logprobs(response.logprobs, ask),
+            "message": _complete_message(response),
+            "logprobs": filter_logprobs(response.logprobs, request),
             "finish_reason": response.finish_reason or "stop",
         }
-        for index, response in enumerate(_given(told, ask))
+        for index, response in enumerate(_select_responses(outcome, request))
     ]
-    head = _head(told, "chat.completion")
-    return _json(head | {"choices": choices, "usage": usage_of(told), "adacompute": extra(told, unit=unit)})
+    head = _build_head(outcome, "chat.completion")
+    return _dump_json(
+        head
+        | {"choices": choices, "usage": build_usage(outcome), "adacompute": build_extra(outcome, unit=unit)}
+    )
 
 
-def chunks(told: Told, ask: Ask, *, unit: Unit) -> Iterator[bytes]:
-    """The same as events of a stream: what was said, how it ended, usage if it was asked for, the end."""
-    head = _head(told, "chat.completion.chunk")
-    if ask.include_usage:
-        head["usage"] = None  # in all chunks but the last, as OpenAI does
-    given = _given(told, ask)
-    for index, response in enumerate(given):
-        *deltas, last = _deltas(response, ask)
+def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
+    """The same as events of a stream: the text, how it ended, usage if requested, and the end."""
+    head = _build_head(outcome, "chat.completion.chunk")
+    if request.include_usage:
+        head["usage"] = None  # in all chunks but the last, as at OpenAI
+    responses = _select_responses(outcome, request)
+    for index, response in enumerate(responses):
+        *deltas, last = _build_deltas(response, request)
         for choice in deltas:
-            yield _event(head | {"choices": [{"index": index} | choice]})
-        end = {"adacompute": extra(told, unit=unit)} if index == len(given) - 1 else {}
-        yield _event(head | {"choices": [{"index": index} | last]} | end)
-    if ask.include_usage:
-        yield _event(head | {"choices": [], "usage": usage_of(told)})
+            yield _format_json_event(head | {"choices": [{"index": index} | choice]})
+        end = {"adacompute": build_extra(outcome, unit=unit)} if index == len(responses) - 1 else {}
+        yield _format_json_event(head | {"choices": [{"index": index} | last]} | end)
+    if request.include_usage:
+        yield _format_json_event(head | {"choices": [], "usage": build_usage(outcome)})
     yield _DONE
 
 
-def extra(told: Told, *, unit: Unit) -> dict[str, Any]:
-    """The object that a reply has beyond OpenAI's: what the answer rests on, and what it cost."""
-    found: dict[str, Any] = {
-        "samples": told.samples,
-        "answer": told.answer,
-        "votes": dict(told.votes),
-        "agreement": told.agreement,
-        "price": told.price,
-        "policy": told.policy,
-        "cost": told.spent.of(unit),
+def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
+    """The object that a reply has beyond OpenAI's: the vote behind the answer, and its cost."""
+    fields: dict[str, Any] = {
+        "samples": outcome.samples,
+        "answer": outcome.answer,
+        "votes": dict(outcome.votes),
+        "agreement": outcome.agreement,
+        "price": outcome.price,
+        "policy": outcome.policy,
+        "cost": outcome.spent.amount_in(unit),
         "unit": unit,
     }
-    if told.mode != "adaptive":
-        found["mode"] = told.mode
-    if told.notes:
-        found["notes"] = list(told.notes)
-    if told.abstained:
-        found["abstained"] = told.abstained
-    if told.missing:
-        found["missing"] = told.missing
-    if told.would is not None:
-        found["would"] = told.would
-    if told.weak:
-        found["weak"] = True
-    return found
+    if outcome.mode != "adaptive":
+        fields["mode"] = outcome.mode
+    if outcome.notes:
+        fields["notes"] = list(outcome.notes)
+    if outcome.abstained:
+        fields["abstained"] = outcome.abstained
+    if outcome.missing:
+        fields["missing"] = outcome.missing
+    if outcome.would is not None:
+        fields["would"] = outcome.would
+    if outcome.weak:
+        fields["weak"] = True
+    return fields
 
 
-def headers_of(told: Told) -> dict[str, str]:
-    """The headers of a reply that say what came of it."""
-    found = {
-        "x-request-id": told.id,
-        "x-adacompute-samples": str(told.samples),
-        "x-adacompute-policy": quote(told.policy, safe=" !#$&'()*+,/:;=?@[]"),  # a header is ASCII
+def build_headers(outcome: RequestOutcome) -> dict[str, str]:
+    """The headers of a reply that describe its outcome."""
+    headers = {
+        "x-request-id": outcome.id,
+        "x-adacompute-samples": str(outcome.samples),
+        "x-adacompute-policy": quote(outcome.policy, safe=" !#$&'()*+,/:;=?@[]"),  # a header is ASCII
     }
-    if told.agreement is not None:
-        found["x-adacompute-agreement"] = f"{told.agreement:.4g}"
-    if told.price is not None:
-        found["x-adacompute-price"] = f"{told.price:.6g}"
-    return found
+    if outcome.agreement is not None:
+        headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
+    if outcome.price is not None:
+        headers["x-adacompute-price"] = f"{outcome.price:.6g}"
+    return headers
 
 
-def shown_logprobs(logprobs: Mapping[str, Any] | None, ask: Ask) -> Mapping[str, Any] | None:
-    """What a client is to see of a choice's log-probabilities: only what it asked for itself."""
-    if logprobs is None or not ask.logprobs:
+def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
+    """The log-probabilities of a choice that the client asked for itself."""
+    if logprobs is None or not request.logprobs:
         return None
-    if ask.body.get("top_logprobs"):
+    if request.body.get("top_logprobs"):
         return logprobs
     return {
-        name: [_alone(token) for token in tokens] if isinstance(tokens, list) else tokens
+        name: [_drop_alternatives(token) for token in tokens] if isinstance(tokens, list) else tokens
         for name, tokens in logprobs.items()
     }
 
 
-def _alone(token: object) -> object:
+def _drop_alternatives(token: object) -> object:
     """A token without its alternatives."""
     return {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
 
 
-def _given(told: Told, ask: Ask) -> tuple[Response, ...]:
-    """The responses that the client gets: all that it asked for itself, else the one that stands for all."""
-    if ask.n > 1:
-        return told.responses
-    best = told.best or 0
-    return told.responses[best : best + 1]
+def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
+    """The responses that the client gets: all that it asked for, else the winner's representative."""
+    if request.n > 1:
+        return outcome.responses
+    best = outcome.best or 0
+    return outcome.responses[best : best + 1]
 
 
-def _head(told: Told, kind: str) -> dict[str, Any]:
-    return {"id": told.id, "object": kind, "created": int(told.at), "model": told.model, **told.beside}
+def _build_head(outcome: RequestOutcome, kind: str) -> dict[str, Any]:
+    return {
+        "id": outcome.id,
+        "object": kind,
+        "created": int(outcome.at),
+        "model": outcome.model,
+        **outcome.server_info,
+    }
 
 
-def usage_of(told: Told) -> dict[str, Any]:
+def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
     """The usage of all samples, as OpenAI shapes it."""
-    usage = told.usage
-    found: dict[str, Any] = {
+    usage = outcome.usage
+    fields: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
     if usage.cached_tokens > 0:
-        found["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
-    return found
+        fields["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    return fields
 
 
-def _message(response: Response) -> dict[str, Any]:
-    """The message as it came, made whole where a server left out what SDKs rely on."""
+def _complete_message(response: Response) -> dict[str, Any]:
+    """The message as it came, completed where a server left out what SDKs rely on."""
     message = dict(response.message)
     if not isinstance(message.get("content"), str):  # none, or parts, as some servers give them
         refused = response.text == message.get("refusal")
@@ -148,17 +281,21 @@ def _message(response: Response) -> dict[str, Any]:
     return message | {"role": "assistant"}
 
 
-def _deltas(response: Response, ask: Ask) -> Iterator[dict[str, Any]]:
-    """One choice in pieces; the last one says how it ended. Log-probabilities come with the text, whole."""
-    message = _message(response)
+def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:
+    """One choice in pieces; the last one has the finish reason. Log-probabilities come whole, with the
+    text.
+    """
+    message = _complete_message(response)
     text, calls = message["content"], message.get("tool_calls")
-    first = {name: value for name, value in message.items() if name not in _SPOKEN and value is not None}
+    first = {
+        name: value for name, value in message.items() if name not in _STREAMED_FIELDS and value is not None
+    }
     yield {
         "delta": {"role": "assistant", "content": None if text is None else ""} | first,
         "finish_reason": None,
     }
-    logprobs = shown_logprobs(response.logprobs, ask)
-    size = _PIECE if logprobs is None else max(1, len(text or ""))
+    logprobs = filter_logprobs(response.logprobs, request)
+    size = _CHUNK_LENGTH if logprobs is None else max(1, len(text or ""))
     for start in range(0, len(text or ""), size):
         piece = {"delta": {"content": text[start : start + size]}, "finish_reason": None}
         yield piece if logprobs is None else piece | {"logprobs": logprobs}
@@ -169,27 +306,122 @@ def _deltas(response: Response, ask: Ask) -> Iterator[dict[str, Any]]:
     yield end if logprobs is None or text else end | {"logprobs": logprobs}
 
 
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + _json(value) + b"\n\n"
+def _format_json_event(value: dict[str, Any]) -> bytes:
+    return b"data: " + _dump_json(value) + b"\n\n"
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def _dump_json(value: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # what servers send that is no JSON: half surrogates, numbers beyond 64 bits
-        return orjson.dumps(_plain(value))
+    except TypeError:  # servers may send what orjson refuses: half surrogates, numbers beyond 64 bits
+        return orjson.dumps(_make_serialisable(value))
 
 
-def _plain(value: object, depth: int = 0) -> object:
-    """A value that can be written: as it is but for texts that are none, huge numbers and deep nesting."""
+def _make_serialisable(value: object, depth: int = 0) -> object:
+    """A value that can be serialised: invalid strings, huge numbers and deep nesting are replaced."""
     if isinstance(value, str):
-        return sound(value)
+        return replace_surrogates(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return float(value) if abs(value) < 10**300 else None
-    if isinstance(value, Mapping | list | tuple) and depth >= _DEEPEST:
+    if isinstance(value, Mapping | list | tuple) and depth >= _MAX_DEPTH:
         return None
     if isinstance(value, Mapping):
-        return {sound(str(name)): _plain(item, depth + 1) for name, item in value.items()}
+        return {
+            replace_surrogates(str(name)): _make_serialisable(item, depth + 1) for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_plain(item, depth + 1) for item in value]
+        return [_make_serialisable(item, depth + 1) for item in value]
     return value
+
+
+_HEAD_FIELDS = ("id", "object", "created", "model")
+
+
+class StreamRelay:
+    """One upstream stream, passed on event by event, without what only the gateway asked for.
+
+    Usage and log-probabilities that the client didn't ask for are removed; usage that it asked for
+    and that didn't come is added. The chunk that ends a choice is held back until it is known whether
+    it is the last: the gateway's own object comes with it, because many clients read the first choice
+    of every chunk, and fail where there is none.
+    """
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+        self._head: dict[str, Any] = {}
+        self._usage_sent = not request.include_usage  # whether no usage needs to be sent any more
+        self._pending: list[dict[str, Any]] = []  # the chunk that ended the last choice, and later ones
+
+    async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
+        """The events for the client, without the end."""
+        async for event in stream:
+            value = event.value
+            if value is None:
+                continue
+            self._head = self._head or {key: value[key] for key in _HEAD_FIELDS if key in value}
+            self._usage_sent = self._usage_sent or isinstance(value.get("usage"), dict)
+            visible = self._filter_event(value)
+            if visible is None:
+                continue
+            if self._pending and visible.get("choices"):  # it wasn't the last
+                for chunk in self._pending:
+                    yield _format_event(encode_json(chunk))
+                self._pending = []
+            if self._pending or _ends_choice(visible):
+                self._pending.append(visible)
+            else:
+                yield _format_event(event.data if visible is value else encode_json(visible))
+
+    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
+        """The last chunks, with the gateway's own object, and the end of the stream."""
+        last, *rest = self._pending or [{**self._head, "choices": []}]
+        usage_chunks = [] if self._usage_sent else [{**self._head, "choices": [], "usage": usage}]
+        chunks = [{**last, "adacompute": extra}, *rest, *usage_chunks]
+        return b"".join(_format_event(encode_json(chunk)) for chunk in chunks) + _format_event(b"[DONE]")
+
+    def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
+        """The part of an event that the client sees: the same object if all of it, None if nothing."""
+        choices = value.get("choices")
+        if not self._request.include_usage and "usage" in value:
+            if not choices:
+                return None
+            value = {key: item for key, item in value.items() if key != "usage"}
+        if not self._passes_logprobs and isinstance(choices, list) and any(map(_has_logprobs, choices)):
+            visible = [self._filter_choice(choice) for choice in choices]
+            value = value if visible == choices else {**value, "choices": visible}
+        return value
+
+    @property
+    def _passes_logprobs(self) -> bool:
+        return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
+
+    def _filter_choice(self, choice: object) -> object:
+        """A choice with the log-probabilities that the client asked for; without the field if it asked
+        for none.
+        """
+        if not isinstance(choice, dict) or "logprobs" not in choice:
+            return choice
+        if self._request.logprobs:
+            logprobs = choice["logprobs"]
+            return {
+                **choice,
+                "logprobs": filter_logprobs(logprobs, self._request)
+                if isinstance(logprobs, dict)
+                else logprobs,
+            }
+        return {key: item for key, item in choice.items() if key != "logprobs"}
+
+
+def _ends_choice(value: dict[str, Any]) -> bool:
+    choices = value.get("choices")
+    if not isinstance(choices, list):
+        return False
+    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+
+
+def _has_logprobs(choice: object) -> bool:
+    return isinstance(choice, dict) and choice.get("logprobs") is not None
+
+
+def _format_event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

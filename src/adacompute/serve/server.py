@@ -1,176 +1,500 @@
-"""Runs the gateway: listens, tells when it does, and stops in good order. Knows nothing of what it serves."""
+"""Runs the gateway: opens its sockets, limits slow clients, and shuts down gracefully."""
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import math
 import resource
 import signal
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
-from socket import socket
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from adacompute.config import Config, ServeConfig, read_keys
+from adacompute.errors import ConfigError, Overloaded
 from adacompute.serve.app import build_app
-from adacompute.serve.connection import Connection
-from adacompute.serve.door import Door
-from adacompute.serve.fleet import USUAL, Pulse
-from adacompute.serve.gateway import Gateway
-from adacompute.serve.listen import check_tls, listening, url_of
-from adacompute.serve.opening import opened
+from adacompute.serve.chat import Gateway, get_reply_id, send_reply
+from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
+from adacompute.serve.lifespan import open_gateway
+from adacompute.serve.reply import build_error
 
-__all__ = ["check", "loop_factory", "run", "serve"]
+__all__ = [
+    "MAX_HEAD_BYTES",
+    "check_address",
+    "loop_factory",
+    "open_sockets",
+    "resolve_allowed",
+    "run",
+    "serve",
+]
+
+MAX_HEAD_BYTES = 65_536  # of a request's first line and headers
+_MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
+_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
+_REFUSAL_TEMPLATE = (
+    b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+)
+_ERROR_TEMPLATE = (
+    b'{"error":{"message":"%s","type":"invalid_request_error","param":null,"code":"invalid_request"}}'
+)
+
+
+class ClientConnection(HttpToolsProtocol):
+    """One client's connection: uvicorn's, with limits on how long a client may keep the gateway waiting.
+
+    uvicorn limits what it buffers for a slow reader (64 KiB and one message), but not for how long;
+    nor how long or how large the head of a request may be. `sweep` aborts connections whose client is
+    too slow.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's own
+        super().__init__(*args, **kwargs)
+        self._in_head = False  # whether the head of a request is being received
+        self._head_bytes = 0
+        self._requests_begun = 0  # requests so far
+        self._discarded = 0  # bytes that came after the reply
+        self._waiting_since: float | None = None  # since when the client should send something
+        self._unread_since: float | None = None  # since when it hasn't read what is buffered
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._waiting_since = time.monotonic()
+
+    def data_received(self, data: bytes) -> None:
+        cycle: Any = self.cycle  # None before the first request
+        idle, begun_before = (
+            not self._in_head and (cycle is None or not cycle.more_body),
+            self._requests_begun,
+        )
+        super().data_received(data)
+        if not self._in_head:
+            self._track_body(data)
+            return
+        if self._requests_begun - begun_before == idle:  # else it begins after the rest of another request
+            self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
+
+    def _track_body(self, data: bytes) -> None:
+        """A body has the time that its head has left, and gets some back for every byte, but never more.
+
+        If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
+        """
+        cycle: Any = self.cycle
+        now = time.monotonic()
+        since = now if self._waiting_since is None else self._waiting_since
+        if cycle is None or not cycle.more_body:
+            self._discarded, self._waiting_since = 0, None
+        elif not cycle.response_complete:
+            self._waiting_since = min(now, since + len(data) / _MIN_BODY_RATE)
+        else:
+            self._waiting_since = since
+            self._discarded += len(data)
+            if self._discarded > _MAX_DISCARDED:
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._requests_begun += 1
+        self._waiting_since = time.monotonic()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.response_complete:
+            # no client sends the next request before the reply; while it waits nothing is read, so a
+            # disconnect wouldn't be noticed
+            self.transport.abort()
+            return
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.cycle.more_body = False  # uvicorn leaves it True if the reply came first
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - always the same
+        self._in_head = False
+        self._refuse(b"400 Bad Request", b"this is not an HTTP/1.1 request; was https sent to http?")
+
+    def pause_writing(self) -> None:
+        self._unread_since = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread_since = None
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # closing would wait forever for a client that doesn't read the rest
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def sweep(self, now: float, patience: float) -> None:
+        """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
+        if self._waiting_since is not None and self.flow.read_paused:
+            self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
+        since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
+        if since and now - min(since) > patience:
+            self.transport.abort()
+
+    def abort(self) -> None:
+        """Closes it at once, whatever is still to be sent."""
+        self.transport.abort()
+
+    def _refuse(self, status: bytes, message: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        body = _ERROR_TEMPLATE % message
+        self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
+        self.transport.close()
+
+
+_SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
+
+
+class RequestTracker:
+    """An ASGI app around the gateway's that tracks POST requests, so that a shutdown can wait for them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._cancelling = False  # whether those left are being cancelled
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, and tracks it while it runs."""
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._tasks.add(task)
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._cancelling:
+                raise
+            with contextlib.suppress(RuntimeError):  # raised if the reply has begun: it ends there
+                error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
+                status, headers, body = build_error(error)
+                await send_reply(
+                    send,
+                    status,
+                    {**headers, "x-request-id": get_reply_id(scope), "connection": "close"},
+                    body,
+                )
+        finally:
+            self._tasks.discard(task)
+
+    async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
+        """Waits for the requests in progress, then cancels the rest; how many were cancelled.
+
+        `within`: seconds that they have; `immediately`: set when there is no more time.
+        """
+        hurry_task = asyncio.create_task(immediately.wait())
+        remaining, now = set(self._tasks), asyncio.get_running_loop().time
+        until = now() + within
+        while remaining and not hurry_task.done() and (seconds := until - now()) > 0:
+            done, _ = await asyncio.wait(
+                {*remaining, hurry_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            remaining -= done
+        hurry_task.cancel()
+        self._cancelling = True
+        for task in remaining:
+            task.cancel()
+        if remaining:
+            await asyncio.wait(remaining, timeout=_SETTLE_SECONDS)
+        return len(remaining)
+
+
+_BACKLOG = 2048
+_SEND_BYTES = 262_144  # of the send buffer for a client that doesn't read; the default is megabytes
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
+_Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+def open_sockets(settings: ServeConfig, *, keys: bool) -> list[socket.socket]:
+    """Listening sockets at every address of the host, all at one port; the caller closes them."""
+    addresses = resolve_allowed(settings, keys=keys)
+    sockets: list[socket.socket] = []
+    port = settings.port
+    try:
+        for family, address in addresses:
+            sockets += _bind(settings, family, (address[0], port, *address[2:]), first=not sockets)
+            port = sockets[0].getsockname()[1]
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
+    """The addresses of the host; ConfigError if they can't be resolved or aren't allowed.
+
+    `keys`: whether clients need one; without, every address has to be a loopback address.
+    """
+    addresses = _resolve(settings.host, settings.port)
+    remote = [address[0] for _, address in addresses if not ip_address(address[0].split("%")[0]).is_loopback]
+    if remote and not keys:
+        resolved = "" if remote[0] == settings.host else f" ({remote[0]})"
+        raise ConfigError(
+            f"host {settings.host!r}{resolved} can be reached from other machines, and there are no keys; "
+            "give a keys file (--keys FILE, or keys_file in [serve]) with a key in it, or --host 127.0.0.1"
+        )
+    return addresses
+
+
+def build_local_url(settings: ServeConfig, port: int) -> str:
+    """The address that a client on this machine can use, without a path."""
+    host = _WILDCARD_HOSTS.get(settings.host, settings.host)
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check_tls(settings: ServeConfig) -> None:
+    """ConfigError for a certificate and key that can't be used, before anything is opened."""
+    if not settings.tls_cert and not settings.tls_key:
+        return
+    if not settings.tls_cert or not settings.tls_key:
+        present, missing = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
+        raise ConfigError(f"{present} is given without {missing}; https takes both: --tls-cert and --tls-key")
+    for name in (settings.tls_cert, settings.tls_key):
+        try:
+            Path(name).read_bytes()
+        except OSError as exc:
+            raise ConfigError(
+                f"TLS file {name!r} can't be read ({exc.strerror}); name a PEM file that can"
+            ) from exc
+    try:
+        # an empty password, so that OpenSSL doesn't prompt for one
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            settings.tls_cert, settings.tls_key, password=""
+        )
+    except (ssl.SSLError, OSError) as exc:
+        reason = (
+            exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+        ) or "it is not PEM, or encrypted"
+        raise ConfigError(
+            f"TLS certificate {settings.tls_cert!r} with key {settings.tls_key!r} can't be used ({reason}); "
+            "give a PEM certificate chain and its own key, without a password"
+        ) from exc
+
+
+def _resolve(host: str, port: int) -> list[_Address]:
+    try:
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not a valid name"
+        raise ConfigError(
+            f"host {host!r} is not an address of this machine ({reason}); give e.g. 127.0.0.1"
+        ) from exc
+    addresses = {(family, address): None for family, _, _, _, address in infos}  # each once
+    return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)  # type: ignore[arg-type]
+
+
+def _bind(
+    settings: ServeConfig, family: socket.AddressFamily, address: tuple[object, ...], *, first: bool
+) -> list[socket.socket]:
+    """The socket; none if a name's second address doesn't exist, as ::1 without IPv6."""
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        if first:
+            raise
+        return []
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit it
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)  # at once: until then a second process could bind too
+        sock.setblocking(False)
+    except OSError as exc:
+        sock.close()
+        if not first and (exc.errno == errno.EADDRNOTAVAIL or settings.port == 0):
+            return []
+        raise ConfigError(_explain_error(settings, address, exc)) from exc
+    return [sock]
+
+
+def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSError) -> str:
+    if exc.errno == errno.EADDRINUSE:
+        return f"port {address[1]} of {settings.host} is in use; give another --port, or 0 for any free one"
+    if exc.errno == errno.EACCES:
+        return f"port {address[1]} may not be used ({exc.strerror}); give one from 1024 up"
+    return f"{settings.host} port {address[1]} can't be used ({exc.strerror}); give another --host"
+
 
 _LOG = logging.getLogger("adacompute.serve")
-_KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep theirs
-_RUBBISH = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
-_FILES = 65_536  # open at the same time: every connection is one
+_KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep it
+_GC_THRESHOLDS = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
+_MAX_FILES = 65_536  # open files: every connection is one
 
 
 def serve(
     config: Config,
     *,
-    told: Callable[[str], None],
-    holds: Callable[[Gateway], None] | None = None,
-    pulse: Pulse = USUAL,
+    on_listening: Callable[[str], None],
+    on_open: Callable[[Gateway], None] | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
 ) -> None:
-    """`run` on a loop of its own, the fastest that there is, until a signal ends it."""
+    """`run` on an event loop of its own, the fastest available, until a signal ends it."""
 
-    def listens(url: str) -> None:
-        _sort_out()
-        told(url)
+    def start_listening(url: str) -> None:
+        _freeze_garbage()
+        on_listening(url)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run(config, told=listens, holds=holds, pulse=pulse))
+        runner.run(run(config, on_listening=start_listening, on_open=on_open, timing=timing))
 
 
 async def run(
     config: Config,
     *,
-    told: Callable[[str], None],
+    on_listening: Callable[[str], None],
     stop: asyncio.Event | None = None,
-    holds: Callable[[Gateway], None] | None = None,
-    pulse: Pulse = USUAL,
+    on_open: Callable[[Gateway], None] | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
 ) -> None:
     """Serves until `stop` is set, or SIGTERM or SIGINT comes.
 
-    `told` gets the address, without a path, once it listens; `holds` gets the gateway before that;
-    `pulse` is that of a fleet, where it is in one.
+    `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway
+    before that; `timing` is that of the fleet, if it is in one.
     """
     settings = config.serve
     check_tls(settings)
-    _allow_files()
-    sockets = listening(settings, keys=_has_keys(settings))
+    _raise_file_limit()
+    sockets = open_sockets(settings, keys=_has_keys(settings))
     try:
-        async with opened(config, pulse=pulse) as gateway:
-            if holds is not None:
-                holds(gateway)
-            door = Door(build_app(gateway))
-            url = url_of(settings, sockets[0].getsockname()[1])
-            server = _Server(_uvicorn(settings, door), settings.client_timeout, started=lambda: told(url))
-            await _until_stopped(gateway, door, server, sockets, asyncio.Event() if stop is None else stop)
+        async with open_gateway(config, timing=timing) as gateway:
+            if on_open is not None:
+                on_open(gateway)
+            tracker = RequestTracker(build_app(gateway))
+            url = build_local_url(settings, sockets[0].getsockname()[1])
+            server = _Server(
+                _build_uvicorn_config(settings, tracker),
+                settings.client_timeout,
+                on_start=lambda: on_listening(url),
+            )
+            await _serve_until_stopped(
+                gateway, tracker, server, sockets, asyncio.Event() if stop is None else stop
+            )
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
     _LOG.info("stopped")
 
 
-def check(config: Config) -> str:
-    """Whether it may and can listen where it is told to; the address, as a client would use it."""
+def check_address(config: Config) -> str:
+    """Checks that it may and can listen as configured; the address, as a client would use it."""
     check_tls(config.serve)
-    for each in listening(config.serve, keys=_has_keys(config.serve)):
-        each.close()
-    return url_of(config.serve, config.serve.port)
+    for sock in open_sockets(config.serve, keys=_has_keys(config.serve)):
+        sock.close()
+    return build_local_url(config.serve, config.serve.port)
 
 
 def _has_keys(settings: ServeConfig) -> bool:
     return bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
 
 
-async def _until_stopped(
-    gateway: Gateway, door: Door, server: "_Server", sockets: list[socket], stop: asyncio.Event
+async def _serve_until_stopped(
+    gateway: Gateway,
+    tracker: RequestTracker,
+    server: "_Server",
+    sockets: list[socket.socket],
+    stop: asyncio.Event,
 ) -> None:
-    at_once = asyncio.Event()
+    immediately = asyncio.Event()
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with _signals(gateway, stop, at_once):
+    with _handle_signals(gateway, stop, immediately):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        gateway.ready = False  # first of all: whoever asks for readiness learns it from now on
+        gateway.ready = False  # first of all, so that readiness probes see it
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
             _LOG.info("stopping: requests have %g s to finish", gateway.settings.grace)
-            cut = await door.clear(within=gateway.settings.grace, at_once=at_once)
-            if cut:
-                _LOG.warning("requests that were cut off, for their time was over: %d", cut)
-            server.leave(within=0.0 if at_once.is_set() else until - time.monotonic())
+            cancelled = await tracker.drain(within=gateway.settings.grace, immediately=immediately)
+            if cancelled:
+                _LOG.warning("requests cancelled because their grace period was over: %d", cancelled)
+            server.stop_listening(within=0.0 if immediately.is_set() else until - time.monotonic())
         await serving
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with signals left to us, limits on slow clients and an end that is noticed at once."""
+    """uvicorn's server, with our signal handling, limits on slow clients, and an immediate stop."""
 
-    def __init__(self, config: uvicorn.Config, patience: float, *, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, patience: float, *, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._patience = patience
-        self._on_start = started
-        self._left = asyncio.Event()
+        self._on_start = on_start
+        self._leaving = asyncio.Event()
 
-    def leave(self, *, within: float) -> None:
-        """Stop listening, and wait so many seconds for what is still being sent."""
+    def stop_listening(self, *, within: float) -> None:
+        """Stops listening, and waits so many seconds for what is still being sent."""
         self.config.timeout_graceful_shutdown = max(1, math.floor(within))
         self.should_exit = True
-        self._left.set()
+        self._leaving.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None: they are ours."""
+        """Installs no handlers: the gateway has its own."""
         yield
 
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        """As uvicorn does, and says so."""
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, then calls `on_start`."""
         await super().startup(sockets)
         if self.started:
             self._on_start()
 
     async def main_loop(self) -> None:
-        """Once a second, not ten times; and the end doesn't wait for it."""
+        """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
         while not await self.on_tick(0):
             now = time.monotonic()
-            for each in list(self.server_state.connections):
-                if isinstance(each, Connection):
-                    each.sweep(now, self._patience)
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, ClientConnection):
+                    connection.sweep(now, self._patience)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), min(1.0, self._patience))
+                await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
-    async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """As uvicorn does, and nothing is left open."""
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, then closes every connection that is left."""
         await super().shutdown(sockets)
-        for each in list(self.server_state.connections):
-            if isinstance(each, Connection):
-                each.abort()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, ClientConnection):
+                connection.abort()
         if tasks := list(self.server_state.tasks):
             await asyncio.wait(tasks, timeout=5.0)
-        await asyncio.sleep(0)  # lost connections are told so
+        await asyncio.sleep(0)  # lets connection_lost callbacks run
 
 
-def _uvicorn(settings: ServeConfig, app: Door) -> uvicorn.Config:
+def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=ClientConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="warning",  # that it starts and stops is told by us
+        log_level="warning",  # starts and stops are logged by the gateway itself
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nobody's word for who they are is taken
+        proxy_headers=False,  # forwarded addresses are not trusted
         timeout_keep_alive=_KEEP_ALIVE,
         ssl_certfile=settings.tls_cert or None,
         ssl_keyfile=settings.tls_key or None,
@@ -179,28 +503,28 @@ def _uvicorn(settings: ServeConfig, app: Door) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def _signals(gateway: Gateway, stop: asyncio.Event, at_once: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT stop it, twice at once; SIGHUP: policies are read anew. In the main thread only."""
+def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads the policies. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
-    asked = asyncio.Event()  # to read them once more: what is being read may be older than the signal
+    reload_requested = asyncio.Event()  # a reload in progress may have read files from before the signal
 
-    def end() -> None:
+    def request_stop() -> None:
         if stop.is_set():
-            at_once.set()
+            immediately.set()
         stop.set()
 
-    def reload() -> None:
-        asked.set()
+    def request_reload() -> None:
+        reload_requested.set()
         if all(task.done() for task in reloading):
-            task = loop.create_task(_reload(gateway, asked))
+            task = loop.create_task(_reload_policies(gateway, reload_requested))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
-    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    handlers = {signal.SIGTERM: request_stop, signal.SIGINT: request_stop, signal.SIGHUP: request_reload}
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
@@ -214,38 +538,38 @@ def _signals(gateway: Gateway, stop: asyncio.Event, at_once: asyncio.Event) -> I
             task.cancel()
 
 
-async def _reload(gateway: Gateway, asked: asyncio.Event) -> None:
-    while asked.is_set():
-        asked.clear()
+async def _reload_policies(gateway: Gateway, requested: asyncio.Event) -> None:
+    while requested.is_set():
+        requested.clear()
         try:
             lines = await gateway.reload()
         except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
-        for each in lines or ["reloaded: nothing has changed"]:
-            level = logging.WARNING if "keeps serving" in each or "not reloaded" in each else logging.INFO
-            _LOG.log(level, each)  # each a message of its own: of the same one only a few are logged
+        for line in lines or ["reloaded: nothing has changed"]:
+            level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
+            _LOG.log(level, line)  # as the message itself: repeats of the same message are filtered
 
 
-def _sort_out() -> None:
-    """What is loaded by now stays: looking for rubbish in it would take a tenth of a second each time."""
+def _freeze_garbage() -> None:
+    """Freezes what is loaded by now: collecting garbage in it would take a tenth of a second each time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_RUBBISH)
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes the fastest event loop that there is here."""
+    """Makes the fastest event loop available here."""
     try:
-        import uvloop  # here, for there is none on some systems
+        import uvloop  # not available on some systems
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
 
 
-def _allow_files() -> None:
-    """As many open files as the system lets us have: a thousand idle clients are as many."""
+def _raise_file_limit() -> None:
+    """Raises the limit of open files as far as allowed: a thousand idle clients are as many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

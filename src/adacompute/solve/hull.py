@@ -1,12 +1,14 @@
-"""Each problem's upper concave hull, as slopes. Knows nothing of budgets, prices or averages.
+"""Each problem's upper concave hull, as slopes.
 
-Only modes on the hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's corners we keep,
-for every step from one mode to the next dearer one, the slope of the hull above it:
+Only modes on the hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's
+corners we keep, for every step from one mode to the next dearer one, the slope of the hull above
+it:
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
-It never rises with k, and is the same number all along one edge. So the cheapest best mode at a price is
-simply how many slopes lie above that price, and its cost can't rise with the price, rounding or not.
+It never rises with k, and is the same number all along one edge. So the cheapest best mode at a
+price is simply how many slopes lie above that price, and its cost can't rise with the price,
+rounding or not.
 """
 
 from collections.abc import Iterator
@@ -16,57 +18,57 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = ["Chunk", "chunks", "counts", "grained", "slopes", "steps"]
+__all__ = ["compute_slopes", "compute_step_costs", "count_steps", "iterate_slopes", "round_slopes"]
 
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
-_ROWS = 2048  # of a chunk at the least: fewer cost more in calls than in numbers
+_MIN_ROWS = 2048  # of a chunk at the least: fewer cost more in calls than in numbers
 _CELLS = 50000  # of a chunk: its columns stay in the processor's second cache
 _GRAIN = np.uint64(0xFFFF)  # the bits that are rounded away
 
 
-def chunks(table: AccuracyTable) -> Iterator[Chunk]:
-    """Slopes of consecutive rows, a chunk at a time. The next chunk is written over them."""
+def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
+    """Slopes of consecutive rows, a chunk at a time. Each chunk overwrites the one before."""
     accuracy, costs = table.accuracy, table.costs
-    size = min(len(accuracy), max(_ROWS, _CELLS // accuracy.shape[1]))
-    room = np.empty(
+    size = min(len(accuracy), max(_MIN_ROWS, _CELLS // accuracy.shape[1]))
+    workspace = np.empty(
         (3, accuracy.shape[1], size)
     )  # fresh memory for each chunk would cost more than its hulls
     for start in range(0, len(accuracy), size):
         stop = min(start + size, len(accuracy))
         spent = costs if costs.ndim == 1 else costs[start:stop]
-        yield start, stop, _slopes(accuracy[start:stop], spent, room[:, :, : stop - start])
+        yield start, stop, _compute_slopes(accuracy[start:stop], spent, workspace[:, :, : stop - start])
 
 
-def steps(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """What each step to the next mode costs, (modes - 1, rows), or (modes - 1, 1) where all cost alike."""
+def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
+    """What each step to the next mode costs, (modes - 1, rows), or (modes - 1, 1) where costs are shared."""
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
     return np.diff(table.costs[start:stop], axis=1).T
 
 
-def counts(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
+def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
     """How many steps of each problem are marked, (rows,), of (modes - 1, rows)."""
     small = np.uint8 if len(above) < 256 else np.uint64  # adding bytes is eight times as quick
     return np.asarray(np.add.reduce(above.view(np.uint8), axis=0, dtype=small))
 
 
-def slopes(accuracy: Floats, costs: Floats) -> Floats:
-    """The hull's slope over each step, (modes - 1, rows): 0 where going on buys nothing.
+def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
+    """The hull's slope over each step, (modes - 1, rows): 0 where a step buys nothing.
 
-    A dearer mode of the very same cost that is better is free, and has an infinite slope.
+    A better mode of the very same cost is free, and has an infinite slope.
 
-    >>> slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
+    >>> compute_slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
     [0.133, 0.133]
     """
-    return _slopes(accuracy, costs, np.empty((3, *accuracy.T.shape)))
+    return _compute_slopes(accuracy, costs, np.empty((3, *accuracy.T.shape)))
 
 
-def _slopes(accuracy: Floats, costs: Floats, room: Floats) -> Floats:
-    """The slopes, in a part of `room`, (3, modes, rows)."""
+def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Floats:
+    """The slopes, written into a part of `workspace`, (3, modes, rows)."""
     modes = accuracy.shape[1]
-    columns, least, steepest = room[0], room[1, 1:], room[2, 1:]
+    columns, least, steepest = workspace[0], workspace[1, 1:], workspace[2, 1:]
     if accuracy.strides[0] == accuracy.itemsize:
         columns = accuracy.T
     else:
@@ -83,11 +85,11 @@ def _slopes(accuracy: Floats, costs: Floats, room: Floats) -> Floats:
         if a:
             np.minimum(least[a:], into, out=least[a:])
     np.maximum(least, 0.0, out=least)
-    return grained(least)
+    return round_slopes(least)
 
 
-def grained(values: Floats) -> Floats:
-    """Rounds in place to 2^-36 of their size, so that rounding errors don't part slopes, or price and slope.
+def round_slopes(values: Floats) -> Floats:
+    """Rounds in place to 2^-36 of their size, so that equal slopes, or a price and a slope, compare equal.
 
     None may be negative: the bits of such numbers order and round as whole numbers do.
     """
@@ -98,7 +100,7 @@ def grained(values: Floats) -> Floats:
 
 
 def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
-    """gain / cost in place; where some cost nothing, infinite for a gain, and minus infinity for none."""
+    """gain / cost in place; where a step costs nothing, infinite for a gain, and minus infinity for none."""
     if free:
         none = cost <= 0
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))

@@ -1,7 +1,8 @@
-"""The paper's theorems as functions, in the form in which they hold. Knows no learning and no policy.
+"""The paper's theorems as functions, in the form in which they hold.
 
-Each record holds a quantity and its bound; docs/theory.md sets them beside the paper's statements. A choice
-is (problems,) columns of the table; the oracle at a price is `best_at`; V(B) is `frontier(table).at(B)`.
+Each record holds a quantity and its bound; docs/theory.md sets them beside the paper's statements.
+A choice is (problems,) columns of the table; the oracle at a price is `best_at`; V(B) is
+`frontier(table).at(B)`.
 """
 
 from dataclasses import dataclass
@@ -11,16 +12,11 @@ import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange
 from adacompute.records import AccuracyTable
-from adacompute.solve.allocate import solve
+from adacompute.solve.allocation import solve
 from adacompute.solve.frontier import frontier
-from adacompute.solve.price import averages, best_at, dual
+from adacompute.solve.pricing import averages, best_at, dual
 
 __all__ = [
-    "CostBound",
-    "Decomposition",
-    "Near",
-    "Regret",
-    "Strong",
     "decomposition",
     "near_feasible",
     "near_optimal",
@@ -67,7 +63,7 @@ def regret(table: AccuracyTable, price: float, choice: npt.ArrayLike) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Regret:
+class RegretBounds:
     """Regret of a choice, and the two bounds on it: regret <= by_problem <= uniform."""
 
     regret: float
@@ -77,11 +73,11 @@ class Regret:
     worst: float  # M̄: the largest M_λ(x)
 
 
-def regret_bound(table: AccuracyTable, price: float, choice: npt.ArrayLike) -> Regret:
+def regret_bound(table: AccuracyTable, price: float, choice: npt.ArrayLike) -> RegretBounds:
     """Imitation regret bound: Reg_λ <= E[M_λ(x)·1{wrong}] <= M̄ε. Paper, Theorem 2 (thm:regret)."""
-    gaps, wrong = worst_gaps(table, price), _wrong(table, price, choice)
+    gaps, wrong = worst_gaps(table, price), _mask_wrong(table, price, choice)
     error, worst = float(wrong.mean()), float(gaps.max())
-    return Regret(
+    return RegretBounds(
         regret=regret(table, price, choice),
         by_problem=float((gaps * wrong).mean()),
         uniform=worst * error,
@@ -125,8 +121,8 @@ class CostBound:
 
 def near_feasible(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, budget: float) -> CostBound:
     """Near-feasibility, if the oracle at the price keeps the budget. Paper, Theorem 3 (thm:recovery) (1)."""
-    _check_kept(table, price, budget)
-    wrong = _wrong(table, price, choice)
+    _check_oracle_cost(table, price, budget)
+    wrong = _mask_wrong(table, price, choice)
     ranges = np.ptp(table.cost_matrix, axis=1)
     return CostBound(
         cost=averages(table, choice)[0],
@@ -136,7 +132,7 @@ def near_feasible(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Near:
+class NearOptimality:
     """How far a choice is from the best there is: short <= at_most, and wider_short <= wider_at_most."""
 
     short: float  # V(B) less the choice's accuracy
@@ -146,13 +142,15 @@ class Near:
     paper: float  # M̄ε, which the paper puts above `wider_short`, and which isn't always
 
 
-def near_optimal(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, budget: float) -> Near:
+def near_optimal(
+    table: AccuracyTable, price: float, choice: npt.ArrayLike, *, budget: float
+) -> NearOptimality:
     """Near-optimality, corrected. Paper, Theorem 3 (thm:recovery) (2), which lacks what is unspent."""
     cost, accuracy = averages(table, choice)
     wider = near_feasible(table, price, choice, budget=budget).uniform
     imitation = regret_bound(table, price, choice).uniform
     best = frontier(table)
-    return Near(
+    return NearOptimality(
         short=best.at(budget) - accuracy,
         at_most=imitation + price * (budget - cost),
         wider_short=best.at(wider) - accuracy,
@@ -170,7 +168,7 @@ def weak_duality(table: AccuracyTable, price: float, choice: npt.ArrayLike, *, b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strong:
+class StrongDuality:
     """Strong duality: dual = linear >= the best choice >= deterministic >= linear - shortfall."""
 
     dual: float  # G at the price of the budget, its least value
@@ -179,7 +177,7 @@ class Strong:
     shortfall: float  # the one mixed problem's gain, divided by the number of problems
 
 
-def strong_duality(table: AccuracyTable, *, budget: float) -> Strong:
+def strong_duality(table: AccuracyTable, *, budget: float) -> StrongDuality:
     """Strong duality of the linear programme, and what a choice without mixing may lack.
 
     Paper, Proposition 1 (prop:strong), which leaves the shortfall out.
@@ -190,7 +188,7 @@ def strong_duality(table: AccuracyTable, *, budget: float) -> Strong:
     """
     plan = solve(table, budget=budget)
     gains = [table.accuracy[move.problem, [plan.choice[move.problem], move.mode]] for move in plan.mix]
-    return Strong(
+    return StrongDuality(
         dual=dual(table, plan.price, budget),
         linear=frontier(table).at(max(budget, plan.cost)),
         deterministic=plan.accuracy,
@@ -198,11 +196,11 @@ def strong_duality(table: AccuracyTable, *, budget: float) -> Strong:
     )
 
 
-def _wrong(table: AccuracyTable, price: float, choice: npt.ArrayLike) -> Bools:
+def _mask_wrong(table: AccuracyTable, price: float, choice: npt.ArrayLike) -> Bools:
     return np.asarray(best_at(table, price) != np.asarray(choice))
 
 
-def _check_kept(table: AccuracyTable, price: float, budget: float) -> None:
+def _check_oracle_cost(table: AccuracyTable, price: float, budget: float) -> None:
     cost = averages(table, best_at(table, price))[0]
     if cost > budget * (1 + 1e-12):
         raise BudgetOutOfRange(

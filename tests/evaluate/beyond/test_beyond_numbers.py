@@ -9,43 +9,41 @@ import pytest
 from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade, made
 from synthetic import synthetic
 
-from adacompute.evaluate.beyond.calibration import calibration_of
-from adacompute.evaluate.beyond.frontier import Frontier, frontier_of
-from adacompute.evaluate.beyond.headline import headline_of, number
-from adacompute.evaluate.beyond.money import Money, money_data, savings
-from adacompute.evaluate.beyond.needed import needed_of
-from adacompute.evaluate.beyond.recovered import recovered_of
-from adacompute.evaluate.beyond.tokens import tokens_of
-from adacompute.evaluate.beyond.worth import worth_of
-from adacompute.evaluate.bootstrap import Interval
-from adacompute.evaluate.bracket import Oracle
-from adacompute.evaluate.matched import Points
-from adacompute.evaluate.protocols import Played, played
-from adacompute.evaluate.rows import Evaluation
+from adacompute.evaluate.comparison import Evaluation, PolicyPoints
+from adacompute.evaluate.conclusions import build_headline, format_samples
+from adacompute.evaluate.oracle_bounds import Oracle
+from adacompute.evaluate.protocols import EvaluationRuns, run_policies
+from adacompute.evaluate.resampling import Interval
+from adacompute.report.exhibits.calibration import measure_calibration
+from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
+from adacompute.report.exhibits.money import Money, build_money_data, compute_savings
+from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
+from adacompute.report.exhibits.token_cost import measure_tokens
+from adacompute.report.exhibits.worth import assess_worth, find_needed_samples
 
 
 @pytest.fixture(scope="module")
-def found() -> Played:
+def found() -> EvaluationRuns:
     return handmade()
 
 
 @pytest.fixture(scope="module")
-def oracle(found: Played) -> Oracle:
+def oracle(found: EvaluationRuns) -> Oracle:
     return Oracle.of(found.setup)
 
 
 @pytest.fixture(scope="module")
-def evaluation(found: Played, oracle: Oracle) -> Evaluation:
+def evaluation(found: EvaluationRuns, oracle: Oracle) -> Evaluation:
     return evaluated(found, oracle)
 
 
 @pytest.fixture(scope="module")
-def frontier(found: Played, oracle: Oracle) -> Frontier:
-    return frontier_of(found, oracle=oracle)
+def frontier(found: EvaluationRuns, oracle: Oracle) -> PolicyFrontier:
+    return trace_frontier(found, oracle=oracle)
 
 
-def test_half_the_cost_is_the_uniform_line_moved_by_a_doubling(frontier: Frontier):
-    plain, ours = frontier.of("fixed"), frontier.of("stopping")
+def test_half_the_cost_is_the_uniform_line_moved_by_a_doubling(frontier: PolicyFrontier):
+    plain, ours = frontier.get("fixed"), frontier.get("stopping")
     for cost in (1.0, 1.5, 2.0, 4.0, 8.0):
         assert ours.at(cost) == pytest.approx(plain.at(2 * cost), abs=1e-9)
     assert ours.cost[-1] == 8.0  # its best setting, and no further
@@ -53,119 +51,121 @@ def test_half_the_cost_is_the_uniform_line_moved_by_a_doubling(frontier: Frontie
     assert ours.at(9.0) is None
 
 
-def test_bands_hold_their_lines_and_uniform_gains_nothing_over_itself(frontier: Frontier):
-    for line in frontier.lines:
+def test_bands_hold_their_lines_and_uniform_gains_nothing_over_itself(frontier: PolicyFrontier):
+    for line in frontier.curves:
         assert (line.low <= line.accuracy).all()
         assert (line.accuracy <= line.high).all()
         assert (line.gain_low <= line.gain + 1e-12).all()
         assert (line.gain <= line.gain_high + 1e-12).all()
     for name in ("fixed", "curve"):
-        assert np.allclose(frontier.of(name).gain, 0.0, atol=1e-12)
-    assert np.allclose(frontier.of("heuristic").gain, -0.05, atol=1e-9)
+        assert np.allclose(frontier.get(name).gain, 0.0, atol=1e-12)
+    assert np.allclose(frontier.get("heuristic").gain, -0.05, atol=1e-9)
 
 
-def test_every_budget_asked_for_is_on_the_grid(frontier: Frontier):
+def test_every_budget_asked_for_is_on_the_grid(frontier: PolicyFrontier):
     for budget in BUDGETS:
-        assert np.isclose(frontier.of("fixed").cost, budget).any()
+        assert np.isclose(frontier.get("fixed").cost, budget).any()
         assert np.isclose(frontier.oracle.cost, budget).any()
 
 
-def test_the_oracles_ends_rise_and_the_in_sample_one_is_above(frontier: Frontier):
+def test_the_oracles_ends_rise_and_the_in_sample_one_is_above(frontier: PolicyFrontier):
     oracle = frontier.oracle
     assert (np.diff(oracle.high) >= -1e-12).all()
     assert (oracle.high >= oracle.low - 1e-9).all()
     assert oracle.choices == (1, 2, 4, 8, 16)
 
 
-def test_who_decides_as_the_oracle_has_all_of_its_gain(found: Played, oracle: Oracle):
-    table = [oracle.in_sample(budget)[1] for budget in BUDGETS]
+def test_who_decides_as_the_oracle_has_all_of_its_gain(found: EvaluationRuns, oracle: Oracle):
+    table = [oracle.in_sample_accuracy(budget)[1] for budget in BUDGETS]
     cost = np.repeat(np.array(BUDGETS)[:, None], PROBLEMS, axis=1)
     right = np.stack(table)
     base = replace(
         made("fixed", [1, 16], [1, 16], PROBLEMS),
-        points=Points(cost=np.repeat([[1.0], [16.0]], PROBLEMS, axis=1), accuracy=right[[0, 0]] * 0.5),
+        points=PolicyPoints(cost=np.repeat([[1.0], [16.0]], PROBLEMS, axis=1), accuracy=right[[0, 0]] * 0.5),
     )
-    knows = replace(made("curve", [2], [2], PROBLEMS), points=Points(cost=cost, accuracy=right))
-    shares = recovered_of(replace(found, everyone=(base, knows)), oracle=oracle)
+    knows = replace(made("curve", [2], [2], PROBLEMS), points=PolicyPoints(cost=cost, accuracy=right))
+    shares = compute_recovered_shares(replace(found, everyone=(base, knows)), oracle=oracle)
     for budget in BUDGETS:
-        share = shares.of("curve", budget)
+        share = shares.get("curve", budget)
         assert share.of_high.mean == pytest.approx(1.0)
         assert share.of_low.mean >= 1.0 - 1e-9  # the cross-fitted oracle gains less
         assert share.of_high.low <= 1.0 <= share.of_high.high
 
 
-def test_uniform_has_no_share_and_little_gain_has_none_either(found: Played, oracle: Oracle):
-    shares = recovered_of(found, oracle=oracle)
+def test_uniform_has_no_share_and_little_gain_has_none_either(found: EvaluationRuns, oracle: Oracle):
+    shares = compute_recovered_shares(found, oracle=oracle)
     assert "fixed" not in shares.policies
-    assert shares.of("classifier", 1.5) is None  # it can't cost so little
+    assert shares.get("classifier", 1.5) is None  # it can't cost so little
     for at, budget in enumerate(BUDGETS):
         if shares.gains[at][1].mean < 0.001:
-            assert shares.of("stopping", budget).of_high is None
+            assert shares.get("stopping", budget).of_high is None
         else:
-            assert shares.of("curve", budget).of_high.mean == pytest.approx(0.0, abs=1e-9)
+            assert shares.get("curve", budget).of_high.mean == pytest.approx(0.0, abs=1e-9)
 
 
-def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than_any(found: Played):
-    needed = needed_of(found)
+def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than_any(found: EvaluationRuns):
+    needed = find_needed_samples(found)
     assert needed.target == 16
-    ours = needed.of("stopping").samples
+    ours = needed.get("stopping").samples
     assert (ours.mean, ours.low, ours.high) == pytest.approx((8.0, 8.0, 8.0))
-    assert needed.of("fixed").samples.mean == pytest.approx(16.0)
-    never = needed.of("heuristic")
+    assert needed.get("fixed").samples.mean == pytest.approx(16.0)
+    never = needed.get("heuristic")
     assert math.isinf(never.samples.mean)
     assert never.reached == 0.0
     assert never.most == 16.0
     assert [one.samples.mean for one in needed.rows] == sorted(one.samples.mean for one in needed.rows)
 
 
-def test_an_end_of_what_is_needed_is_within_the_most_samples_or_infinite(found: Played):
+def test_an_end_of_what_is_needed_is_within_the_most_samples_or_infinite(found: EvaluationRuns):
     # so accurate in about every other draw of problems, so that an end may fall between the two kinds
-    plain = found.of("fixed").points
+    plain = found.get("fixed").points
     nearly = plain.accuracy.copy()
     nearly[-1] += np.random.default_rng(0).normal(0.0, 0.05, PROBLEMS)
     for less in (0.0, 0.002, 0.004, 0.008, 0.012):
-        almost = replace(found.of("curve"), points=replace(plain, accuracy=nearly - less))
-        samples = needed_of(replace(found, everyone=(found.of("fixed"), almost))).of("curve").samples
+        almost = replace(found.get("curve"), points=replace(plain, accuracy=nearly - less))
+        samples = (
+            find_needed_samples(replace(found, everyone=(found.get("fixed"), almost))).get("curve").samples
+        )
         assert all(end <= 16.0 or math.isinf(end) for end in (samples.low, samples.high))
 
 
-def test_tokens_that_go_with_samples_are_saved_as_they_are(found: Played):
-    tokens = tokens_of(found)
+def test_tokens_that_go_with_samples_are_saved_as_they_are(found: EvaluationRuns):
+    tokens = measure_tokens(found)
     assert tokens.per_sample == EACH
     for budget in BUDGETS:
-        ours = tokens.of("stopping", budget)
+        ours = tokens.get("stopping", budget)
         assert ours.tokens.mean == pytest.approx(EACH * budget)
         assert ours.same == pytest.approx(2 * EACH * budget)
         assert (ours.saved.mean, ours.saved.low, ours.saved.high) == pytest.approx((0.5, 0.5, 0.5))
-        assert tokens.of("fixed", budget).saved is None
-        assert tokens.of("curve", budget).saved.mean == pytest.approx(0.0)
+        assert tokens.get("fixed", budget).saved is None
+        assert tokens.get("curve", budget).saved.mean == pytest.approx(0.0)
         assert (ours.length.mean, ours.length.low) == pytest.approx((1.0, 1.0))
         assert not ours.open_end
-    assert tokens_of(handmade(tokens=False)) is None
+    assert measure_tokens(handmade(tokens=False)) is None
 
 
-def test_tokens_saved_against_what_uniform_never_reaches_end_at_the_most_it_writes(found: Played):
-    ours = found.of("stopping")
+def test_tokens_saved_against_what_uniform_never_reaches_end_at_the_most_it_writes(found: EvaluationRuns):
+    ours = found.get("stopping")
     noise = np.random.default_rng(1).normal(0.0, 0.08, PROBLEMS)
     better = replace(ours.points, accuracy=ours.points.accuracy + (noise - noise.mean()))
-    best = replace(found, everyone=(found.of("fixed"), replace(ours, points=better)))
-    told = tokens_of(best).of("stopping", 6.0)
+    best = replace(found, everyone=(found.get("fixed"), replace(ours, points=better)))
+    told = measure_tokens(best).get("stopping", 6.0)
     assert told.open_end
     assert told.saved.high <= 1 - 6.0 / 16.0 + 1e-9
 
 
-def test_tokens_at_a_budget_are_told_for_that_budget_in_every_draw(found: Played):
+def test_tokens_at_a_budget_are_told_for_that_budget_in_every_draw(found: EvaluationRuns):
     # tokens go with samples, whose number differs among problems: at a cost that is met there is no doubt
-    ours = found.of("stopping")
+    ours = found.get("stopping")
     factor = np.linspace(0.5, 1.5, PROBLEMS)
     cost = ours.points.cost * factor
     uneven = replace(ours, points=replace(ours.points, cost=cost), point_tokens=EACH * cost)
-    told = tokens_of(replace(found, everyone=(found.of("fixed"), uneven))).of("stopping", 3.0)
+    told = measure_tokens(replace(found, everyone=(found.get("fixed"), uneven))).get("stopping", 3.0)
     assert (told.tokens.low, told.tokens.high) == pytest.approx((3 * EACH, 3 * EACH))
 
 
 def test_the_headline_says_what_is_saved(evaluation: Evaluation):
-    head = headline_of(evaluation)
+    head = build_headline(evaluation)
     assert head.words == "At 3 samples on average you get what 6 give uniformly: 50% less."
     assert (head.policy, head.budget, head.better) == ("stopping", 3.0, True)
     assert "picked afterwards" not in head.below
@@ -176,10 +176,10 @@ def test_the_headline_says_what_is_saved(evaluation: Evaluation):
 def test_more_than_there_are_is_said_only_where_the_whole_interval_says_so(evaluation: Evaluation):
     match = evaluation.match("stopping", 6.0)
     beyond = replace(match, worth=Interval(mean=math.inf, low=math.inf, high=math.inf))
-    told = headline_of(replace(evaluation, matched=(beyond,)))
+    told = build_headline(replace(evaluation, matched=(beyond,)))
     assert told.words == "At 6 samples on average you get more than 16 give uniformly: over 62% less."
     partly = replace(match, worth=Interval(mean=math.inf, low=6.3, high=math.inf))
-    told = headline_of(replace(evaluation, matched=(partly,)))
+    told = build_headline(replace(evaluation, matched=(partly,)))
     assert told.words == "At 6 samples on average you get at least what 6.3 give uniformly: 5% less, or more."
     assert "(95% interval 6.3 and more)" in told.below
 
@@ -191,14 +191,14 @@ def test_another_budget_than_three_is_said_to_be_picked_afterwards(evaluation: E
         else one
         for one in evaluation.matched
     )
-    head = headline_of(replace(evaluation, matched=unsure))
+    head = build_headline(replace(evaluation, matched=unsure))
     assert head.budget != 3.0
     assert "The clearest of 5 budgets, picked afterwards: at 3 no gain is sure." in head.below
 
 
 def test_where_nothing_is_gained_uniform_is_as_good():
     evaluation = evaluated(handmade(saves=False))
-    head = headline_of(evaluation)
+    head = build_headline(evaluation)
     assert head.better is False
     assert head.words.startswith("Uniform sampling is as good here: at no average budget looked at (1.5, 2,")
     worse = replace(
@@ -206,11 +206,11 @@ def test_where_nothing_is_gained_uniform_is_as_good():
         matched=tuple(replace(one, gain=None if one.gain is None else replace(one.gain, high=-0.01))
                       for one in evaluation.matched),
     )  # fmt: skip
-    assert headline_of(worse).words.startswith("Uniform sampling is better here")
+    assert build_headline(worse).words.startswith("Uniform sampling is better here")
 
 
 def test_without_grades_the_headline_speaks_of_the_full_vote():
-    head = headline_of(evaluated(handmade(graded=False)))
+    head = build_headline(evaluated(handmade(graded=False)))
     assert (
         head.words
         == "At 3 samples on average you agree with the full vote as often as 6 do uniformly: 50% less."
@@ -219,35 +219,35 @@ def test_without_grades_the_headline_speaks_of_the_full_vote():
 
 @pytest.mark.parametrize(("value", "text"), [(8.0, "8"), (7.96, "8"), (9.49, "9.5"), (16.0, "16")])
 def test_samples_are_written_with_a_tenth_at_most(value: float, text: str):
-    assert number(value) == text
+    assert format_samples(value) == text
 
 
-def test_money_is_tokens_times_prices(evaluation: Evaluation, found: Played):
+def test_money_is_tokens_times_prices(evaluation: Evaluation, found: EvaluationRuns):
     money = Money(input_price=1.0, output_price=4.0, requests=1000, prompt_tokens=100.0)
-    data = money_data(evaluation, tokens_of(found), money)
+    data = build_money_data(evaluation, measure_tokens(found), money)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert data["tokens_per_sample"] == EACH
     assert data["prompt_tokens_per_request"] == 100.0
-    for row, one in zip(data["rows"], savings(data, money), strict=True):
+    for row, one in zip(data["rows"], compute_savings(data, money), strict=True):
         assert row["same_as"] == pytest.approx(2 * row["samples"])
         assert one.cost == pytest.approx(row["budget"] * (100 * 1.0 + EACH * 4.0) / 1e6)
-        assert one.saved == pytest.approx(one.cost)  # twice as much is paid uniformly
+        assert one.amount == pytest.approx(one.cost)  # twice as much is paid uniformly
     with pytest.raises(ValueError, match="output_price -1"):
         Money(output_price=-1.0)
 
 
-def test_money_without_tokens_or_without_an_equal_has_no_price(evaluation: Evaluation, found: Played):
+def test_money_without_tokens_or_without_an_equal_has_no_price(evaluation: Evaluation, found: EvaluationRuns):
     money = Money(output_price=1.0)
-    assert savings(money_data(evaluation, None, money), money) == ()
+    assert compute_savings(build_money_data(evaluation, None, money), money) == ()
     match = evaluation.match("stopping", 6.0)
     told = replace(evaluation, matched=(replace(match, worth=replace(match.worth, mean=math.inf)),))
-    data = money_data(told, tokens_of(found), money)
+    data = build_money_data(told, measure_tokens(found), money)
     assert data["rows"][0]["same_as"] is None
-    assert savings(data, money)[0].saved is None
+    assert compute_savings(data, money)[0].amount is None
 
 
-def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found: Played):
-    worth = worth_of(found, evaluation)
+def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found: EvaluationRuns):
+    worth = assess_worth(found, evaluation)
     assert worth.pays == BUDGETS
     for row in worth.rows:
         assert [one.policy for one in row.above] == ["stopping"]
@@ -261,31 +261,31 @@ def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found
     assert makeup.still == 0.0
 
 
-def test_what_is_said_is_binned_with_equal_values_together(evaluation: Evaluation, found: Played):
-    calibration = calibration_of(found, evaluation)
+def test_what_is_said_is_binned_with_equal_values_together(evaluation: Evaluation, found: EvaluationRuns):
+    calibration = measure_calibration(found, evaluation)
     (one,) = calibration.policies
-    assert [each.said for each in one.bins] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.9])
+    assert [each.probability for each in one.bins] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.9])
     assert sum(each.share for each in one.bins) == pytest.approx(1.0)
     assert one.bins[-1].share == 0.5
     assert one.error == pytest.approx(0.5 * 0.3)  # half of the requests say 90% and are right on 60%
     assert one.bias.mean == pytest.approx(0.15)
-    assert all(each.right.low <= each.right.mean + 1e-12 for each in one.bins)
-    assert {row.budget: row.cost.mean for row in calibration.budgets_of("stopping")} == {
-        b: b for b in BUDGETS
-    }
+    assert all(each.correct.low <= each.correct.mean + 1e-12 for each in one.bins)
+    assert {row.budget: row.cost.mean for row in calibration.costs_of("stopping")} == {b: b for b in BUDGETS}
 
 
 @pytest.mark.slow
 def test_what_policies_say_comes_from_other_problems_of_every_fold():
     ballots = synthetic(24, 8)
-    run = played(ballots, budgets=(2, 3), policies=("fixed", "asc", "curve", "stopping"), parts=2, orders=3)
-    assert run.of("asc").foretold is None
+    run = run_policies(
+        ballots, budgets=(2, 3), policies=("fixed", "asc", "curve", "stopping"), parts=2, orders=3
+    )
+    assert run.get("asc").forecast is None
     for name in ("curve", "stopping"):
-        told = run.of(name).foretold
+        told = run.get(name).forecast
         assert told.budget == 3.0
         assert sorted(set(told.problem.tolist())) == list(range(24))
-        assert ((told.said >= 0) & (told.said <= 1)).all()
-        assert np.isin(told.right, (0.0, 1.0)).all()
-    tokens = run.of("stopping").point_tokens
-    assert tokens.shape == run.of("stopping").points.cost.shape
+        assert ((told.probability >= 0) & (told.probability <= 1)).all()
+        assert np.isin(told.correct, (0.0, 1.0)).all()
+    tokens = run.get("stopping").point_tokens
+    assert tokens.shape == run.get("stopping").points.cost.shape
     assert np.isfinite(tokens).all()

@@ -8,13 +8,15 @@ import pytest
 from synthetic import synthetic
 
 from adacompute import Ballots
-from adacompute.evaluate.beyond.steadied import exact_uniform, steadied
-from adacompute.evaluate.entrants import entrants
-from adacompute.evaluate.matched import Points
-from adacompute.evaluate.measure import Setup, swept
-from adacompute.evaluate.pooled import Pooled
-from adacompute.evaluate.protocols import Played, played
-from adacompute.paths.paths import paths
+from adacompute.evaluate.comparison import PolicyPoints, PolicyResult
+from adacompute.evaluate.measure import EvaluationSetup, select_policies, sweep_policy
+from adacompute.evaluate.protocols import (
+    EvaluationRuns,
+    reduce_order_noise,
+    run_policies,
+    score_uniform_exactly,
+)
+from adacompute.policies.paths import draw_paths
 from adacompute.score import score
 
 LONGEST = 16
@@ -27,55 +29,55 @@ def ballots() -> Ballots:
 
 def run(
     ballots: Ballots, seed: int, *, orders: int = 2, policies: tuple[str, ...] = ("fixed", "asc")
-) -> Played:
-    return played(
+) -> EvaluationRuns:
+    return run_policies(
         ballots, budgets=(1.5, 3), policies=policies, parts=2, votes="plain", orders=orders, seed=seed
     )
 
 
 def test_uniform_by_any_name_is_exact(ballots: Ballots):
     found = run(ballots, 0, policies=("fixed", "heuristic", "random"))
-    alias = replace(found.of("fixed"), name="curve")
-    made = steadied(replace(found, everyone=(*found.everyone, alias)))
+    alias = replace(found.get("fixed"), name="curve")
+    made = reduce_order_noise(replace(found, everyone=(*found.everyone, alias)))
     exact = score(ballots, budgets=tuple(range(1, LONGEST + 1))).accuracy.T  # (longest, problems)
     for one in made.everyone:  # whoever decides on the prompt alone gives uniform votes to each problem
         whole = one.points.cost.astype(int)
         assert one.points.accuracy == pytest.approx(exact[whole - 1, np.arange(40)], abs=1e-9), one.name
         rows = one.cost.astype(int)
         assert one.accuracy == pytest.approx(exact[rows - 1, np.arange(40)], abs=1e-9)
-    assert (made.of("curve").points.accuracy == made.of("fixed").points.accuracy).all()
-    assert made.of("random").points.cost is found.of("random").points.cost
+    assert (made.get("curve").points.accuracy == made.get("fixed").points.accuracy).all()
+    assert made.get("random").points.cost is found.get("random").points.cost
 
 
-def walked(ballots: Ballots, setup: Setup, seed: int, dials: Sequence[float]) -> Played:
+def walked(ballots: Ballots, setup: EvaluationSetup, seed: int, dials: Sequence[float]) -> EvaluationRuns:
     """Uniform, and a rule that looks at the votes, on the same two orders of each problem."""
-    way = paths(ballots, rng=np.random.default_rng(seed), orders=2, longest=LONGEST)
-    plain, rule = (one.maker for one in entrants(("fixed", "asc")))
+    way = draw_paths(ballots, rng=np.random.default_rng(seed), orders=2, longest=LONGEST)
+    plain, rule = (one.maker for one in select_policies(("fixed", "asc")))
     counts = range(1, LONGEST + 1)
     uniform = [plain(ballots, budget=count, weigh=None, longest=LONGEST) for count in counts]
-    seen = np.concatenate([swept(policy, way, [None], "accuracy") for policy in uniform], axis=1)
-    asc = swept(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials, "accuracy")
+    seen = np.concatenate([sweep_policy(policy, way, [None], "accuracy") for policy in uniform], axis=1)
+    asc = sweep_policy(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials, "accuracy")
     everyone = tuple(
-        Pooled(
+        PolicyResult(
             name=name, cost=cost, accuracy=right, waves=waves, tokens=tokens, reached=(True,) * len(cost),
-            points=Points(cost=cost, accuracy=right),
+            points=PolicyPoints(cost=cost, accuracy=right),
         )
         for name, (cost, right, waves, tokens) in (("fixed", seen), ("asc", asc))
     )  # fmt: skip
-    return Played(setup=setup, everyone=everyone, parts=2, dropped=0, left_out=())
+    return EvaluationRuns(setup=setup, everyone=everyone, parts=2, dropped=0, left_out=())
 
 
 @pytest.mark.slow
 def test_what_is_expected_stays_and_its_noise_shrinks():
     ballots = synthetic(160, 24)
-    setup = Setup(
+    setup = EvaluationSetup(
         ballots=ballots, budgets=(3.0,), weighted=False, orders=2, longest=LONGEST, seed=0, basis="accuracy"
     )
     before, after = [], []
     for seed in range(30):
         found = walked(ballots, setup, seed, (0.02, 0.1, 0.3))
-        before.append(found.of("asc").accuracy.mean(axis=1))
-        after.append(steadied(found).of("asc").accuracy.mean(axis=1))
+        before.append(found.get("asc").accuracy.mean(axis=1))
+        after.append(reduce_order_noise(found).get("asc").accuracy.mean(axis=1))
     plain, less = np.array(before), np.array(after)  # (seeds, settings)
     taken = plain - less
     assert (np.abs(taken.mean(axis=0)) < 3.5 * taken.std(axis=0, ddof=1) / len(taken) ** 0.5).all()
@@ -85,11 +87,11 @@ def test_what_is_expected_stays_and_its_noise_shrinks():
 def test_few_problems_keep_their_numbers_but_uniform_is_exact():
     few = synthetic(8, 20)
     found = run(few, 0)
-    made = steadied(found)
-    unlike = found.of("asc").points.accuracy != made.of("asc").points.accuracy
-    whole = (found.of("asc").points.cost == np.rint(found.of("asc").points.cost)).all(axis=1)
+    made = reduce_order_noise(found)
+    unlike = found.get("asc").points.accuracy != made.get("asc").points.accuracy
+    whole = (found.get("asc").points.cost == np.rint(found.get("asc").points.cost)).all(axis=1)
     assert not unlike[~whole].any()
-    assert made.of("fixed").points.accuracy[-1] == pytest.approx(score(few, budgets=(16,)).accuracy[:, 0])
+    assert made.get("fixed").points.accuracy[-1] == pytest.approx(score(few, budgets=(16,)).accuracy[:, 0])
 
 
 def test_without_grades_agreement_is_exact_and_weighted_agreement_left_alone(ballots: Ballots):
@@ -99,15 +101,15 @@ def test_without_grades_agreement_is_exact_and_weighted_agreement_left_alone(bal
         gold_known=np.zeros(len(ballots), dtype=bool),
     )
     found = run(blank, 0)
-    made = steadied(found)
-    assert made.of("fixed").points.accuracy[0] == pytest.approx(exact_uniform(found.setup)[0])
+    made = reduce_order_noise(found)
+    assert made.get("fixed").points.accuracy[0] == pytest.approx(score_uniform_exactly(found.setup)[0])
     weighted = replace(found, setup=replace(found.setup, weighted=True))
-    assert steadied(weighted) is weighted
+    assert reduce_order_noise(weighted) is weighted
 
 
 def test_weighted_votes_are_those_of_the_table(ballots: Ballots):
     setup = replace(run(ballots, 0).setup, weighted=True)
-    found = exact_uniform(setup)
+    found = score_uniform_exactly(setup)
     assert found.shape == (LONGEST, 40)
     assert found[0] == pytest.approx(score(ballots, budgets=(1,)).accuracy[:, 0])
-    assert np.abs(found[2:] - exact_uniform(replace(setup, weighted=False))[2:]).max() > 0.01
+    assert np.abs(found[2:] - score_uniform_exactly(replace(setup, weighted=False))[2:]).max() > 0.01

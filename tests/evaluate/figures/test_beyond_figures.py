@@ -11,26 +11,27 @@ import numpy as np
 import pytest
 from handmade import BUDGETS, evaluated, handmade
 
-from adacompute.evaluate.beyond.calibration import calibration_of
-from adacompute.evaluate.beyond.frontier import frontier_of
-from adacompute.evaluate.beyond.recovered import recovered_of
-from adacompute.evaluate.exhibits import Section, markdown
-from adacompute.evaluate.figures.frontier import draw_frontier
-from adacompute.evaluate.figures.palette import COLOURS
-from adacompute.evaluate.protocols import Played
-from adacompute.evaluate.report.sections import calibration, frontier, recovered, tokens, verdict, worth
+from adacompute.evaluate.protocols import EvaluationRuns
+from adacompute.report.document import Section, to_markdown
+from adacompute.report.exhibits import calibration, frontier, recovered_gain, token_cost, verdict, worth
+from adacompute.report.exhibits.calibration import measure_calibration
+from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
+from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
+from adacompute.report.theme import COLOURS
 
 pytestmark = pytest.mark.slow  # each draws every figure of a report
 LIGHT = {light for light, _ in COLOURS.values()}
 
 
-ALL = (verdict, frontier, worth, calibration, recovered, tokens)
+ALL = (verdict, frontier, worth, calibration, recovered_gain, token_cost)
 
 
-def sections(found: Played, modules: Sequence[ModuleType] = ALL) -> dict[str, Section]:
+def sections(found: EvaluationRuns, modules: Sequence[ModuleType] = ALL) -> dict[str, Section]:
     evaluation = evaluated(found)
     made = [
-        module.section(found) if module in (recovered, tokens) else module.section(found, evaluation)
+        module.build_section(found)
+        if module in (recovered_gain, token_cost)
+        else module.build_section(found, evaluation)
         for module in modules
     ]
     return {section.key: section for section in made}
@@ -64,10 +65,10 @@ def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
 
 
 def test_the_data_of_the_frontier_is_its_record():
-    told = frontier_of(handmade())
+    told = trace_frontier(handmade())
     drawn = draw_frontier(told).data
-    assert set(drawn) == {line.policy for line in told.lines} | {"oracle"}
-    for line in told.lines:
+    assert set(drawn) == {line.policy for line in told.curves} | {"oracle"}
+    for line in told.curves:
         for name in ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high"):
             assert drawn[line.policy][name] == pytest.approx(getattr(line, name).tolist(), rel=1e-5, abs=1e-9)
     assert drawn["oracle"]["in-sample"] == pytest.approx(told.oracle.high.tolist(), rel=1e-5)
@@ -82,12 +83,12 @@ def test_shares_and_costs_have_a_row_a_policy_and_a_column_a_budget(made):
     for table in shares:
         assert [column.name for column in table.columns] == ["policy", *(f"at {b:g}" for b in BUDGETS)]
         assert [row[0] for row in table.rows] == ["stopping (ours)", "curve", "the paper's classifier"]
-    found = recovered_of(handmade())
-    assert shares[0].rows[0][1:] == tuple(found.of("stopping", budget).of_high for budget in BUDGETS)
-    assert shares[1].rows[0][1:] == tuple(found.of("stopping", budget).of_low for budget in BUDGETS)
+    found = compute_recovered_shares(handmade())
+    assert shares[0].rows[0][1:] == tuple(found.get("stopping", budget).of_high for budget in BUDGETS)
+    assert shares[1].rows[0][1:] == tuple(found.get("stopping", budget).of_low for budget in BUDGETS)
     assert len({row[0] for row in spent.rows}) == len(spent.rows)
     ours = {
-        one.budget: one for one in calibration_of(handmade(), evaluated(handmade())).budgets_of("stopping")
+        one.budget: one for one in measure_calibration(handmade(), evaluated(handmade())).costs_of("stopping")
     }
     assert spent.rows[0][1:6] == tuple(ours[budget].cost for budget in BUDGETS)
 
@@ -96,7 +97,7 @@ def test_every_table_can_be_written_and_names_its_protocol(made):
     for section in made.values():
         for table in section.tables:
             assert table.protocol
-            assert len(markdown(table)) == len(table.rows) + 2
+            assert len(to_markdown(table)) == len(table.rows) + 2
 
 
 def test_the_verdict_has_the_headline_the_budgets_and_the_money(made):
@@ -112,11 +113,11 @@ def test_the_verdict_has_the_headline_the_budgets_and_the_money(made):
 
 def test_the_calm_frontier_has_an_arrow_where_something_is_saved_and_is_the_same_every_time():
     found = handmade()
-    told = frontier_of(found)
+    told = trace_frontier(found)
     same = evaluated(found).match("stopping", 6.0)
-    with_arrow = draw_frontier(told, few=True, same=same).svg
+    with_arrow = draw_frontier(told, few=True, match=same).svg
     assert "6 samples instead of 12" in with_arrow
-    assert with_arrow == draw_frontier(told, few=True, same=same).svg
+    assert with_arrow == draw_frontier(told, few=True, match=same).svg
     assert "instead of" not in draw_frontier(told, few=True).svg
 
 
@@ -128,11 +129,11 @@ def test_words_follow_the_numbers(made):
 
 
 def test_what_a_pool_lacks_is_said_and_nothing_breaks():
-    bare = sections(handmade(tokens=False), (verdict, tokens))
+    bare = sections(handmade(tokens=False), (verdict, token_cost))
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]
     assert bare["tokens"].missing[0].startswith("tokens: not every sample")
     assert not bare["tokens"].pictures
-    ungraded = sections(handmade(graded=False), (frontier, calibration, recovered))
+    ungraded = sections(handmade(graded=False), (frontier, calibration, recovered_gain))
     assert ungraded["recovered"].missing
     assert "Agreement with the full vote" in ungraded["frontier"].tables[0].title
     short = handmade()
@@ -141,5 +142,5 @@ def test_what_a_pool_lacks_is_said_and_nothing_breaks():
         name: np.ascontiguousarray(getattr(ballots, name)[:, :16])
         for name in ("classes", "correct", "tokens", "logprob", "entropy")
     })  # fmt: skip
-    short = sections(replace(short, setup=replace(short.setup, ballots=cut)), (verdict, recovered))
+    short = sections(replace(short, setup=replace(short.setup, ballots=cut)), (verdict, recovered_gain))
     assert any("cross-fitted" in line for line in short["verdict"].missing)

@@ -5,16 +5,14 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from studies.paper.labels import compute_scatters, draw_scatter
+from studies.paper.mechanism import compute_mechanism, draw_mechanism
 from synthetic import synthetic
 
-from adacompute.evaluate.exhibits import Picture
-from adacompute.evaluate.figures.canvas import Canvas, foreign, standalone
-from adacompute.evaluate.figures.mechanism import draw_mechanism
-from adacompute.evaluate.figures.scatter import draw_scatter
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.labels import scatters
-from adacompute.evaluate.paper.mechanism import mechanism
-from adacompute.evaluate.report.cells import figure
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.canvas import Canvas, clip_label, to_standalone_svg
+from adacompute.report.document import Picture
+from adacompute.report.page import render_figure
 
 ODD = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字 """ + "\x00\x1b\ud800\ufffe"
 SOUND = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字"""
@@ -31,7 +29,7 @@ def drawn(label: str) -> str:
 
 
 def test_a_label_is_drawn_as_it_is_written_formulas_and_markup_too():
-    label = foreign(ODD, 99)
+    label = clip_label(ODD, 99)
     assert label == SOUND
     svg = drawn(label)
     texts = [one.text for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
@@ -41,19 +39,19 @@ def test_a_label_is_drawn_as_it_is_written_formulas_and_markup_too():
 
 
 def test_the_page_drops_ids_of_tags_alone():
-    one = Picture(key="odd", title="odd", protocol="none", svg=drawn(foreign(ODD, 99)), alt="odd")
-    html = figure(one)
+    one = Picture(key="odd", title="odd", protocol="none", svg=drawn(clip_label(ODD, 99)), alt="odd")
+    html = render_figure(one)
     assert html.count('id="zz" href="#x" url(#y)') == 2
     assert set(re.findall(r' id="(odd-[^"]*)"', html)) <= set(re.findall(r'#(odd-[^")]+)', html))
 
 
 @pytest.mark.parametrize("text", ["x" * 500, "word " * 99, "漢" * 40, "漢", "\n\t", "", "a\nb\tc"])
 def test_a_foreign_label_is_one_line_of_little_room_and_never_nothing(text: str):
-    found = foreign(text)
+    found = clip_label(text)
     assert 1 <= len(found) <= 24
     assert found == found.strip()
     assert "\n" not in found
-    assert foreign(found) == found
+    assert clip_label(found) == found
 
 
 def test_markers_of_one_look_are_styled_once_and_numbers_are_short():
@@ -63,20 +61,20 @@ def test_markers_of_one_look_are_styled_once_and_numbers_are_short():
 
 
 @pytest.fixture(scope="module")
-def many() -> Case:
-    return case_of(synthetic(2500, 16), "many")
+def many() -> ScoredPool:
+    return score_pool(synthetic(2500, 16), "many")
 
 
 @pytest.mark.slow
-def test_a_large_pool_is_drawn_as_a_sample_and_its_caption_says_so(many: Case):
-    for picture in (draw_scatter(scatters(many)), draw_mechanism(mechanism(many))):
+def test_a_large_pool_is_drawn_as_a_sample_and_its_caption_says_so(many: ScoredPool):
+    for picture in (draw_scatter(compute_scatters(many)), draw_mechanism(compute_mechanism(many))):
         assert "Of the 2,500 problems a random 1,500 are drawn" in picture.caption
-        assert len(standalone(picture.svg)) < 400_000, picture.key
+        assert len(to_standalone_svg(picture.svg)) < 400_000, picture.key
 
 
 def test_a_small_pool_is_drawn_whole():
-    case = case_of(synthetic(12, 16), "few")
-    (scatter, *_) = scatters(case)
+    case = score_pool(synthetic(12, 16), "few")
+    (scatter, *_) = compute_scatters(case)
     picture = draw_scatter([scatter])
     assert "random" not in picture.caption
     dots = re.findall(r'style="fill: #0072b2; fill-opacity: 0.4">((?:<use [^>]*/>)+)', picture.svg)

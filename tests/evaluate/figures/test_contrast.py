@@ -5,11 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from adacompute.evaluate.figures.palette import COLOURS
+from adacompute.report.theme import COLOURS
 
 LEAST = 4.5
 WRITTEN = {name for name in COLOURS if not re.fullmatch(r"line|grid|page|ramp\d", name)}
-CSS = files("adacompute.evaluate.report").joinpath("page.css").read_text("utf-8")
+CSS = files("adacompute.report").joinpath("page.css").read_text("utf-8")
 LIGHT, DARK = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", part)) for part in CSS.split("@media", 2)[:2])
 
 

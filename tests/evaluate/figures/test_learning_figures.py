@@ -5,27 +5,28 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from studies.paper import ablation, archetypes, importance, label_efficiency
+from studies.paper.archetypes import compute_archetypes as grouped
+from studies.paper.archetypes import draw_archetypes
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.exhibits import Section, markdown
-from adacompute.evaluate.figures.archetypes import draw_archetypes
-from adacompute.evaluate.figures.palette import COLOURS
-from adacompute.evaluate.paper.archetypes import archetypes as grouped
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.report.sections import ablation, archetypes, efficiency, growth, importance
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.document import Section, to_markdown
+from adacompute.report.exhibits import data_efficiency
+from adacompute.report.theme import COLOURS
 
 LIGHT = {light for light, _ in COLOURS.values()}
-LEARNING = (ablation, efficiency, growth, importance)
+LEARNING = (ablation, label_efficiency, data_efficiency, importance)
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(20, 16), "made <of> dice & co")
+def case() -> ScoredPool:
+    return score_pool(synthetic(20, 16), "made <of> dice & co")
 
 
 @pytest.fixture(scope="module")
-def made(case: Case) -> dict[str, Section]:
-    found = [archetypes.section(case), *(one.section(case, quick=True) for one in LEARNING)]
+def made(case: ScoredPool) -> dict[str, Section]:
+    found = [archetypes.build_section(case), *(one.build_section(case, quick=True) for one in LEARNING)]
     return {one.key: one for one in found}
 
 
@@ -55,7 +56,7 @@ def test_tables_can_be_written_and_have_their_own_keys(made):
     tables = [table for section in made.values() for table in section.tables]
     assert len({table.key for table in tables}) == len(tables)
     for table in tables:
-        assert len(markdown(table)) == len(table.rows) + 2
+        assert len(to_markdown(table)) == len(table.rows) + 2
 
 
 def test_words_tell_the_numbers_of_the_tables(made):
@@ -70,7 +71,7 @@ def test_twice_the_same_figure_is_twice_the_same_file(case, made):
 
 
 def test_several_recordings_are_told_apart(case):
-    other = case_of(synthetic(12, 16, seed=5), "other")
+    other = score_pool(synthetic(12, 16, seed=5), "other")
     svg = draw_archetypes(grouped([case, other])).svg
     assert "made &lt;of&gt; dice &amp; co" in svg
     assert "other" in svg
@@ -78,7 +79,7 @@ def test_several_recordings_are_told_apart(case):
 
 def test_a_poor_pool_gets_its_figures_and_a_line_that_says_what_is_missing():
     case = poor()["two samples"]
-    made = [archetypes.section(case), *(one.section(case, quick=True) for one in LEARNING)]
+    made = [archetypes.build_section(case), *(one.build_section(case, quick=True) for one in LEARNING)]
     for section in made:
         assert section.words
         assert any("collect" in line for line in section.missing)
@@ -90,5 +91,5 @@ def test_a_poor_pool_gets_its_figures_and_a_line_that_says_what_is_missing():
 
 def test_a_pool_with_nothing_to_learn_says_so():
     case = poor()["all right"]
-    assert any("nothing to learn" in line for line in importance.section(case, quick=True).missing)
-    assert "nothing to learn" in ablation.section(case, quick=True).words[0]
+    assert any("nothing to learn" in line for line in importance.build_section(case, quick=True).missing)
+    assert "nothing to learn" in ablation.build_section(case, quick=True).words[0]

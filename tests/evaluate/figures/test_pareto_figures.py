@@ -5,28 +5,27 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from studies.paper import granularity
+from studies.paper import pareto as frontiers
+from studies.paper.pareto import compute_pareto, draw_pareto
 from synthetic import synthetic
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.exhibits import Section
-from adacompute.evaluate.figures.palette import COLOURS
-from adacompute.evaluate.figures.pareto import draw_pareto
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.pareto import pareto
-from adacompute.evaluate.report.sections import granularity
-from adacompute.evaluate.report.sections import pareto as frontiers
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.document import Section
+from adacompute.report.theme import COLOURS
 
 LIGHT = {light for light, _ in COLOURS.values()}
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(), "made <of> dice & co")
+def case() -> ScoredPool:
+    return score_pool(synthetic(), "made <of> dice & co")
 
 
 @pytest.fixture(scope="module")
-def made(case: Case) -> list[Section]:
-    return [one.section(case, quick=True, model="logistic") for one in (frontiers, granularity)]
+def made(case: ScoredPool) -> list[Section]:
+    return [one.build_section(case, quick=True, model="logistic") for one in (frontiers, granularity)]
 
 
 def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
@@ -49,12 +48,12 @@ def test_both_readings_are_named_as_everywhere(made):
 
 
 def test_twice_the_same_figure_is_twice_the_same_file(case, made):
-    again = draw_pareto(pareto(case, quick=True, model="logistic"))
+    again = draw_pareto(compute_pareto(case, quick=True, model="logistic"))
     assert again.svg == made[0].pictures[0].svg
 
 
 def test_the_data_of_the_frontiers_is_their_record(case, made):
-    found, drawn = pareto(case, quick=True, model="logistic"), made[0].pictures[0].data
+    found, drawn = compute_pareto(case, quick=True, model="logistic"), made[0].pictures[0].data
     for reading, curves in (("scored as the paper does", found.paper), ("held-out", found.held_out)):
         assert set(drawn[reading]) == set(curves)
         for method, curve in curves.items():
@@ -76,14 +75,14 @@ def test_marks_tell_the_numbers_of_the_data(made):
 @pytest.mark.parametrize("name", ["all right", "three samples", "two samples"])
 def test_a_poor_pool_gets_its_figures_or_a_line_that_says_why(poor_cases, name: str):
     case = poor_cases[name]
-    one = frontiers.section(case, quick=True, model="logistic")
+    one = frontiers.build_section(case, quick=True, model="logistic")
     ET.fromstring(one.pictures[0].svg)
     assert one.words
     assert any("cross-fitted" in line for line in one.missing)
     if name == "two samples":
         with pytest.raises(TooFewSamples, match="collect 3 or more"):
-            granularity.section(case, quick=True, model="logistic")
+            granularity.build_section(case, quick=True, model="logistic")
         return
-    other = granularity.section(case, quick=True, model="logistic")
+    other = granularity.build_section(case, quick=True, model="logistic")
     ET.fromstring(other.pictures[0].svg)
     assert any("cross-fitted" in line for line in other.missing)

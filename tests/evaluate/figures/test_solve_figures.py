@@ -6,31 +6,33 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from studies.paper import labels, laws, pipeline, price_search
+from studies.paper.budget_choices import fit_classifiers
+from studies.paper.labels import compute_heatmaps, draw_heatmap
+from studies.paper.price_search import compute_staircases, draw_staircase
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.exhibits import Picture, Section, written
-from adacompute.evaluate.figures.heatmap import draw_heatmap
-from adacompute.evaluate.figures.palette import COLOURS
-from adacompute.evaluate.figures.staircase import draw_staircase
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.fits import fitted
-from adacompute.evaluate.paper.heatmap import heatmaps
-from adacompute.evaluate.paper.staircase import staircases
-from adacompute.evaluate.report.sections import labels, laws, pipeline, solve
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.document import Picture, Section, format_cell
+from adacompute.report.theme import COLOURS
 
 LIGHT = {light for light, _ in COLOURS.values()}
 MARKS = 400
 
 
-def sections(case: Case) -> list[Section]:
+def sections(case: ScoredPool) -> list[Section]:
     budgets = [budget for budget in (1.5, 3.0) if budget <= case.budgets[-1]]
-    fits = fitted(case, budgets, seeds=1, model="logistic")
-    return [solve.section(case), labels.section(case, fits), laws.section(case, fits)]
+    fits = fit_classifiers(case, budgets, seeds=1, model="logistic")
+    return [
+        price_search.build_section(case),
+        labels.build_section(case, fits),
+        laws.build_section(case, fits),
+    ]
 
 
 @pytest.fixture(scope="module")
 def made() -> list[Section]:
-    return [*sections(case_of(synthetic(), "made")), pipeline.section()]
+    return [*sections(score_pool(synthetic(), "made")), pipeline.build_section()]
 
 
 def pictures(made: list[Section]) -> dict[str, Picture]:
@@ -56,8 +58,8 @@ def test_figures_are_well_formed_use_the_palette_alone_and_tell_their_values(mad
 
 
 def test_the_data_of_the_heatmap_is_its_record():
-    case = case_of(synthetic(), "made")
-    found = heatmaps(case, fitted(case, [1.5, 3.0], seeds=1, model="logistic"))
+    case = score_pool(synthetic(), "made")
+    found = compute_heatmaps(case, fit_classifiers(case, [1.5, 3.0], seeds=1, model="logistic"))
     drawn = draw_heatmap(found).data
     assert list(drawn) == ["1.5", "3"]
     for one in found:
@@ -70,7 +72,7 @@ def test_the_data_of_the_heatmap_is_its_record():
 
 
 def test_the_scatter_has_a_row_a_problem_with_its_budget_at_each_average(made):
-    case, data = case_of(synthetic(), "made"), pictures(made)["scatter"].data
+    case, data = score_pool(synthetic(), "made"), pictures(made)["scatter"].data
     assert [row["id"] for row in data["problems"]] == list(case.ballots.ids)
     for average, own in data["averages"].items():
         budgets = [row["budget"][average] for row in data["problems"]]
@@ -80,8 +82,8 @@ def test_the_scatter_has_a_row_a_problem_with_its_budget_at_each_average(made):
 
 
 def test_the_same_numbers_give_the_same_file():
-    case = case_of(synthetic(12, 16), "made")
-    assert draw_staircase(staircases(case)).svg == draw_staircase(staircases(case)).svg
+    case = score_pool(synthetic(12, 16), "made")
+    assert draw_staircase(compute_staircases(case)).svg == draw_staircase(compute_staircases(case)).svg
 
 
 def test_every_section_has_words_and_every_cell_can_be_written(made):
@@ -91,7 +93,7 @@ def test_every_section_has_words_and_every_cell_can_be_written(made):
             assert table.protocol
             for row in table.rows:
                 for cell, column in zip(row, table.columns, strict=True):
-                    assert written(cell, column)
+                    assert format_cell(cell, column)
 
 
 def test_in_sample_and_held_out_are_both_shown_where_a_classifier_is(made):
@@ -103,14 +105,17 @@ def test_in_sample_and_held_out_are_both_shown_where_a_classifier_is(made):
 
 
 def test_a_pool_of_two_samples_each_says_which_budgets_are_missing():
-    found = solve.section(poor()["two samples"])
+    found = price_search.build_section(poor()["two samples"])
     assert found.words
     assert any("B = 3" in line and "collect more samples" in line for line in found.missing)
 
 
 def test_a_pool_without_a_right_answer_is_drawn_and_says_that_nothing_is_binding():
     case = poor()["all wrong"]
-    found = [solve.section(case), labels.section(case, fitted(case, [1.5], seeds=1))]
+    found = [
+        price_search.build_section(case),
+        labels.build_section(case, fit_classifiers(case, [1.5], seeds=1)),
+    ]
     assert all(section.words for section in found)
     assert "no B is binding" in " ".join(found[0].missing)
     assert set(pictures(found)) == {"staircase", "mechanism", "scatter", "heatmap"}

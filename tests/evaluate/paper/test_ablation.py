@@ -4,24 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, compute_ablation
 from synthetic import poor, synthetic
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.paper.ablation import MODELS, READINGS, Ablation, ablation
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 SPLITS = 2
 PAPER, HELD_OUT = READINGS
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(40, 16), "dice")
+def case() -> ScoredPool:
+    return score_pool(synthetic(40, 16), "dice")
 
 
 @pytest.fixture(scope="module")
-def found(case: Case) -> Ablation:
-    return ablation([case], splits=SPLITS)
+def found(case: ScoredPool) -> Ablation:
+    return compute_ablation([case], splits=SPLITS)
 
 
 def test_what_is_to_be_learned_from_noise_is_looked_up_where_rows_are_split_at_random(found):
@@ -32,7 +32,7 @@ def test_what_is_to_be_learned_from_noise_is_looked_up_where_rows_are_split_at_r
 
 
 def test_the_same_share_of_each_label_is_judged_where_rows_are_split_at_random(found):
-    for model in MODELS:
+    for model in LEARNER_NAMES:
         assert found.of(model, PAPER).majority.std == pytest.approx(0.0, abs=1e-12)
 
 
@@ -41,7 +41,7 @@ def test_no_relaxed_regret_is_negative_or_above_the_theorems_bound(found):
     for some in found.points:
         assert (some.relaxed >= -1e-12).all()
         assert (some.relaxed <= found.worst_gap * some.error + 1e-12).all()
-        assert len(some.error) == SPLITS * len(MODELS)
+        assert len(some.error) == SPLITS * len(LEARNER_NAMES)
     assert found.mean_gap <= found.worst_gap
 
 
@@ -62,37 +62,37 @@ def test_confusion_counts_every_judged_row_and_its_diagonal_is_the_imitation(fou
 
 def test_error_and_imitation_are_two_sides_of_one(found):
     for some in found.points:
-        for model in MODELS:
+        for model in LEARNER_NAMES:
             own = [error for name, error in zip(some.model, some.error, strict=True) if name == model]
             assert 1 - np.mean(own) == pytest.approx(found.of(model, some.reading).imitation.mean)
 
 
 def test_a_feature_that_names_the_label_is_learned_by_all_in_both_readings(case):
-    from adacompute.evaluate.paper.fits import oracle_labels
+    from studies.paper.budget_choices import compute_oracle_labels
 
-    labels, _ = oracle_labels(case.windows, 2.0)
+    labels, _ = compute_oracle_labels(case.windows, 2.0)
     told = np.zeros_like(case.features)
     told[np.arange(len(labels)), labels] = 1.0
-    found = ablation([replace(case, features=told)], targets=(2.0,), splits=1)
+    found = compute_ablation([replace(case, features=told)], targets=(2.0,), splits=1)
     for reading in READINGS:
-        assert found.of("forest", reading).imitation.mean >= 0.85
-        assert found.of("logistic", reading).imitation.mean >= 0.85
+        assert found.score_of("forest", reading).imitation.mean >= 0.85
+        assert found.score_of("logistic", reading).imitation.mean >= 0.85
 
 
 def test_recordings_without_entropy_stand_beside_those_with_it(case):
-    bare = case_of(synthetic(20, 6, signals=False, seed=2), "bare")
-    found = ablation([case, bare], targets=(1.5,), splits=1)
+    bare = score_pool(synthetic(20, 6, signals=False, seed=2), "bare")
+    found = compute_ablation([case, bare], targets=(1.5,), splits=1)
     assert found.rows == len(case) + len(bare)
     assert found.budgets == (1, 2, 4)
     assert all(len(one.by_case) == 2 for one in found.outcomes)
 
 
 def test_where_nothing_is_to_be_learned_everyone_imitates_perfectly():
-    found = ablation([poor()["all right"]], splits=1)
+    found = compute_ablation([poor()["all right"]], splits=1)
     assert all(one.imitation.mean == 1.0 for one in found.outcomes)
     assert found.slope == 0.0
 
 
 def test_budgets_out_of_reach_are_refused_where_none_is_left():
     with pytest.raises(TooFewSamples, match="collect more samples"):
-        ablation([poor()["three samples"]], targets=(3.0,))
+        compute_ablation([poor()["three samples"]], targets=(3.0,))

@@ -2,29 +2,29 @@
 
 import numpy as np
 import pytest
+from studies.paper.archetypes import ARCHETYPE_NAMES, Archetypes, compute_archetypes
 from synthetic import poor, synthetic
 
 from adacompute.errors import NotRecorded
-from adacompute.evaluate.paper.archetypes import KINDS, Archetypes, archetypes
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 PLANTED = {"Easy": 0.97, "Responsive": 0.6, "Diminishing": 0.33, "Hard": 0.02}
 EACH = 12
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
+def case() -> ScoredPool:
     chance = np.repeat(list(PLANTED.values()), EACH)
-    return case_of(synthetic(len(chance), 64, chance=chance), "planted")
+    return score_pool(synthetic(len(chance), 64, chance=chance), "planted")
 
 
 @pytest.fixture(scope="module")
-def found(case: Case) -> Archetypes:
-    return archetypes([case])
+def found(case: ScoredPool) -> Archetypes:
+    return compute_archetypes([case])
 
 
 def test_planted_kinds_are_found(found):
-    assert found.names == KINDS
+    assert found.names == ARCHETYPE_NAMES
     for at, group in enumerate(found.groups):
         own = {f"p-{row:03}" for row in range(at * EACH, (at + 1) * EACH)}
         assert group.problem in own
@@ -60,13 +60,13 @@ def test_the_oracles_shares_add_up_whether_from_the_same_samples_or_others(found
     assert found.oracle is not None
     assert found.apart is not None
     for spent in (found.oracle, found.apart):
-        assert spent.shares.sum(axis=1) == pytest.approx(np.ones(len(KINDS)))
+        assert spent.shares.sum(axis=1) == pytest.approx(np.ones(len(ARCHETYPE_NAMES)))
         assert spent.large.sum() == pytest.approx(1.0)
 
 
 def test_recordings_are_grouped_together_at_the_budgets_that_all_have(case):
-    short = case_of(synthetic(20, 6, seed=3), "short")
-    found = archetypes([case, short])
+    short = score_pool(synthetic(20, 6, seed=3), "short")
+    found = compute_archetypes([case, short])
     assert found.budgets == (1, 2, 4)
     assert found.problems == (len(case), 20)
     assert found.shares.shape == (2, 4)
@@ -74,18 +74,18 @@ def test_recordings_are_grouped_together_at_the_budgets_that_all_have(case):
 
 
 def test_twice_the_same_recording_gives_the_same_groups(case, found):
-    again = archetypes([case])
+    again = compute_archetypes([case])
     assert [group.problem for group in again.groups] == [group.problem for group in found.groups]
     assert np.array_equal(again.shares, found.shares)
 
 
 def test_fewer_different_curves_give_fewer_groups():
     cases = poor()
-    assert archetypes([cases["all right"]]).names == ("Easy",)
-    assert archetypes([cases["all wrong"]]).names == ("Hard",)
-    assert archetypes([cases["three samples"]]).apart is None
+    assert compute_archetypes([cases["all right"]]).names == ("Easy",)
+    assert compute_archetypes([cases["all wrong"]]).names == ("Hard",)
+    assert compute_archetypes([cases["three samples"]]).apart is None
 
 
 def test_no_recording_is_refused():
     with pytest.raises(NotRecorded, match="give one or more"):
-        archetypes([])
+        compute_archetypes([])

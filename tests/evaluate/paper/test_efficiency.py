@@ -4,27 +4,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.label_efficiency import EfficiencyReading, compute_efficiency
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.exhibits import Spread
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.efficiency import Followed, efficiency
-from adacompute.evaluate.paper.fits import oracle_labels
-from adacompute.evaluate.paper.growth import Growth, growth
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.document import Spread
+from adacompute.report.exhibits.data_efficiency import DataEfficiency, measure_data_efficiency
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(40, 8), "dice")
+def case() -> ScoredPool:
+    return score_pool(synthetic(40, 8), "dice")
 
 
 @pytest.fixture(scope="module")
-def grown() -> Growth:
-    return growth(case_of(synthetic(20, 12), "dice"), problems=(4,), samples=(8,), orders=2)
+def grown() -> DataEfficiency:
+    return measure_data_efficiency(
+        score_pool(synthetic(20, 12), "dice"), problems=(4,), samples=(8,), orders=2
+    )
 
 
 def test_accuracy_on_all_problems_grows_with_the_share_that_was_learned_from(case):
-    found = efficiency(case, targets=(2.0,), fractions=(0.2, 1.0), seeds=2)
+    found = compute_efficiency(case, targets=(2.0,), fractions=(0.2, 1.0), seeds=2)
     (curve,) = found.curves
     assert found.learned == (6, 32)
     assert curve.paper.accuracy[1].mean > curve.paper.accuracy[0].mean  # of dice nothing else can be learned
@@ -33,26 +35,28 @@ def test_accuracy_on_all_problems_grows_with_the_share_that_was_learned_from(cas
 
 
 def test_a_feature_that_names_the_budget_reaches_the_oracle_held_out_too(case):
-    labels, _ = oracle_labels(case.windows, 2.0)
+    labels, _ = compute_oracle_labels(case.windows, 2.0)
     told = replace(case, features=np.repeat(labels[:, None].astype(np.float64), 2, axis=1))
-    (curve,) = efficiency(told, targets=(2.0,), fractions=(1.0,), seeds=2).curves
+    (curve,) = compute_efficiency(told, targets=(2.0,), fractions=(1.0,), seeds=2).curves
     assert curve.paper.accuracy[0].mean == pytest.approx(curve.paper.oracle, abs=0.03)
     assert curve.held_out.accuracy[0].mean == pytest.approx(curve.held_out.oracle, abs=0.05)
 
 
 def test_the_share_from_which_on_a_curve_stays_above_fixed():
-    def curve(*means: float) -> Followed:
+    def curve(*means: float) -> EfficiencyReading:
         spreads = tuple(Spread(mean=mean, std=0.0) for mean in means)
-        return Followed(accuracy=spreads, cost=spreads, gain=spreads, oracle=1.0, fixed=0.5, fixed_cost=1.0)
+        return EfficiencyReading(
+            accuracy=spreads, cost=spreads, gain=spreads, oracle=1.0, fixed=0.5, fixed_cost=1.0
+        )
 
     shares = (0.1, 0.5, 1.0)
-    assert curve(0.6, 0.6, 0.6).crosses(shares) == 0.1
-    assert curve(0.6, 0.4, 0.6).crosses(shares) == 1.0
-    assert curve(0.4, 0.6, 0.5).crosses(shares) is None
+    assert curve(0.6, 0.6, 0.6).find_crossing(shares) == 0.1
+    assert curve(0.6, 0.4, 0.6).find_crossing(shares) == 1.0
+    assert curve(0.4, 0.6, 0.5).find_crossing(shares) is None
 
 
 def test_budgets_out_of_reach_have_no_curve():
-    found = efficiency(poor()["three samples"], fractions=(1.0,), seeds=1)
+    found = compute_efficiency(poor()["three samples"], fractions=(1.0,), seeds=1)
     assert [curve.budget for curve in found.curves] == [1.5, 2.0]
 
 
@@ -76,7 +80,7 @@ def test_what_is_varied_both_ways_is_the_same_where_they_meet(grown):
 
 
 def test_where_everything_is_right_nothing_is_gained():
-    found = growth(poor()["all right"], problems=(), samples=(), cap=4, orders=2)
+    found = measure_data_efficiency(poor()["all right"], problems=(), samples=(), cap=4, orders=2)
     for one in (*found.by_problems, *found.by_samples):
         assert one.accuracy.mean == 1.0
         assert one.gain.mean == pytest.approx(0.0, abs=1e-12)

@@ -3,20 +3,20 @@
 from itertools import pairwise
 
 import pytest
+from studies.paper.granularity import BUDGET_SETS, Granularity, compute_granularity
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.paper.case import Case
-from adacompute.evaluate.paper.granularity import SETS, Granularity, granularity
+from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.solve import solve
 
 
 @pytest.fixture(scope="module")
-def found(case: Case) -> Granularity:
-    return granularity(case, quick=True, model="logistic")
+def found(case: ScoredPool) -> Granularity:
+    return compute_granularity(case, quick=True, model="logistic")
 
 
 def test_more_budgets_never_harm_the_oracle_in_sample(found):
-    assert [tier.budgets for tier in found.tiers] == list(SETS.values())
+    assert [tier.budgets for tier in found.tiers] == list(BUDGET_SETS.values())
     for before, tier in pairwise(found.tiers):
         assert set(before.budgets) < set(tier.budgets)
         assert tier.windows >= before.windows - 1e-12
@@ -46,13 +46,13 @@ def test_the_crossfitted_value_lies_below_the_one_in_sample_and_its_step_is_pair
 
 
 def test_samples_that_can_not_be_halved_leave_the_crossfitted_value_out(poor_cases):
-    found = granularity(poor_cases["ten problems"], quick=True, model="logistic")
+    found = compute_granularity(poor_cases["ten problems"], quick=True, model="logistic")
     assert [tier.crossfitted for tier in found.tiers] == [None] * 3
     assert all(tier.halved is None for tier in found.tiers)
 
 
 def test_sets_shrink_to_what_was_recorded_and_are_refused_when_they_no_longer_differ(poor_cases):
-    found = granularity(poor_cases["three samples"], quick=True, model="logistic")
+    found = compute_granularity(poor_cases["three samples"], quick=True, model="logistic")
     assert {tier.name: tier.budgets for tier in found.tiers} == {"default": (1, 2), "fine": (1, 2, 3)}
     with pytest.raises(TooFewSamples, match="2 samples"):
-        granularity(poor_cases["two samples"], quick=True, model="logistic")
+        compute_granularity(poor_cases["two samples"], quick=True, model="logistic")

@@ -4,24 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.importance import compute_importance
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.fits import oracle_labels
-from adacompute.evaluate.paper.importance import importance
-from adacompute.features import NAMES
-from adacompute.policies.learners import gains
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.policies.classifier import compute_gains
+from adacompute.policies.features import FEATURE_NAMES
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    return case_of(synthetic(40, 16), "dice")
+def case() -> ScoredPool:
+    return score_pool(synthetic(40, 16), "dice")
 
 
 @pytest.fixture(scope="module")
-def planted(case: Case) -> Case:
+def planted(case: ScoredPool) -> ScoredPool:
     """One feature names the oracle's budget, the others are dice."""
-    labels, _ = oracle_labels(case.windows, 2.0)
+    labels, _ = compute_oracle_labels(case.windows, 2.0)
     told = np.random.default_rng(0).random(case.features.shape)
     told[:, 3] = labels
     return replace(case, features=told)
@@ -29,7 +29,7 @@ def planted(case: Case) -> Case:
 
 def test_noise_has_its_share_of_the_gain_and_loses_nothing_when_shuffled(case):
     noise = replace(case, features=np.random.default_rng(1).random(case.features.shape))
-    found = importance(noise, repeats=2)
+    found = compute_importance(noise, repeats=2)
     assert found.gain.sum() == pytest.approx(1.0)
     assert (found.gain > 0).sum() > 8
     assert len(found.telling) <= 1
@@ -37,15 +37,15 @@ def test_noise_has_its_share_of_the_gain_and_loses_nothing_when_shuffled(case):
 
 
 def test_a_feature_that_names_the_budget_is_found_both_ways(planted):
-    found = importance(planted, repeats=2)
+    found = compute_importance(planted, repeats=2)
     assert found.order[0] == 3
-    assert NAMES[3] in found.telling
+    assert FEATURE_NAMES[3] in found.telling
     assert found.kept > found.majority
     assert found.imitation[3].mean == max(lost.mean for lost in found.imitation)
 
 
 def test_signatures_are_class_means_that_average_to_nothing(case):
-    found = importance(case, repeats=1)
+    found = compute_importance(case, repeats=1)
     assert found.counts.sum() == len(case)
     weighted = (found.signature * found.counts).sum(axis=1) / len(case)
     assert weighted == pytest.approx(np.zeros(len(found.names)), abs=1e-9)
@@ -54,11 +54,11 @@ def test_signatures_are_class_means_that_average_to_nothing(case):
 
 
 def test_without_entropy_there_are_fifteen_features():
-    assert importance(poor()["no signals"], repeats=1).names == NAMES[:-1]
+    assert compute_importance(poor()["no signals"], repeats=1).names == FEATURE_NAMES[:-1]
 
 
 def test_one_class_has_no_importance():
-    found = importance(poor()["all right"], repeats=1)
+    found = compute_importance(poor()["all right"], repeats=1)
     assert found.classes == (1,)
     assert not found.gain.any()
     assert found.kept == 1.0
@@ -68,7 +68,7 @@ def test_gains_are_the_shares_of_what_was_split_on():
     rng = np.random.default_rng(0)
     rows = rng.random((200, 3))
     rows[:, 1] = 0.0  # never split on
-    found = gains(rows, (rows[:, 2] > 0.5).astype(np.int64), seed=0)
+    found = compute_gains(rows, (rows[:, 2] > 0.5).astype(np.int64), seed=0)
     assert found.sum() == pytest.approx(1.0)
     assert found[1] == 0.0
     assert found[2] > found[0]

@@ -4,32 +4,38 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.paper import main_results
+from studies.paper.budget_choices import (
+    RULES,
+    ClassifierFits,
+    JudgedTable,
+    choose_by_rule,
+    compute_spread,
+    fit_classifiers,
+)
+from studies.paper.main_results import METHODS, MainResults, compute_main_results
+from studies.paper.price_search import TARGET_BUDGETS
 from synthetic import POOR
 
-from adacompute.evaluate.exhibits import Spread, Table
-from adacompute.evaluate.paper.case import Case
-from adacompute.evaluate.paper.fits import Fits, fitted
-from adacompute.evaluate.paper.judged import Judged, spread
-from adacompute.evaluate.paper.main import METHODS, TARGETS, MainResults, main_results
-from adacompute.evaluate.paper.rules import RULES, ruled
-from adacompute.evaluate.report.sections import main
+from adacompute.evaluate.scored_pool import ScoredPool
+from adacompute.report.document import Spread, Table
 
 SEEDS = 3
 
 
 @pytest.fixture(scope="module")
-def fits(case: Case) -> dict[float, Fits]:
-    return fitted(case, (1.2, *TARGETS), seeds=SEEDS, model="logistic")
+def fits(case: ScoredPool) -> dict[float, ClassifierFits]:
+    return fit_classifiers(case, (1.2, *TARGET_BUDGETS), seeds=SEEDS, model="logistic")
 
 
 @pytest.fixture(scope="module")
-def found(case: Case, fits: dict[float, Fits]) -> MainResults:
-    return main_results(case, fits)
+def found(case: ScoredPool, fits: dict[float, ClassifierFits]) -> MainResults:
+    return compute_main_results(case, fits)
 
 
 def test_both_readings_are_those_of_the_fits(case, fits, found):
-    assert found.budgets == TARGETS  # not 1.2, which serves another table
-    for budget in TARGETS:
+    assert found.budgets == TARGET_BUDGETS  # not 1.2, which serves another table
+    for budget in TARGET_BUDGETS:
         for outcomes, reading in (
             (found.paper, fits[budget].paper(case)),
             (found.held_out, fits[budget].held_out(case)),
@@ -43,16 +49,16 @@ def test_a_classifier_that_answers_as_the_oracle_brings_what_the_oracle_brings(c
     perfect = {
         budget: replace(own, predicted=np.tile(own.labels, (SEEDS, 1))) for budget, own in fits.items()
     }
-    found = main_results(case, perfect)
+    found = compute_main_results(case, perfect)
     for outcomes in (found.paper, found.held_out):
-        for budget in TARGETS:
+        for budget in TARGET_BUDGETS:
             one, other = outcomes["classifier", budget], outcomes["oracle", budget]
             assert one.accuracy == pytest.approx(other.accuracy)
             assert one.gain == other.gain
 
 
 def test_rules_keep_their_budgets(case, found):
-    for budget in TARGETS:
+    for budget in TARGET_BUDGETS:
         largest = max(mode for mode in case.budgets if mode <= budget)
         assert found.paper["fixed", budget].spent == largest
         assert found.paper["heuristic", budget].spent == pytest.approx(budget, abs=16 / len(case))
@@ -61,7 +67,7 @@ def test_rules_keep_their_budgets(case, found):
 
 def test_the_heuristic_gives_most_to_the_longest_prompts_it_has_seen(case):
     seen = np.ones((1, len(case)), dtype=bool)
-    columns = ruled(case, "heuristic", 2.0, seen=seen)[0]
+    columns = choose_by_rule(case, "heuristic", 2.0, seen=seen)[0]
     lengths = np.array([len(prompt) for prompt in case.ballots.prompts])
     assert lengths[columns > 0].min() >= lengths[columns == 0].max()
 
@@ -75,7 +81,7 @@ def test_held_out_counts_only_problems_not_learned_from(case, fits, found):
 
 def test_all_alike_gain_nothing_over_the_best_mix_and_dealing_them_by_lot_changes_nothing(found):
     for outcomes in (found.paper, found.held_out):
-        for budget in TARGETS:
+        for budget in TARGET_BUDGETS:
             one = outcomes["fixed", budget]
             assert (
                 max(one.gain.mean, one.gain.high) <= 1e-12
@@ -89,7 +95,7 @@ def test_gain_and_lot_agree_with_counting_by_hand(case):
     rng = np.random.default_rng(3)
     mask = rng.random((2, len(case))) < 0.4
     columns = rng.integers(0, 5, (2, len(case)))
-    one = Judged.of(case.exact, mask).outcome(columns)
+    one = JudgedTable.of(case.exact, mask).compute_outcome(columns)
     seeds, rows = np.nonzero(mask)
     chosen = columns[seeds, rows]
     accuracy, alike = case.exact.accuracy[rows, chosen].mean(), case.exact.accuracy[rows].mean(axis=0)
@@ -107,19 +113,21 @@ def test_gain_and_lot_agree_with_counting_by_hand(case):
 def test_one_judged_problem_has_no_interval(case):
     mask = np.zeros((1, len(case)), dtype=bool)
     mask[0, 7] = True
-    one = Judged.of(case.exact, mask).outcome(np.full((1, len(case)), 4))
+    one = JudgedTable.of(case.exact, mask).compute_outcome(np.full((1, len(case)), 4))
     assert one.interval.mean == pytest.approx(case.exact.accuracy[7, 4])
     assert (one.interval.low, one.gain.high) == (None, None)
 
 
 def test_the_crossfitted_oracle_is_there_where_samples_can_be_halved(poor_cases, found):
-    assert set(found.crossfitted) == set(TARGETS)
+    assert set(found.crossfitted) == set(TARGET_BUDGETS)
     few = poor_cases["no signals"]
-    assert main_results(few, fitted(few, (1.5,), seeds=1, model="logistic")).crossfitted == {}
+    assert (
+        compute_main_results(few, fit_classifiers(few, (1.5,), seeds=1, model="logistic")).crossfitted == {}
+    )
 
 
 def test_one_seed_has_no_spread():
-    assert spread(np.array([0.5])) == Spread(mean=0.5, std=0.0)
+    assert compute_spread(np.array([0.5])) == Spread(mean=0.5, std=0.0)
 
 
 def cell(table: Table, row: str, column: str) -> object:
@@ -128,11 +136,11 @@ def cell(table: Table, row: str, column: str) -> object:
 
 
 def test_the_tables_hold_the_numbers(case, fits, found):
-    paper, held_out, matched = main.section(case, fits).tables
-    assert [row[0] for row in paper.rows] == [main.NAMES[method] for method in METHODS]
-    assert cell(paper, "classifier", "B = 2") == spread(found.paper["classifier", 2.0].accuracy)
+    paper, held_out, matched = main_results.build_section(case, fits).tables
+    assert [row[0] for row in paper.rows] == [main_results.METHOD_LABELS[method] for method in METHODS]
+    assert cell(paper, "classifier", "B = 2") == compute_spread(found.paper["classifier", 2.0].accuracy)
     assert cell(held_out, "classifier", "cost at 3") == pytest.approx(found.held_out["classifier", 3.0].spent)
-    assert cell(held_out, "oracle, cross-fitted", "B = 2") == spread(found.crossfitted[2.0].accuracy)
+    assert cell(held_out, "oracle, cross-fitted", "B = 2") == compute_spread(found.crossfitted[2.0].accuracy)
     assert [row[1] for row in matched.rows] == ["scored as the paper does", "held-out"] * 3
     assert matched.rows[1][5] == found.held_out["classifier", 1.5].gain
     assert f"{found.paper['classifier', 1.5].alike:.1%}" in paper.note
@@ -141,13 +149,15 @@ def test_the_tables_hold_the_numbers(case, fits, found):
 @pytest.mark.parametrize("name", POOR)
 def test_a_poor_pool_gets_its_tables(poor_cases, name: str):
     case = poor_cases[name]
-    budgets = [budget for budget in TARGETS if budget <= case.budgets[-1]]
-    section = main.section(case, fitted(case, budgets, seeds=1, model="logistic"))
+    budgets = [budget for budget in TARGET_BUDGETS if budget <= case.budgets[-1]]
+    section = main_results.build_section(case, fit_classifiers(case, budgets, seeds=1, model="logistic"))
     assert section.words
     assert [len(table.rows) for table in section.tables] == [5, 5, 2 * len(budgets)]
     assert any("cross-fitted" in line for line in section.missing)
-    assert len([line for line in section.missing if line.startswith("B = ")]) == len(TARGETS) - len(budgets)
-    assert (section.words == (main.NOTHING,)) == (name in ("all right", "all wrong", "two samples"))
+    assert len([line for line in section.missing if line.startswith("B = ")]) == len(TARGET_BUDGETS) - len(
+        budgets
+    )
+    assert (section.words == (main_results.NOTHING,)) == (name in ("all right", "all wrong", "two samples"))
 
 
 def test_every_rule_is_a_method():

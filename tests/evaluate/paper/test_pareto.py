@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.pareto import ParetoFrontiers, compute_pareto, fit_folds, space_budgets
 from synthetic import poor, synthetic
 
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.fits import oracle_labels
-from adacompute.evaluate.paper.pareto import Pareto, folded, log_spaced, pareto
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 METHODS = {"fixed", "random", "heuristic", "classifier", "oracle"}
 
 
 @pytest.fixture(scope="module")
-def found(case: Case) -> Pareto:
-    return pareto(case, quick=True, model="logistic")
+def found(case: ScoredPool) -> ParetoFrontiers:
+    return compute_pareto(case, quick=True, model="logistic")
 
 
 def test_every_method_is_there_in_both_readings(found):
@@ -52,15 +52,15 @@ def test_fixed_is_a_staircase_and_all_alike_are_its_concave_hull(case, found):
 def test_folds_judge_every_problem_once_and_part_no_question():
     ballots = synthetic(30, 16)
     twice = replace(ballots, prompts=ballots.prompts[:15] * 2)
-    case = case_of(twice, "twice")
-    (one,) = folded(case, case.windows, [2.0], folds=5, model="logistic", seed=0)
+    case = score_pool(twice, "twice")
+    (one,) = fit_folds(case, case.windows, [2.0], folds=5, model="logistic", seed=0)
     assert (~one.train).sum(axis=0).tolist() == [1] * 30
     assert (one.train[:, :15] == one.train[:, 15:]).all()
 
 
 def test_a_sated_oracle_is_learned_once(case):
-    last, beyond = folded(case, case.windows, [15.0, 16.0], folds=2, model="logistic", seed=0)
-    labels, price = oracle_labels(case.windows, 15.0)
+    last, beyond = fit_folds(case, case.windows, [15.0, 16.0], folds=2, model="logistic", seed=0)
+    labels, price = compute_oracle_labels(case.windows, 15.0)
     assert price == 0.0
     assert (beyond.labels == labels).all()
     assert beyond.predicted is last.predicted
@@ -74,17 +74,17 @@ def test_at_one_sample_all_are_the_same(case, found):
 
 
 def test_the_same_seed_gives_the_same_curves(case, found):
-    again = pareto(case, quick=True, model="logistic")
+    again = compute_pareto(case, quick=True, model="logistic")
     for method in METHODS:
         assert (again.held_out[method].accuracy == found.held_out[method].accuracy).all()
 
 
 def test_doublings_are_met_exactly():
-    grid = log_spaced(16, 24)
+    grid = space_budgets(16, 24)
     assert {1.0, 2.0, 4.0, 8.0, 16.0} <= set(grid.tolist())
 
 
 def test_a_poor_pool_has_a_shorter_grid():
-    found = pareto(poor()["three samples"], quick=True, model="logistic")
+    found = compute_pareto(poor()["three samples"], quick=True, model="logistic")
     assert found.grid[-1] == 2
     assert "crossfitted" not in found.held_out

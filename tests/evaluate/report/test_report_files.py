@@ -16,13 +16,23 @@ from xml.etree import ElementTree
 import pytest
 
 from adacompute.errors import ReportError
-from adacompute.evaluate.bootstrap import Interval
-from adacompute.evaluate.exhibits import Column, Kind, Picture, Section, Spread, Table, written
-from adacompute.evaluate.report.files import contents, may_write, write
-from adacompute.evaluate.report.places import put
-from adacompute.evaluate.report.plain import as_csv, as_data, finite
-from adacompute.evaluate.report.record import Part, Report
-from adacompute.evaluate.rows import Evaluation
+from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.resampling import Interval
+from adacompute.report.document import (
+    Column,
+    Kind,
+    Picture,
+    Report,
+    ReportPart,
+    Section,
+    Spread,
+    Table,
+    format_cell,
+    replace_non_finite,
+    to_csv,
+    to_data,
+)
+from adacompute.report.folder import check_report_folder, publish_files, render_files, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&{{style}}"
 FACTS = {"adacompute": "0", "problems": 2, "samples_least": 3, "samples_most": 4, "model": HOSTILE}
@@ -73,8 +83,8 @@ def small(text: str = "x") -> Report:
     section = Section(
         key="s", title=text, words=(text,), tables=(table,), pictures=(picture,), missing=(text,)
     )
-    part = Part(key="v", title=text, about=text, sections=(section,))
-    made = Part(key="made", title=text, about=text, sections=(), folded=True)
+    part = ReportPart(key="v", title=text, about=text, sections=(section,))
+    made = ReportPart(key="made", title=text, about=text, sections=(), folded=True)
     return Report(
         name=text,
         headline=text,
@@ -87,7 +97,7 @@ def small(text: str = "x") -> Report:
 
 
 def test_an_interval_is_three_columns_a_spread_two_and_what_cannot_be_told_is_empty():
-    rows = list(csv.reader(as_csv(small().parts[0].sections[0].tables[0]).splitlines()))
+    rows = list(csv.reader(to_csv(small().parts[0].sections[0].tables[0]).splitlines()))
     assert rows == [
         ["who", "a", "a_low", "a_high", "b", "b_std"],
         ["x", "0.5", "0.4", "", "0.01", "0.002"],
@@ -106,13 +116,17 @@ def test_a_csv_holds_no_formula_and_its_numbers_stay_numbers(text: str):
         rows=((text, -0.5),),
     )
     safe = text if text == "a=1" else f"'{text}"
-    assert list(csv.reader(io.StringIO(as_csv(table)))) == [[safe, "n"], [safe, "-0.5"]]
+    assert list(csv.reader(io.StringIO(to_csv(table)))) == [[safe, "n"], [safe, "-0.5"]]
 
 
 def test_amounts_and_money_are_written_as_people_write_them():
-    assert [written(value, Column(name="", kind="amount")) for value in (1.5, 2.0, 12)] == ["1.5", "2", "12"]
-    assert written(12345.6, Column(name="", kind="count")) == "12,346"
-    assert written(-0.6149, Column(name="", kind="percent")) == "-61%"
+    assert [format_cell(value, Column(name="", kind="amount")) for value in (1.5, 2.0, 12)] == [
+        "1.5",
+        "2",
+        "12",
+    ]
+    assert format_cell(12345.6, Column(name="", kind="count")) == "12,346"
+    assert format_cell(-0.6149, Column(name="", kind="percent")) == "-61%"
     told = {
         0.266: "0.266",
         1.149: "1.15",
@@ -121,19 +135,19 @@ def test_amounts_and_money_are_written_as_people_write_them():
         -2.5: "-2.50",
         0.0: "0.00",
     }
-    assert {value: written(value, Column(name="", kind="money")) for value in told} == told
+    assert {value: format_cell(value, Column(name="", kind="money")) for value in told} == told
 
 
 def test_the_json_has_finite_numbers_only():
-    body = as_data(small())
+    body = to_data(small())
     assert body["sections"]["s"]["figures"]["p"] == {"v": None}
     assert body["sections"]["s"]["tables"]["t"][0]["a"] == {"mean": 0.5, "low": 0.4, "high": None}
     json.dumps(body, allow_nan=False)
-    assert finite([float("nan"), {"x": (1, 2)}]) == [None, {"x": [1, 2]}]
+    assert replace_non_finite([float("nan"), {"x": (1, 2)}]) == [None, {"x": [1, 2]}]
 
 
 def test_no_text_of_a_pool_is_markup():
-    page = contents(small(HOSTILE))["report.html"].decode()
+    page = render_files(small(HOSTILE))["report.html"].decode()
     assert "<img" not in page
     assert page.count("</script>") == 2  # the two of the page itself
     assert page.count("<style") == 1  # and no figure brings its own
@@ -144,28 +158,28 @@ def test_a_figure_with_odd_characters_in_its_names_is_a_picture_still():
     drawn = replace(one.parts[0].sections[0].pictures[0], svg=SVG.replace("one", "o\x00\x01\ufffen\x1be"))
     section = replace(one.parts[0].sections[0], pictures=(drawn,))
     odd = replace(one, parts=(replace(one.parts[0], sections=(section,)),))
-    ElementTree.fromstring(contents(odd)["figures/p.svg"])
+    ElementTree.fromstring(render_files(odd)["figures/p.svg"])
 
 
 def test_twice_the_same_report_is_the_same_bytes():
-    assert contents(small()) == contents(small())
+    assert render_files(small()) == render_files(small())
 
 
 def test_two_tables_of_one_name_are_a_mistake_of_ours():
     one = small()
     with pytest.raises(ValueError, match="names of their own"):
-        contents(replace(one, parts=(one.parts[0], one.parts[0])))
+        render_files(replace(one, parts=(one.parts[0], one.parts[0])))
 
 
 def test_a_report_replaces_a_report_and_leaves_nothing_of_it(tmp_path: Path):
     place = tmp_path / "new" / "r"
-    old = contents(small())
+    old = render_files(small())
     old["tables/gone.csv"] = b"a table that isn't made any more"
     old["results.json"] = _naming(old)
-    write(old, place)
+    write_report(old, place)
     assert (place / "tables" / "gone.csv").exists()
-    write(contents(small("y")), place)
-    assert _held(place) == contents(small("y"))
+    write_report(render_files(small("y")), place)
+    assert _held(place) == render_files(small("y"))
     assert [one.name for one in place.parent.iterdir()] == ["r"]
 
 
@@ -174,11 +188,11 @@ def test_a_file_of_somebody_elses_stays(tmp_path: Path, where: str):
     for before in (False, True):
         place = tmp_path / f"{before}"
         if before or where == "tables/mine.csv":
-            write(contents(small()), place)
+            write_report(render_files(small()), place)
         (place / where).parent.mkdir(parents=True, exist_ok=True)
         (place / where).write_text("mine")
-        write(contents(small("y")), place)
-        assert _held(place) == {**contents(small("y")), where: b"mine"}
+        write_report(render_files(small("y")), place)
+        assert _held(place) == {**render_files(small("y")), where: b"mine"}
 
 
 @pytest.mark.parametrize("where", ["report.html", "results.json", "tables/mine.csv", "figures"])
@@ -186,21 +200,21 @@ def test_what_would_be_overwritten_and_is_no_report_is_refused_and_left(tmp_path
     (tmp_path / where).parent.mkdir(exist_ok=True)
     (tmp_path / where).write_text("mine")
     with pytest.raises(ReportError, match="no part of a report") as refused:
-        may_write(tmp_path)
+        check_report_folder(tmp_path)
     assert where in str(refused.value)
     with pytest.raises(ReportError):
-        write(contents(small()), tmp_path)
+        write_report(render_files(small()), tmp_path)
     assert _held(tmp_path) == {where: b"mine"}
 
 
 def test_results_that_name_files_elsewhere_remove_none_of_them(tmp_path: Path):
     place = tmp_path / "r"
-    write(contents(small()), place)
+    write_report(render_files(small()), place)
     names = ["../mine.txt", "tables/../../mine.txt", str(tmp_path / "mine.txt"), "mine.csv", 7, None]
     (place / "results.json").write_text(json.dumps({"adacompute": "0", "sections": {}, "files": names}))
     (tmp_path / "mine.txt").write_text("mine")
     (place / "mine.csv").write_text("mine")
-    write(contents(small()), place)
+    write_report(render_files(small()), place)
     assert (tmp_path / "mine.txt").exists()
     assert (place / "mine.csv").exists()
 
@@ -210,15 +224,15 @@ def test_the_folder_one_is_in_an_empty_one_and_a_link_to_one_will_do(
 ):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    write(contents(small()), tmp_path / "link")
+    write_report(render_files(small()), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert _held(tmp_path / "empty") == contents(small())
+    assert _held(tmp_path / "empty") == render_files(small())
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for text in "xy":
-        assert write(contents(small(text)), Path()) == Path("report.html")
-    assert _held(Path.cwd()) == contents(small("y"))
-    write(contents(small()), tmp_path / ("n" * 250))
+        assert write_report(render_files(small(text)), Path()) == Path("report.html")
+    assert _held(Path.cwd()) == render_files(small("y"))
+    write_report(render_files(small()), tmp_path / ("n" * 250))
 
 
 def test_where_nothing_can_be_is_said_in_one_line_before_the_work_and_nothing_is_left(tmp_path: Path):
@@ -228,15 +242,15 @@ def test_where_nothing_can_be_is_said_in_one_line_before_the_work_and_nothing_is
     before = sorted(tmp_path.rglob("*"))
     for name in ("file", "file/below", "round", "gone", "n" * 256, "a\0b", "/proc/nothing"):
         with pytest.raises(ReportError) as refused:
-            may_write(tmp_path / name)
+            check_report_folder(tmp_path / name)
         assert "\n" not in str(refused.value)
         assert "name a" in str(refused.value)
-    may_write(tmp_path / "one" / "two")
+    check_report_folder(tmp_path / "one" / "two")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_file_may_have_the_longest_name_there_is(tmp_path: Path):
-    put({tmp_path / ("n" * 255): b"x"})
+    publish_files({tmp_path / ("n" * 255): b"x"})
     assert _held(tmp_path) == {"n" * 255: b"x"}
 
 
@@ -248,14 +262,14 @@ class Stop(BaseException):
 def test_stopped_at_any_move_each_file_is_the_old_or_the_new_one_and_again_mends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool
 ):
-    before, after = contents(small()), contents(small("y"))
+    before, after = render_files(small()), render_files(small("y"))
     before["tables/gone.csv"] = b"of the old one only"
     before["results.json"] = _naming(before)
     moves, really = [0], Path.replace
     for at in range(len(after) + old):  # with one more: results.json, once what is stale has gone
         place = tmp_path / f"r{at}"
         if old:
-            write(before, place)
+            write_report(before, place)
 
         def counting(self: Path, target: Path, stop: int = at) -> Path:
             moves[0] += 1
@@ -267,14 +281,14 @@ def test_stopped_at_any_move_each_file_is_the_old_or_the_new_one_and_again_mends
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", counting)
             with pytest.raises(Stop):
-                write(after, place)
+                write_report(after, place)
         held = _held(place) if place.exists() else {}
         assert not old or {"report.html", "results.json", "tables/t.csv", "figures/p.svg"} <= set(held)
         for name in set(held) - {"results.json"}:
             assert held[name] in (before.get(name), after.get(name))
         if "results.json" in held:
             assert set(held) <= set(json.loads(held["results.json"])["files"])
-        write(after, place)
+        write_report(after, place)
         assert _held(place) == after
 
 
@@ -282,23 +296,23 @@ def test_a_killed_writers_halves_are_in_nobodys_way(tmp_path: Path):
     for name in (".results.json.part", "tables/.t.csv.part", "figures/.p.svg.part"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("half")
-    write(contents(small()), tmp_path)
-    assert _held(tmp_path) == contents(small())
+    write_report(render_files(small()), tmp_path)
+    assert _held(tmp_path) == render_files(small())
 
 
 def test_a_full_disk_leaves_the_old_report(small_disk: Callable[[str], Path]):
     disk = small_disk("512k")
-    write(contents(small()), disk)  # itself: a place that can't be renamed
-    large = contents(small("y")) | {"tables/large.csv": bytes(600_000)}
+    write_report(render_files(small()), disk)  # itself: a place that can't be renamed
+    large = render_files(small("y")) | {"tables/large.csv": bytes(600_000)}
     with pytest.raises(ReportError, match=r"No space left on device; make room"):
-        write(large, disk)
-    assert _held(disk) == contents(small())
+        write_report(large, disk)
+    assert _held(disk) == render_files(small())
 
 
 def test_two_writers_at_once_leave_one_whole_report(tmp_path: Path):
-    either = [contents(small(text)) for text in "xy"]
+    either = [render_files(small(text)) for text in "xy"]
     with ThreadPoolExecutor(4) as many:
-        for done in [many.submit(write, either[at % 2], tmp_path / "r") for at in range(12)]:
+        for done in [many.submit(write_report, either[at % 2], tmp_path / "r") for at in range(12)]:
             done.result()
     assert _held(tmp_path / "r") in either
 
@@ -363,11 +377,11 @@ def _agrees(value: object, text: str) -> bool:
         )
         if isinstance(value, Interval) and (value.low is None or value.high is None):
             return text.startswith(("–", "more than there are")) or any(
-                text.startswith(written(value.mean, Column(name="", kind=kind))) for kind in KINDS
+                text.startswith(format_cell(value.mean, Column(name="", kind=kind))) for kind in KINDS
             )
     if value is None:
         return text in ("–", "more than there are")
-    return any(written(value, Column(name="", kind=kind)) == text for kind in KINDS)
+    return any(format_cell(value, Column(name="", kind=kind)) == text for kind in KINDS)
 
 
 KINDS = get_args(Kind)

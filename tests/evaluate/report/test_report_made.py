@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.beyond.money import EXAMPLE
-from adacompute.evaluate.paper.case import case_of
-from adacompute.evaluate.protocols import evaluate, played
-from adacompute.evaluate.report.files import contents
-from adacompute.evaluate.report.given import Given
-from adacompute.evaluate.report.jobs import JOBS
-from adacompute.evaluate.report.make import report
-from adacompute.evaluate.report.work import done
+from adacompute.evaluate.protocols import evaluate, run_policies
+from adacompute.evaluate.scored_pool import score_pool
 from adacompute.pool import Ballots
+from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
+from adacompute.report.exhibits.money import EXAMPLE_MONEY
+from adacompute.report.folder import render_files
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LEVELS = (
@@ -67,7 +64,7 @@ def ungraded(ballots: Ballots) -> Ballots:
 @pytest.mark.slow
 def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_formula():
     """6 problems, 2 samples each, no tokens or log-probabilities."""
-    poor = report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
+    poor = build_report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
     assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS), "made"]
     assert poor.headline
     assert any(line.startswith("Few problems: 6.") for line in poor.notices)
@@ -76,7 +73,7 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
     assert not any("\n" in line for line in missing)
     for exhibit in (*poor.tables(), *poor.pictures()):
         assert exhibit.protocol, exhibit.key
-    files = {name: data.decode() for name, data in contents(poor).items()}
+    files = {name: data.decode() for name, data in render_files(poor).items()}
     assert "<img" not in files["report.html"]
     assert files["report.html"].count("</script>") == 2
     svgs = {name: data for name, data in files.items() if name.endswith(".svg")}
@@ -101,40 +98,40 @@ def test_sections_are_the_same_by_any_number_of_workers():
     """Two sections with what they share: a whole report would begin its processes twice."""
     ballots = drawn(6, 2)
     few = {"budgets": (2,), "policies": ("fixed",), "orders": 2}
-    given = Given(
+    given = ReportInputs(
         name="small",
-        played=played(ballots, parts=2, **few),
+        runs=run_policies(ballots, parts=2, **few),
         evaluation=evaluate(ballots, folds=2, **few),
         oracle=None,
-        case=case_of(ballots, "small"),
-        money=EXAMPLE,
+        scored_pool=score_pool(ballots, "small"),
+        money=EXAMPLE_MONEY,
         quick=True,
         seed=0,
     )
     jobs = [job for job in JOBS if job.key in ("calibration", "levels")]
-    alone, together = (done(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
+    alone, together = (run_jobs(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
     assert list(alone) == list(together) == ["levels", "calibration"]
     assert alone == together
 
 
 @pytest.mark.slow
 def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left_out():
-    found = report(ungraded(drawn(6, 4)), name="bare", quick=True)
+    found = build_report(ungraded(drawn(6, 4)), name="bare", quick=True)
     assert "No problem has a grade" in found.notices[0]
     assert {part.key for part in found.parts} == {"verdict", "held-out", "made"}
     assert "accura" not in found.headline
-    contents(found)
+    render_files(found)
 
 
 @pytest.mark.slow
 def test_a_pool_without_anything_to_gain_says_so():
     plain = drawn(6, 2)
     flat = replace(plain, correct=np.ones_like(plain.correct), classes=np.zeros_like(plain.classes))
-    found = report(flat, name="flat", quick=True)
+    found = build_report(flat, name="flat", quick=True)
     assert "uniform" in found.headline.lower()
-    contents(found)
+    render_files(found)
 
 
 def test_what_no_report_can_be_made_of_is_refused_in_one_line():
     with pytest.raises(TooFewSamples):
-        report(drawn(1, 16), name="one", quick=True)
+        build_report(drawn(1, 16), name="one", quick=True)

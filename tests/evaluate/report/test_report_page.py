@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Page, chromium, tab
 
-from adacompute.evaluate.exhibits import money as written
+from adacompute.report.document import format_money as written
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,

@@ -9,25 +9,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recorded import lines, written
 
-from adacompute.evaluate.paper.case import Case, case_of
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def case(folder: Path, rows: list, name: str = "small") -> Case:
+def case(folder: Path, rows: list, name: str = "small") -> ScoredPool:
     with open_pool(written(folder / f"{name}.jsonl", rows)) as pool:
-        return case_of(pool.ballots(), name)
+        return score_pool(pool.ballots(), name)
 
 
 @pytest.fixture(scope="session")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def good(tmp_path_factory: pytest.TempPathFactory) -> ScoredPool:
     """A recording with levels, from hopeless to easy problems."""
     return case(tmp_path_factory.mktemp("good"), lines(60, 16, seed=1, levels=True))
 
 
 @pytest.fixture(params=["two samples", "all right", "all wrong"])
-def poor(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+def poor(request: pytest.FixtureRequest, tmp_path: Path) -> ScoredPool:
     """Recordings that have little to tell."""
     rows = {
         "two samples": lambda: lines(12, 2, seed=2),

@@ -5,11 +5,15 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+from studies.paper.budget_choices import (
+    ChoiceOutcome,
+    ClassifierFits,
+    JudgedTable,
+    fit_classifiers,
+    mix_accuracy,
+)
 
-from adacompute.evaluate.paper.case import Case
-from adacompute.evaluate.paper.fits import Fits, fitted
-from adacompute.evaluate.paper.judged import Judged, Outcome
-from adacompute.evaluate.paper.mixing import mixed
+from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.solve import frontier
 
@@ -20,13 +24,13 @@ def test_a_mix_of_two_is_the_hull_of_the_budgets(seed: int):
     costs, accuracy = np.array([1.0, 2.0, 4.0, 8.0]), np.maximum.accumulate(rng.random(4))
     asked = rng.uniform(1, 8, 20)
     best = frontier(AccuracyTable.of(accuracy[None], costs=costs))
-    found = mixed(costs, np.tile(accuracy, (20, 1)), asked)
+    found = mix_accuracy(costs, np.tile(accuracy, (20, 1)), asked)
     assert found == pytest.approx([best.at(float(one)) for one in asked])
 
 
 def test_no_mix_within_the_cost_is_better():
     costs, accuracy = np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.4, 0.6])
-    found = mixed(costs, accuracy[None], np.array([3.0]))[0]
+    found = mix_accuracy(costs, accuracy[None], np.array([3.0]))[0]
     for low, high in combinations_with_replacement(range(3), 2):
         for share in np.linspace(0, 1, 11):
             if (1 - share) * costs[low] + share * costs[high] <= 3:
@@ -34,15 +38,15 @@ def test_no_mix_within_the_cost_is_better():
 
 
 @pytest.fixture(scope="module")
-def taught(good: Case) -> Fits:
-    return fitted(good, [3.0], seeds=2)[3.0]
+def taught(good: ScoredPool) -> ClassifierFits:
+    return fit_classifiers(good, [3.0], seeds=2)[3.0]
 
 
-def alike(case: Case, fits: Fits) -> Outcome:
-    return Judged.of(case.exact, ~fits.train).outcome(fits.predicted)
+def alike(case: ScoredPool, fits: ClassifierFits) -> ChoiceOutcome:
+    return JudgedTable.of(case.exact, ~fits.train).compute_outcome(fits.predicted)
 
 
-def test_who_gives_all_problems_the_same_gains_nothing(good: Case, taught: Fits):
+def test_who_gives_all_problems_the_same_gains_nothing(good: ScoredPool, taught: ClassifierFits):
     found = alike(good, replace(taught, predicted=np.full_like(taught.predicted, 2)))
     assert found.spent == 4
     assert found.gain.mean <= 1e-12
@@ -50,7 +54,7 @@ def test_who_gives_all_problems_the_same_gains_nothing(good: Case, taught: Fits)
     assert found.gain.high <= 1e-12
 
 
-def test_who_knows_the_oracles_budgets_gains(good: Case, taught: Fits):
+def test_who_knows_the_oracles_budgets_gains(good: ScoredPool, taught: ClassifierFits):
     known = np.broadcast_to(taught.labels, taught.predicted.shape)
     found = alike(good, replace(taught, predicted=known))
     assert found.gain.low is not None

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from studies.paper.labels import compute_labels
+from studies.paper.paper_claims import format_setting, load_paper
+from studies.paper.price_search import search_prices
+from studies.paper.reproduction_page import PARTS
 
-from adacompute.evaluate.paper.case import Case, case_of
-from adacompute.evaluate.paper.labels import labels
-from adacompute.evaluate.paper.search import searches
-from adacompute.evaluate.reproduction.parts import PARTS
-from adacompute.evaluate.reproduction.said import said, setting
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
 from kept import assert_same_text
 
@@ -48,7 +48,7 @@ def test_every_row_of_every_table_has_a_cell_for_every_heading(page: str):
 
 
 def test_every_table_and_figure_of_the_paper_is_named(page: str):
-    for kind, known in (("Table", said().tables), ("Figure", said().figures)):
+    for kind, known in (("Table", load_paper().tables), ("Figure", load_paper().figures)):
         numbers: set[int] = set()
         for first, second in re.findall(rf"{kind}s?\s+(\d+)(?: and (\d+))?", page):
             numbers |= {int(number) for number in (first, second) if number}
@@ -57,8 +57,10 @@ def test_every_table_and_figure_of_the_paper_is_named(page: str):
 
 def test_every_row_of_the_papers_main_table_stands_in_ours(page: str):
     first = part(page, "main")[0]
-    for row in said().rows("tab:main", method="ours"):
-        own = next(cells for cells in first if cells[0] == setting(row) and cells[1] == f"{row['budget']:g}")
+    for row in load_paper().rows("tab:main", method="ours"):
+        own = next(
+            cells for cells in first if cells[0] == format_setting(row) and cells[1] == f"{row['budget']:g}"
+        )
         assert own[8] == f"{row['accuracy']:.3f} ± {row['std']:.3f}"
         assert own[9] == f"{row['cost']:.2f}"
 
@@ -66,7 +68,7 @@ def test_every_row_of_the_papers_main_table_stands_in_ours(page: str):
 def test_every_statement_has_its_line_and_its_verdict(page: str):
     rows = [row for one in tables(page) if one[0][0] == "the paper says" for row in one[1:]]
     assert [row[0] for row in rows] == [
-        claim.says for one in PARTS for claim in said().claims.values() if claim.part == one.key
+        claim.says for one in PARTS for claim in load_paper().claims.values() if claim.part == one.key
     ]
     for row in rows:
         assert re.search(r"\(line \d+\)$", row[1])
@@ -81,26 +83,26 @@ def test_every_statement_has_its_line_and_its_verdict(page: str):
 
 
 @pytest.fixture(scope="module")
-def math500(recordings: Path) -> Case:
+def math500(recordings: Path) -> ScoredPool:
     with open_pool(next(recordings.glob("math500-*.jsonl.gz"))) as pool:
-        return case_of(pool.ballots(), "math500")
+        return score_pool(pool.ballots(), "math500")
 
 
 @pytest.mark.recordings
-def test_the_label_distribution_in_the_page_is_what_the_code_gives(page: str, math500: Case):
+def test_the_label_distribution_in_the_page_is_what_the_code_gives(page: str, math500: ScoredPool):
     rows = [row for row in part(page, "labels")[0] if row[0] == "**math500**"]
     made = [
         ["**math500**", f"{one.budget:g}", *(f"{share:.3f}" for share in one.shares)]
-        for one in labels(math500)
+        for one in compute_labels(math500)
     ]
     assert_same_text(lines(made), lines(rows), "run `make reproduction`")
 
 
 @pytest.mark.recordings
-def test_the_search_in_the_page_is_what_the_code_gives(page: str, math500: Case):
+def test_the_search_in_the_page_is_what_the_code_gives(page: str, math500: ScoredPool):
     rows = [row[:5] for row in part(page, "search")[0] if row[0] == "**math500**"]
     made = [
         ["**math500**", f"{one.budget:g}", f"{one.price:.4g}", f"{one.cost:.3f}", f"{one.error:.3f}"]
-        for one in searches(math500)
+        for one in search_prices(math500)
     ]
     assert_same_text(lines(made), lines(rows), "run `make reproduction`")

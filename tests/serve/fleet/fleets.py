@@ -12,8 +12,8 @@ import redis
 from crowd import Visit, visits
 from running import Answer, Process
 
-from adacompute.serve.balance import Balance
-from adacompute.serve.fleet.ledger import _balance
+from adacompute.serve.fleet.ledger import _parse_balance
+from adacompute.serve.ledger import Balance
 from clusters import RedisServer
 
 __all__ = ["BASE", "FLEET", "Held", "Replica", "crowds", "samples"]
@@ -58,7 +58,7 @@ class Held:
         self.redis.close()
 
     def account(self, window: str = "") -> Balance:
-        return _balance(self.redis.hgetall(f"{BASE}:w:{window}"))
+        return _parse_balance(self.redis.hgetall(f"{BASE}:w:{window}"))
 
     def lost(self) -> int:
         """Samples of reservations that were written off, and that nobody has settled since."""

@@ -8,9 +8,9 @@ from functools import partial
 
 from adacompute.cli import main
 from adacompute.serve import server
-from adacompute.serve.fleet import Pulse
+from adacompute.serve.fleet import FleetTiming
 
 if __name__ == "__main__":
     lease = float(sys.argv.pop(1))
-    server.serve = partial(server.serve, pulse=Pulse(lease=lease, beat=lease / 3, account=0.1))
+    server.serve = partial(server.serve, timing=FleetTiming(lease=lease, beat=lease / 3, account=0.1))
     main()

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pacing import HIGH, LOW, Costs, _traffic
 
-from adacompute.serve.fleet.following import Follower, named
-from adacompute.serve.fleet.pacemaker import Pacemaker
+from adacompute.serve.fleet.membership import FleetPacer, Pacemaker, name_lane
 
 STEP = 0.01  # seconds
 
@@ -33,10 +32,10 @@ class Fleet:
 
     def __post_init__(self) -> None:
         lane = ("stopping", self.target, "price", LOW, HIGH)
-        self.lane = named(lane)
+        self.lane = name_lane(lane)
         self.outbox: list[list[str]] = [[] for _ in range(self.replicas)]
         self.followers = [
-            Follower(lane, self.start, lambda _lane, _start, cost, box=box: box.append(cost))
+            FleetPacer(lane, self.start, lambda _lane, _start, cost, box=box: box.append(cost))
             for box in self.outbox
         ]
         self.maker = Pacemaker()
@@ -52,11 +51,11 @@ class Fleet:
             if i == 0 and self.costs:
                 self.pace()
             if self.published is not None:
-                follower.hear(*self.published)
+                follower.update(*self.published)
 
     def pace(self) -> None:
         due = [self.lane, repr(self.start), str(self.paced) if self.paced else False, self.state, self.costs]
-        (told,) = self.maker.paced([due])
+        (told,) = self.maker.pace_lanes([due])
         self.published = told["price"], told["average"], told["requests"]
         self.paced, self.state, self.costs = int(told["requests"]), told["state"], []
 

@@ -146,7 +146,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
             redis_server.forget()
             until(lambda: not one.ready() and not two.ready())
             redis_server.start()
-            troubles = [lambda gate=gate: gate.gateway.means.ledger.post.trouble for gate in (one, two)]
+            troubles = [lambda gate=gate: gate.gateway.resources.ledger.client.trouble for gate in (one, two)]
             for trouble in troubles:
                 until(lambda trouble=trouble: "restart all gateways of the fleet" in trouble())
             asked = up.count.requests
@@ -156,7 +156,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
         with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:  # restarted: it begins anew
             assert two.ask().status == 200
             assert one.ask().status == 503
-            until(lambda: "another ledger" in one.gateway.means.ledger.post.trouble)
+            until(lambda: "another ledger" in one.gateway.resources.ledger.client.trouble)
             assert up.count.requests > asked
 
 

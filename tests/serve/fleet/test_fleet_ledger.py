@@ -16,17 +16,15 @@ import redis
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.records import Secret
-from adacompute.serve.balance import Balance, Caps
-from adacompute.serve.fleet import Fleet, Pulse, joined
-from adacompute.serve.fleet.ledger import _balance
-from adacompute.serve.ledger import Ledger
-from adacompute.serve.spend import Spend
-from adacompute.serve.window import hour_of
+from adacompute.serve.fleet import Fleet, FleetTiming, join_fleet
+from adacompute.serve.fleet.ledger import _parse_balance
+from adacompute.serve.ledger import Balance, Caps, Ledger, format_hour
+from adacompute.serve.request import Spend
 from clusters import RedisServer, _free_port
 
 ONE = Spend(samples=1, tokens=10, nanos=100)
 BASE = "adacompute:{f}"
-QUICK = Pulse(again=0.02, patience=1.0, account=0.0)
+QUICK = FleetTiming(retry=0.02, timeout=1.0, account=0.0)
 
 
 def run(work: Awaitable[Any]) -> Any:
@@ -35,9 +33,9 @@ def run(work: Awaitable[Any]) -> Any:
 
 @contextlib.asynccontextmanager
 async def fleet(
-    server: RedisServer, count: int, caps: Caps, *, pulse: Pulse = QUICK, key: Secret | None = None
+    server: RedisServer, count: int, caps: Caps, *, pulse: FleetTiming = QUICK, key: Secret | None = None
 ) -> AsyncIterator[list[Fleet]]:
-    found = [await joined(server.url, "f", caps, pulse=pulse, key=key) for _ in range(count)]
+    found = [await join_fleet(server.url, "f", caps, timing=pulse, key=key) for _ in range(count)]
     try:
         yield found
     finally:
@@ -47,7 +45,7 @@ async def fleet(
 
 def held(server: RedisServer, window: str = "") -> Balance:
     with redis.Redis(port=server.port, decode_responses=True) as client:
-        return _balance(client.hgetall(f"{BASE}:w:{window}"))
+        return _parse_balance(client.hgetall(f"{BASE}:w:{window}"))
 
 
 async def eventually(true: Callable[[], Any]) -> None:
@@ -66,7 +64,7 @@ def samples(balance: Balance) -> tuple[int, int, int]:
     ("caps", "each"),
     [
         (Caps(total=37), Spend(samples=2)),
-        (Caps(each=5, own={"k1": 3}), Spend(samples=1)),
+        (Caps(per_key=5, by_key={"k1": 3}), Spend(samples=1)),
         (Caps(unit="money", total=0.0005), Spend(samples=1, tokens=10, nanos=7_001)),
     ],
 )
@@ -92,13 +90,15 @@ def test_c14_fleet_200_clients_at_the_last_unit_of_a_cap_never_pass_it(
     assert account.spent == Spend(**{n: granted * getattr(each, n) for n in ("samples", "tokens", "nanos")})
     assert samples(account)[1:] == (0, 0)
     for name, balance in {"": account, **account.keys}.items():
-        cap = caps.of(name)
+        cap = caps.for_key(name)
         if cap is not None:
-            assert cap - each.of(caps.unit) < balance.taken.of(caps.unit) <= cap  # and nothing is left over
+            assert (
+                cap - each.amount_in(caps.unit) < balance.total.amount_in(caps.unit) <= cap
+            )  # and nothing is left over
 
 
 def test_c19_fleet_a_cap_is_refused_in_the_words_of_a_single_gateway(redis_server: RedisServer):
-    caps = Caps(total=20, each=15, own={"bob": 4}, window="day")
+    caps = Caps(total=20, per_key=15, by_key={"bob": 4}, window="day")
 
     async def refusals(books: Any) -> list[tuple[str, int, float | None]]:
         said = []
@@ -210,7 +210,7 @@ def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_a
     files, copy = redis_server.folder / "appendonlydir", tmp_path / "before"
 
     async def work() -> None:
-        async with fleet(redis_server, 2, Caps(total=20), pulse=Pulse(poll=60.0)) as (one, two):
+        async with fleet(redis_server, 2, Caps(total=20), pulse=FleetTiming(poll=60.0)) as (one, two):
             first = await one.ledger.reserve("k", Spend(samples=3))
             settled = await one.ledger.reserve("k", Spend(samples=4))
             shutil.copytree(files, copy)
@@ -222,7 +222,7 @@ def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_a
             shutil.copytree(copy, files)
             redis_server.start()
             for each in (one, two):  # whatever is between them and Redis may hide it
-                await each.post._redis.connection_pool.disconnect()
+                await each.client._redis.connection_pool.disconnect()
             with pytest.raises(CapReached):  # 3 and 8 are reserved, 4 may be spent
                 await one.ledger.reserve("k", Spend(samples=6))
             two.ledger.settle(await two.ledger.reserve("k", Spend(samples=5)), Spend(samples=5))
@@ -231,7 +231,7 @@ def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_a
             one.ledger.settle(second, Spend(samples=7))
 
     run(work())
-    assert "lost the last that it was told" in caplog.text
+    assert "it has lost the last calls" in caplog.text
     assert samples(held(redis_server)) == (15, 4, 0)
 
 
@@ -259,7 +259,7 @@ def test_what_others_wrote_into_redis_stops_no_gateway(redis_server: RedisServer
             client.delete(f"{BASE}:notes")
             client.set(f"{BASE}:notes", "a string")
         with pytest.raises(ConfigError, match="refuses what it is asked"):
-            await joined(redis_server.url, "f", Caps())
+            await join_fleet(redis_server.url, "f", Caps())
 
     run(work())
 
@@ -284,12 +284,12 @@ def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis
             gateway.ledger.settle(made, ONE)
 
     async def work() -> None:
-        pulse = Pulse(ahead=ahead)
+        pulse = FleetTiming(clock_offset=ahead)
         async with fleet(redis_server, 3, caps, pulse=pulse) as gateways:
             await asyncio.gather(*(one(gateway) for gateway in gateways for _ in range(20)))
 
     run(work())
-    first, second = hour_of(now + ahead), hour_of(now + ahead + 3600)
+    first, second = format_hour(now + ahead), format_hour(now + ahead + 3600)
     assert granted == {first: 40, second: 40}
     for window, spent in ((first, 40), (second, 40), (first[:10], None), ("", 80)):
         found = samples(held(redis_server, window))
@@ -298,14 +298,14 @@ def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis
 
 
 def test_the_next_one_that_starts_counts_what_a_dead_one_had_reserved(redis_server: RedisServer, caplog: Any):
-    pulse = Pulse(lease=0.3, account=0.0)
+    pulse = FleetTiming(lease=0.3, account=0.0)
 
     async def work() -> None:
-        dead = await joined(redis_server.url, "f", Caps(total=10), pulse=pulse)
+        dead = await join_fleet(redis_server.url, "f", Caps(total=10), timing=pulse)
         await dead.ledger.reserve("alice", Spend(samples=4, tokens=40))
         await dead.ledger.reserve("bob", Spend(samples=3))
-        dead.post._task.cancel()  # as a kill would
-        await dead.post._redis.aclose()
+        dead.client._task.cancel()  # as a kill would
+        await dead.client._redis.aclose()
         await asyncio.sleep(0.4)
         async with fleet(redis_server, 1, Caps(total=10), pulse=pulse) as (one,):
             assert samples(held(redis_server)) == (0, 7, 0)
@@ -324,7 +324,7 @@ def test_notes_are_shared(redis_server: RedisServer):
     async def work() -> None:
         async with fleet(redis_server, 1, Caps()) as (one,):
             one.ledger.remember("scales", {"a": 1.5})
-            await one.post.through()
+            await one.client.flush()
             async with fleet(redis_server, 1, Caps()) as (two,):
                 assert two.ledger.recall("scales") == {"a": 1.5}
                 assert two.ledger.recall("other") is None
@@ -355,11 +355,11 @@ def test_where_redis_cant_be_used_one_line_says_what_to_do(redis_server: RedisSe
         client.config_set("requirepass", "canary-right-password")
     for key, words in ((None, "redis_key_env"), (Secret("canary-wrong-one"), "redis_key_file")):
         with pytest.raises(ConfigError, match=words) as refused:
-            run(joined(redis_server.url, "f", Caps(), key=key))
+            run(join_fleet(redis_server.url, "f", Caps(), key=key))
         assert "canary" not in str(refused.value)
     redis_server.kill()
     with pytest.raises(ConfigError, match="can't be reached"):
-        run(joined(redis_server.url, "f", Caps()))
+        run(join_fleet(redis_server.url, "f", Caps()))
 
 
 def test_rediss_speaks_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -379,7 +379,7 @@ def test_rediss_speaks_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async def work() -> tuple[int, int, int]:
         for _ in range(500):
             try:
-                one = await joined(f"rediss://localhost:{port}/0", "f", Caps(total=5), pulse=QUICK)
+                one = await join_fleet(f"rediss://localhost:{port}/0", "f", Caps(total=5), timing=QUICK)
                 break
             except ConfigError:  # it isn't up yet
                 await asyncio.sleep(0.02)
@@ -396,7 +396,7 @@ def test_rediss_speaks_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert run(work()) == (1, 0, 0)
         monkeypatch.delenv("SSL_CERT_FILE")
         with pytest.raises(ConfigError, match="certificate"):  # nobody's word is taken for who it is
-            run(joined(f"rediss://localhost:{port}/0", "f", Caps()))
+            run(join_fleet(f"rediss://localhost:{port}/0", "f", Caps()))
     finally:
         server.kill()
         server.wait()

@@ -7,8 +7,7 @@ import pytest
 from pacing import HIGH, LOW, recorded
 from stale import Fleet, simulated
 
-from adacompute.serve.fleet.following import Followed, Follower, lane_of, named
-from adacompute.serve.fleet.pacemaker import Pacemaker
+from adacompute.serve.fleet.membership import FleetPacer, FleetPacers, Pacemaker, name_lane, parse_lane
 
 LANE = ("stopping", 2.0, "price", LOW, HIGH)
 KINDS = ("stationary", "easy then hard", "bursts", "spends")
@@ -38,32 +37,36 @@ def test_c18_fleet_at_1000_requests_a_second_it_takes_some_seconds():
 
 def test_prices_are_published_as_they_are_to_the_last_bit():
     maker, told = Pacemaker(), []
-    follower = Follower(LANE, 0.05, lambda *cost: told.append(cost))
+    follower = FleetPacer(LANE, 0.05, lambda *cost: told.append(cost))
     follower.settle(3, follower.price)
     ((lane, start, cost),) = told
-    (paced,) = maker.paced([[lane, start, False, False, [cost] * 40]])
-    follower.hear(paced["price"], paced["average"], paced["requests"])
+    (paced,) = maker.pace_lanes([[lane, start, False, False, [cost] * 40]])
+    follower.update(paced["price"], paced["average"], paced["requests"])
     assert (follower.average, follower.requests) == (3.0, 40)
-    (again,) = maker.paced([[lane, start, paced["requests"], paced["state"], [f"3.0 {follower.price!r}"]]])
+    (again,) = maker.pace_lanes(
+        [[lane, start, paced["requests"], paced["state"], [f"3.0 {follower.price!r}"]]]
+    )
     state = json.loads(again["state"])
     other = Pacemaker()
-    (taken,) = other.paced([[lane, start, again["requests"], again["state"], [f"3.0 {follower.price!r}"]]])
+    (taken,) = other.pace_lanes(
+        [[lane, start, again["requests"], again["state"], [f"3.0 {follower.price!r}"]]]
+    )
     assert json.loads(taken["state"])["requests"] == state["requests"] + 1  # it goes on from there
-    assert lane_of(lane) == LANE
+    assert parse_lane(lane) == LANE
 
 
 @pytest.mark.parametrize("price", ["nan", "inf", "-1", "2.0", "", "many", None])
 def test_a_price_that_cant_be_is_not_followed(price: object):
-    follower = Follower(LANE, 0.05, lambda *_: None)
-    follower.hear(price, "2.0", "7")
+    follower = FleetPacer(LANE, 0.05, lambda *_: None)
+    follower.update(price, "2.0", "7")
     assert (follower.price, follower.requests) == (0.05, 0)
-    follower.hear("0.5", "nan", "7")
+    follower.update("0.5", "nan", "7")
     assert follower.price == 0.05
 
 
 def test_costs_that_are_none_are_not_told():
     told: list[object] = []
-    follower = Follower(LANE, 0.05, lambda *cost: told.append(cost))
+    follower = FleetPacer(LANE, 0.05, lambda *cost: told.append(cost))
     for cost in (math.nan, math.inf, -1.0):
         follower.settle(cost, 0.1)
     assert told == []
@@ -77,28 +80,28 @@ def test_lanes_that_others_wrote_into_redis_are_left_alone_and_that_is_said_once
 ):
     maker = Pacemaker()
     for _ in range(2):
-        assert maker.paced([[lane, "0.1", False, False, ["1.0 0.1"]]]) == []
+        assert maker.pace_lanes([[lane, "0.1", False, False, ["1.0 0.1"]]]) == []
     assert caplog.text.count("can't be paced") == 1
 
 
 @pytest.mark.parametrize("cost", ["many 0.1", "1.0", "", "nan 0.1", "1e308 0.1", "-1.0 0.1"])
 def test_costs_that_others_wrote_into_redis_stop_no_lane(cost: str):
-    (paced,) = Pacemaker().paced([[named(LANE), "0.1", False, False, [cost, "3.0 0.1", cost]]])
+    (paced,) = Pacemaker().pace_lanes([[name_lane(LANE), "0.1", False, False, [cost, "3.0 0.1", cost]]])
     assert (paced["took"], paced["requests"], paced["average"]) == (3, "1", "3.0")
     assert LOW <= float(paced["price"]) <= HIGH
 
 
 def test_no_client_stops_a_lane_that_is_held_by_naming_many_others():
-    followed = Followed(lambda *_: None, every=0.0)
+    followed = FleetPacers(lambda *_: None, every=0.0)
 
-    def lane(budget: float) -> Follower:
-        return followed.of("stopping", budget, dial="price", start=0.05, low=LOW, high=HIGH)
+    def lane(budget: float) -> FleetPacer:
+        return followed.get("stopping", budget, dial="price", start=0.05, low=LOW, high=HIGH)
 
     own = lane(2.0)
     for i in range(500):
         lane(3 + i / 100)
-    asked = followed.ask()["lanes"]
+    asked = followed.build_query()["lanes"]
     assert len(asked) <= 65  # those that nobody holds any more are forgotten, but for the last
-    followed.hear({"lanes": [["0.5", "2.1", "7"] for _ in asked]})
+    followed.handle_answer({"lanes": [["0.5", "2.1", "7"] for _ in asked]})
     assert (own.price, own.requests) == (0.5, 7)
     assert lane(2.0) is own

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from adacompute.serve.fleet.ledger import _balance
-from adacompute.serve.fleet.post import _SCRIPT
+from adacompute.serve.fleet.ledger import _parse_balance
+from adacompute.serve.fleet.redis_client import _SCRIPT
 from clusters import RedisServer
 
 BASE = "adacompute:{laws}"
@@ -169,14 +169,14 @@ def laws(client: redis.Redis) -> type[RuleBasedStateMachine]:
         def sums_are_equal_and_no_cap_is_passed(self, name: str) -> None:
             self.call(name)
             for back in range(min(3, self.hour + 1)):
-                found = _balance(self.window(self.hour - back))
+                found = _parse_balance(self.window(self.hour - back))
                 for key in (None, *KEYS):
-                    balance = found if key is None else found.keys.get(key, _balance({}))
+                    balance = found if key is None else found.keys.get(key, _parse_balance({}))
                     mine = balance.spent.samples, balance.maybe.samples, balance.reserved.samples
                     assert mine == self.sums(key, self.hour - back)
                     assert sum(mine) <= (CAP if key is None else KEYS[key])
-            whole = _balance({k.decode(): v.decode() for k, v in client.hgetall(f"{BASE}:w:").items()})
-            assert whole.taken.samples == sum(e.spent + e.maybe + e.reserved for e in self.all)
+            whole = _parse_balance({k.decode(): v.decode() for k, v in client.hgetall(f"{BASE}:w:").items()})
+            assert whole.total.samples == sum(e.spent + e.maybe + e.reserved for e in self.all)
 
         def window(self, hour: int) -> dict[str, str]:
             names = sorted(client.keys(f"{BASE}:w:*T*"))
@@ -190,9 +190,9 @@ def laws(client: redis.Redis) -> type[RuleBasedStateMachine]:
             return int(client.time()[0]) // 3600
 
     def at_name(hour: int) -> str:
-        from adacompute.serve.window import hour_of
+        from adacompute.serve.ledger import format_hour
 
-        return hour_of(hour * 3600.0)
+        return format_hour(hour * 3600.0)
 
     return Laws
 

@@ -1,4 +1,4 @@
-"""Priced stopping: one critical price a state; draw while the price is below it. Knows no network."""
+"""Priced stopping: draw while the price of a sample is below the state's critical price."""
 
 from adacompute.policies.stopping.policy import StoppingPolicy
 

@@ -1,69 +1,116 @@
-"""Priced stopping: draw while the next sample is worth its price. Knows nothing of how samples are drawn.
+"""Priced stopping: draw while the next sample is worth its price.
 
-Each state of a request (its tally, how sure the model was, what the prompt hints at) has one critical price.
-Going on pays while the dial, the price of a sample, is below it: so cost never rises with the price, on any
-path. Unfitted it decides by a prior learned on the recordings in the package; `fit` adds what a pool tells,
-with labels or without.
-
-With `max_waves` several samples are drawn on what is known before them, so a path may cost more at a higher
-price, and so may the mean where the first wave changes its size; the dial must be held for a request.
+Each state of a request (its tally, how sure the model was, what the prompt hints at) has one critical
+price. Going on pays while the dial, the price of a sample, is below it, so cost never rises with the
+price on any path. Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a
+model of the pool. With `max_waves`, samples are drawn several at a time, so a path may cost more at a
+higher price.
 """
 
 import copy
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from adacompute.answers import Tally, Weigh
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
-from adacompute.paths import Standing, paths
-from adacompute.policies.base import Arrays, Dial, Policy, ballots_of
-from adacompute.policies.confidence import SHARPNESS, confidence
-from adacompute.policies.settings import (
-    ascending,
-    checked_dial,
-    flag,
-    number,
-    one_of,
-    plain_weigh,
-    restoring,
-    taken,
-    weigh_given,
-    whole,
-)
-from adacompute.policies.stopping.apart import apart, known, refused, rest
-from adacompute.policies.stopping.decided import Decided, is_plain
-from adacompute.policies.stopping.own import Own, own_of
-from adacompute.policies.stopping.prints import prints
-from adacompute.policies.stopping.prior import (
+from adacompute.policies.base import (
+    SHARPNESS,
+    Arrays,
+    Dial,
     Floats,
-    Prior,
-    bundled_prior,
-    prior_of,
+    Policy,
+    fit_confidence_weights,
+    get_ballots,
 )
-from adacompute.policies.stopping.states import states
-from adacompute.policies.stopping.waves import QUANTILES, Waves
+from adacompute.policies.paths import VoteState, draw_paths
+from adacompute.policies.setting_checks import (
+    check_ascending,
+    check_choice,
+    check_dial,
+    check_flag,
+    check_integer,
+    check_number,
+    check_weights,
+    dump_weights,
+    load_settings,
+    wrap_restore_errors,
+)
+from adacompute.policies.stopping.critical_price import WAVE_QUANTILES, WavePlan, compute_features
+from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
+from adacompute.policies.stopping.prior import (
+    Prior,
+    build_leakage_error,
+    count_known,
+    exclude_shared,
+    fingerprint_prompts,
+    fit_prior,
+    load_bundled_prior,
+    select_unseen_prior,
+)
 from adacompute.pool import Ballots, Pool
-from adacompute.score.grades import graded, grades
+from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["StoppingPolicy"]
 
-_SETTINGS = (
+_MAX_TALLIES = 10_000  # tallies
+
+
+class DecisionCache:
+    """Decisions on plain tallies that were taken before, with the price range in which each holds.
+
+    There are few such tallies, and a higher price never draws more: between two prices with the same
+    decision there is no other. So most requests are decided in 2 µs instead of 100. `inputs` is
+    everything else that decisions depend on: with other inputs, the cache is not used.
+    """
+
+    def __init__(self, inputs: tuple[Any, ...]) -> None:
+        self._inputs = inputs
+        self._decisions: dict[tuple[int, ...], dict[int, tuple[float, float]]] = {}
+
+    def is_current(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether it is valid for these inputs, by identity: what was learned doesn't change in place."""
+        return all(map(operator.is_, self._inputs, inputs))
+
+    def get(self, tally: Tally, price: float, decide: Callable[[], int]) -> int:
+        """How many to draw: as decided before, or by calling `decide`."""
+        state = (tally.drawn, tally.answered, tally.first, tally.second, tally.kinds)
+        price_ranges = self._decisions.get(state)
+        if price_ranges is None:
+            if len(self._decisions) >= _MAX_TALLIES:
+                self._decisions.clear()
+            price_ranges = self._decisions[state] = {}
+        for count, (low, high) in price_ranges.items():
+            if low <= price <= high:
+                return count
+        count = decide()
+        low, high = price_ranges.get(count, (price, price))
+        price_ranges[count] = min(low, price), max(high, price)
+        return count
+
+
+def is_unweighted(tally: Tally) -> bool:
+    """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
+    return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
+
+
+_SETTING_NAMES = (
     "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
     "auto", "scaled", "prior", "own",
 )  # fmt: skip
 
-_ORDERS = 8  # a problem, to see where its tallies would go on
+_ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):
     """Draws while the next sample is worth its price; `dial` is that price, accuracy per `unit` of cost.
 
-    `weigh="auto"` weighs votes by confidence where log-probabilities are recorded. `max_waves` limits round
-    trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
+    `weigh="auto"` weighs votes by confidence where log-probabilities are recorded. `max_waves` limits
+    round trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
 
     >>> from adacompute import Tally
     >>> policy = StoppingPolicy()
@@ -82,40 +129,41 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         max_waves: int | None = None,
         ladder: Sequence[int] | None = None,
-        weigh: "Weigh | Literal['auto'] | None" = "auto",
+        weigh: "VoteWeights | Literal['auto'] | None" = "auto",
         features: bool = True,
         seed: int = 0,
         unit: str = "samples",
         draw_cost: float | None = None,
     ) -> None:
         """`draw_cost` is what one draw is expected to cost in `unit`, e.g. 300 tokens; None: 1 sample, or the
-        mean tokens of the pool that it is fitted on."""
+        mean tokens of the pool that it is fitted on.
+        """
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
                 f"prior {prior!r} is no stopping policy; give one, or None for the bundled prior"
             )
-        self.longest = whole("longest", longest)
-        self.max_waves = None if max_waves is None else whole("max_waves", max_waves)
-        self.ladder = None if ladder is None else ascending("ladder", ladder, high=self.longest)
+        self.longest = check_integer("longest", longest)
+        self.max_waves = None if max_waves is None else check_integer("max_waves", max_waves)
+        self.ladder = None if ladder is None else check_ascending("ladder", ladder, high=self.longest)
         if self.ladder is not None and self.max_waves is not None:
             raise PolicyError(
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
-        self.given_: Prior = bundled_prior() if prior is None else prior.given_
-        self._decided: Decided | None = None
-        self.prior_ = self.given_  # or, once a pool is known, one that hasn't seen it
-        self.own_: Own | None = None
+        self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
+        self._decisions: DecisionCache | None = None
+        self.prior_ = self.base_prior_  # once a pool is known, one that hasn't seen it
+        self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
-        self.scaled_ = not self.auto  # whether the scale of weights is that of samples seen
-        default = Weigh(signal="logprob", scale=self.prior_.scale, sharpness=SHARPNESS)
-        self.weigh = default if self.auto else weigh_given(weigh)
-        self.features = flag("features", features)
-        self.seed = whole("seed", seed, low=0, high=2**31 - 1)
-        one_of("unit", unit, _UNITS)
+        self.scaled_ = not self.auto  # whether the scale of weights was set from samples
+        default = VoteWeights(signal="logprob", scale=self.prior_.scale, sharpness=SHARPNESS)
+        self.weigh = default if self.auto else check_weights(weigh)
+        self.features = check_flag("features", features)
+        self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
+        check_choice("unit", unit, _UNITS)
         self.unit = unit
         self.draw_cost = 1.0 if draw_cost is None and unit == "samples" else draw_cost
         if self.draw_cost is not None:
-            number("draw_cost", self.draw_cost, low=1e-12, high=1e12)
+            check_number("draw_cost", self.draw_cost, low=1e-12, high=1e12)
 
     @classmethod
     def pooled(
@@ -126,156 +174,182 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         seed: int = 0,
     ) -> Self:
-        """Fitted on several recordings, from nothing: to serve another task as it is, or as its `prior`.
+        """Fitted on several recordings, without a prior: to serve another task, or to be given as `prior`.
 
-        Problems that `without` has too are left out, so that it can be judged by what comes out.
+        Problems that `without` has too are left out, so that the result can be judged on `without`.
         """
         if isinstance(recordings, Ballots | Pool):
             raise PolicyError("pooled learns on several recordings; give a list of them, e.g. [pool]")
-        judged = None if without is None else ballots_of(without)
-        some = [one for one in (rest(ballots_of(each), judged) for each in recordings) if len(one)]
-        if not some:
+        judged = None if without is None else get_ballots(without)
+        ballots = [
+            one for one in (exclude_shared(get_ballots(each), judged) for each in recordings) if len(one)
+        ]
+        if not ballots:
             raise PolicyError("no recording to learn from was given; give one or more pools with samples")
-        found = cls(longest=whole("longest", longest, low=2), seed=seed)
-        found.given_ = found.prior_ = prior_of(some, longest=longest, seed=seed)
-        found.weigh = Weigh(signal="logprob", scale=found.prior_.scale, sharpness=SHARPNESS)
-        return found
+        policy = cls(longest=check_integer("longest", longest, low=2), seed=seed)
+        policy.base_prior_ = policy.prior_ = fit_prior(ballots, longest=longest, seed=seed)
+        policy.weigh = VoteWeights(signal="logprob", scale=policy.prior_.scale, sharpness=SHARPNESS)
+        return policy
 
     def fit(self, pool: "Pool | Ballots", *, labels: bool | None = None) -> Self:
-        """Learns from a pool, beside the prior. `labels`: None uses them where they are, False never does.
+        """Learns from a pool, beside the prior. `labels`: None uses them where they exist, False never does.
 
-        Without labels, agreement with the vote of all of a problem's samples stands in for being right.
+        Without labels, agreement with the vote of all of a problem's samples stands in for correctness.
         """
-        ballots = ballots_of(pool)
+        ballots = get_ballots(pool)
         if not len(ballots):
             raise TooFewSamples(
                 "a pool without samples teaches nothing; collect some, or use the prior as it is"
             )
-        told = bool(graded(ballots, grades(ballots)).any())
-        if labels is not None and flag("labels", labels) and not told:
+        has_labels = bool(mask_graded(ballots, grade_samples(ballots)).any())
+        if labels is not None and check_flag("labels", labels) and not has_labels:
             raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-        self.own_ = None
-        self.prior_ = apart(self.given_, ballots)
+        self.pool_model_ = None
+        self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
-            self.weigh, self.scaled_ = confidence(ballots), True
+            self.weigh, self.scaled_ = fit_confidence_weights(ballots), True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
-        if self.longest > 1:  # else there is nothing to decide
-            self.own_ = own_of(
+        if self.longest > 1:  # otherwise there is nothing to decide
+            self.pool_model_ = fit_pool_model(
                 ballots,
                 self.prior_,
                 weigh=self.weigh,
                 longest=self.longest,
-                labels=told if labels is None else labels,
+                labels=has_labels if labels is None else labels,
                 features=self.features,
                 seed=self.seed,
             )
-            self.prior_ = replace(self.prior_, openings=self.openings_of(ballots))
+            self.prior_ = replace(self.prior_, price_quantiles=self.compute_quantiles(ballots))
         return self
 
     def settle(self, ballots: Ballots) -> Self:
-        """Takes what these samples tell without labels, in place: the scale of weights, the size of waves;
-        and a prior that wasn't learned on them. What was fitted has done so, and only checks the last."""
-        return self.settle_by(ballots, confidence=confidence, openings=self.openings_of)
+        """Adapts in place to these samples, without labels, and returns itself.
+
+        That sets the scale of weights and the size of waves, and picks a prior that wasn't learned on
+        them. A fitted policy has done so already, and only checks its prior.
+        """
+        return self.settle_by(
+            ballots, fit_weights=fit_confidence_weights, compute_quantiles=self.compute_quantiles
+        )
 
     def settle_by(
         self,
         ballots: Ballots,
         *,
-        confidence: Callable[[Ballots], Weigh | None],
-        openings: Callable[[Ballots], Floats],
+        fit_weights: Callable[[Ballots], VoteWeights | None],
+        compute_quantiles: Callable[[Ballots], Floats],
     ) -> Self:
-        """As `settle`, where these two are told elsewhere: of `ballots` only the prompts are looked at."""
-        if self.own_ is not None:
-            if known(self.prior_, ballots) and not self.fitted_on(ballots):
-                raise refused(self.prior_, ballots)
+        """As `settle`, with these two computed by the caller: only the prompts of `ballots` are used."""
+        if self.pool_model_ is not None:
+            if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
+                raise build_leakage_error(self.prior_, ballots)
             return self
-        self.prior_ = apart(self.given_, ballots)
+        self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto and not self.scaled_:
-            self.weigh, self.scaled_ = confidence(ballots), True
+            self.weigh, self.scaled_ = fit_weights(ballots), True
         if self.max_waves is not None and len(ballots):
-            self.prior_ = replace(self.prior_, openings=openings(ballots))
+            self.prior_ = replace(self.prior_, price_quantiles=compute_quantiles(ballots))
         return self
 
-    def adapted(self, ballots: Ballots) -> "StoppingPolicy":
+    def copy_for(self, ballots: Ballots) -> "StoppingPolicy":
         """A copy, settled on these samples."""
         return copy.copy(self).settle(ballots)
 
-    def fitted_on(self, ballots: Ballots) -> int:
+    def count_in_sample(self, ballots: Ballots) -> int:
         """How many of these problems it was fitted on: on them a result is in-sample."""
-        return 0 if self.own_ is None else int(np.isin(prints(ballots.prompts), self.own_.taught).sum())
+        return (
+            0
+            if self.pool_model_ is None
+            else int(np.isin(fingerprint_prompts(ballots.prompts), self.pool_model_.fingerprints).sum())
+        )
 
-    def without(self, ballots: Ballots) -> "StoppingPolicy":
+    def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
         """A copy whose prior has seen none of these prompts; PolicyError where there is none."""
-        found = copy.copy(self)
-        found.given_ = found.prior_ = apart(self.given_, ballots)
-        return found
+        policy = copy.copy(self)
+        policy.base_prior_ = policy.prior_ = select_unseen_prior(self.base_prior_, ballots)
+        return policy
 
-    def openings_of(self, ballots: Ballots) -> Floats:
-        """Quantiles of critical prices after each draw of these samples, which needs no labels."""
+    def compute_quantiles(self, ballots: Ballots) -> Floats:
+        """Quantiles of critical prices after each draw of these samples; needs no labels."""
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
-            return self.prior_.openings
+            return self.prior_.price_quantiles
         rng = np.random.default_rng(self.seed)
-        some = paths(ballots, rng=rng, orders=_ORDERS, longest=longest, weigh=self.weigh)
-        told = np.repeat(self.read(ballots.prompts), some.orders, axis=0)
-        every = np.arange(len(some))
-        found = [self.critical(told, some.standing(every, np.full(len(some), t))) for t in range(1, longest)]
-        return np.quantile(np.array(found), QUANTILES, axis=1)
+        recorded_paths = draw_paths(ballots, rng=rng, orders=_ORDERS, longest=longest, weigh=self.weigh)
+        reading = np.repeat(self.read(ballots.prompts), recorded_paths.orders, axis=0)
+        rows = np.arange(len(recorded_paths))
+        prices = [
+            self.estimate_critical_prices(
+                reading, recorded_paths.state_after(rows, np.full(len(recorded_paths), t))
+            )
+            for t in range(1, longest)
+        ]
+        return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
         """What the prompts' words hint at, where it has learned that."""
-        if self.own_ is None or self.own_.hints is None:
+        if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
-        return self.own_.hints.of(prompts)
+        return self.pool_model_.hints.predict(prompts)
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """As of every policy. What was decided on plain votes is known from then on, unless the prompt hints
-        at something."""
-        own, told = self.own_, reading is not None and reading.size > 0
-        told = told or type(self).decide is not StoppingPolicy.decide  # which may go by anything
-        if told or self.max_waves is not None or (own is not None and own.hints) or not is_plain(tally):
+        """As of every policy. Decisions on plain tallies are cached, unless the prompt has hints."""
+        pool_model, custom = self.pool_model_, reading is not None and reading.size > 0
+        custom = custom or type(self).decide is not StoppingPolicy.decide  # a subclass may decide by anything
+        if (
+            custom
+            or self.max_waves is not None
+            or (pool_model is not None and pool_model.hints)
+            or not is_unweighted(tally)
+        ):
             return super().more(prompt, tally, dial, reading=reading)
-        price = checked_dial("price", dial)
-        made_for = (self.prior_, own, self.draw_cost, self.longest, self.ladder)
-        if self._decided is None or not self._decided.fits(made_for):
-            self._decided = Decided(made_for)
-        return self._decided.more(tally, price, lambda: super(StoppingPolicy, self).more(prompt, tally, dial))
+        price = check_dial("price", dial)
+        inputs = (self.prior_, pool_model, self.draw_cost, self.longest, self.ladder)
+        if self._decisions is None or not self._decisions.is_current(inputs):
+            self._decisions = DecisionCache(inputs)
+        return self._decisions.get(
+            tally, price, lambda: super(StoppingPolicy, self).more(prompt, tally, dial)
+        )
 
-    def decide(self, reading: Floats, standing: Standing, dial: float | None) -> np.ndarray[Any, Any]:
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> np.ndarray[Any, Any]:
         """One more sample (or wave) while the price is below the state's critical price."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
-        price = checked_dial("price", dial) * self.draw_cost
-        waves = Waves(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
-        critical = np.zeros(len(standing))
-        some = standing.drawn > 0
-        if some.all():
-            critical = self.critical(reading, standing)
-        elif some.any():
-            critical[some] = self.critical(reading[some], standing.only(some))
-        return waves.asked(price, standing.drawn, critical, self.prior_.openings)
+        price = check_dial("price", dial) * self.draw_cost
+        plan = WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
+        critical = np.zeros(len(state))
+        started = state.drawn > 0
+        if started.all():
+            critical = self.estimate_critical_prices(reading, state)
+        elif started.any():
+            critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
+        return plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
 
-    def critical(self, reading: Floats, standing: Standing) -> Floats:
-        """Logarithms of the critical prices of standings with a draw or more, (requests,)."""
-        rows = states(standing)
-        found = self.prior_.critical(standing, rows)
-        share = 0.0 if self.own_ is None else self.own_.share
-        if self.own_ is None or share == 0.0:
-            return found
-        return share * self.own_.judge.critical(np.hstack([rows, reading])) + (1 - share) * found
+    def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
+        """Logarithms of the critical prices of states with a draw or more, (requests,)."""
+        rows = compute_features(state)
+        prices = self.prior_.estimate_critical_prices(state, rows)
+        share = 0.0 if self.pool_model_ is None else self.pool_model_.share
+        if self.pool_model_ is None or share == 0.0:
+            return prices
+        return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
     def settings(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        own = self.own_
-        learned = own and {"problems": own.problems, "labels": own.labels, "hints": own.hints is not None}
+        pool_model = self.pool_model_
+        learned = pool_model and {
+            "problems": pool_model.problems,
+            "labels": pool_model.labels,
+            "hints": pool_model.hints is not None,
+        }
         return {
             "longest": self.longest,
             "max_waves": self.max_waves,
             "ladder": None if self.ladder is None else list(self.ladder),
-            "weigh": plain_weigh(self.weigh),
+            "weigh": dump_weights(self.weigh),
             "features": self.features,
             "seed": self.seed,
             "unit": self.unit,
@@ -288,39 +362,47 @@ class StoppingPolicy(Policy):
 
     def arrays(self) -> Arrays:
         """What was learned."""
-        return self.prior_.arrays() if self.own_ is None else {**self.prior_.arrays(), **self.own_.arrays()}
+        return (
+            self.prior_.arrays()
+            if self.pool_model_ is None
+            else {**self.prior_.arrays(), **self.pool_model_.arrays()}
+        )
 
     @classmethod
-    def restored(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         """The policy that gave these."""
-        with restoring(cls.kind):
-            given = taken(settings, _SETTINGS)
-            auto, scaled, prior, own = (given.pop(name) for name in ("auto", "scaled", "prior", "own"))
-            found = cls(**given)
-            found.auto, found.scaled_ = flag("auto", auto), flag("scaled", scaled)
-            scale = number("prior.scale", _part("prior", prior, "scale"), low=-1e9, high=-1e-12)
-            problems = whole("prior.problems", _part("prior", prior, "problems"), low=0, high=2**53)
-            found.given_ = found.prior_ = Prior.restored(arrays, problems=problems, scale=scale)
-            if own is not None:
-                count = whole("own.problems", _part("own", own, "problems"), high=2**53)
-                labels = flag("own.labels", _part("own", own, "labels"))
-                hinted = flag("own.hints", _part("own", own, "hints"))
-                found.own_ = Own.restored(
-                    arrays, problems=count, labels=labels, weighed=found.weigh is not None, hinted=hinted
+        with wrap_restore_errors(cls.kind):
+            arguments = load_settings(settings, _SETTING_NAMES)
+            auto, scaled, prior, learned = (
+                arguments.pop(name) for name in ("auto", "scaled", "prior", "own")
+            )
+            policy = cls(**arguments)
+            policy.auto, policy.scaled_ = check_flag("auto", auto), check_flag("scaled", scaled)
+            scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
+            problems = check_integer(
+                "prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53
+            )
+            policy.base_prior_ = policy.prior_ = Prior.restore(arrays, problems=problems, scale=scale)
+            if learned is not None:
+                count = check_integer("own.problems", _read_part("own", learned, "problems"), high=2**53)
+                labels = check_flag("own.labels", _read_part("own", learned, "labels"))
+                hinted = check_flag("own.hints", _read_part("own", learned, "hints"))
+                policy.pool_model_ = PoolModel.restore(
+                    arrays, problems=count, labels=labels, weighted=policy.weigh is not None, has_hints=hinted
                 )
-        return found
+        return policy
 
 
 def _mean_tokens(ballots: Ballots) -> float:
-    known_ = ballots.tokens[np.isfinite(ballots.tokens)]
-    if not len(known_) or not known_.mean() > 0:
+    tokens = ballots.tokens[np.isfinite(ballots.tokens)]
+    if not len(tokens) or not tokens.mean() > 0:
         raise NotRecorded(
             "a price per token needs tokens, and no sample has them; record them, or give draw_cost"
         )
-    return float(known_.mean())
+    return float(tokens.mean())
 
 
-def _part(name: str, value: object, key: str) -> object:
+def _read_part(name: str, value: object, key: str) -> object:
     if not isinstance(value, Mapping) or key not in value:
         raise PolicyError(f"setting {name} {value!r} lacks {key!r}")
     return value[key]

@@ -1,10 +1,12 @@
-"""What is known before a pool is seen: learned on other recordings, without the task. Knows no dial.
+"""The prior of priced stopping, learned on other recordings, and the guard against leakage from it.
 
-Two judges: a table of plain tallies, and trees that also see how sure the model was. The trees need many
-problems to be trusted, so their share of the verdict grows with how many they have seen.
+It combines a table of plain tallies with trees that also see how sure the model was; the trees' share
+grows with the problems they have seen. Prompts are kept as fingerprints, so that a prior which was
+learned on the prompts of a pool is never used to judge that pool.
 """
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -12,136 +14,209 @@ from importlib.resources import as_file, files
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import PolicyInvalid
-from adacompute.paths import Paths, Standing, paths
+from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
-from adacompute.policies.base import Arrays
+from adacompute.policies.base import Arrays, Floats, fit_confidence_weights, read_array
 from adacompute.policies.chart import Chart, read_chart
-from adacompute.policies.confidence import confidence
-from adacompute.policies.stopping.counts import counts_table, look_up
-from adacompute.policies.stopping.induction import learned
-from adacompute.policies.stopping.judge import Judge
-from adacompute.policies.stopping.prints import prints
-from adacompute.policies.stopping.states import NAMES, plain, states
-from adacompute.policies.stopping.waves import QUANTILES
-from adacompute.policies.stored import stored
+from adacompute.policies.paths import Paths, VoteState, draw_paths
+from adacompute.policies.stopping.critical_price import (
+    FEATURE_NAMES,
+    WAVE_QUANTILES,
+    CriticalPriceTrees,
+    build_price_table,
+    compute_features,
+    find_unweighted,
+    fit_critical_prices,
+    look_up_prices,
+)
 from adacompute.pool import Ballots
 
-__all__ = ["BUNDLED", "Prior", "bundled_chart", "bundled_prior", "prior_of", "worths"]
+__all__ = [
+    "BUNDLED_PRIORS",
+    "Prior",
+    "build_leakage_error",
+    "compute_values",
+    "count_known",
+    "exclude_shared",
+    "fingerprint_prompts",
+    "fit_prior",
+    "load_bundled_chart",
+    "load_bundled_prior",
+    "select_unseen_prior",
+]
 
-Floats = npt.NDArray[np.float64]
 
-BUNDLED = ("facts-words", "words", "facts")  # recordings that each prior in the package was learned on
+def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """A hash of each prompt, (prompts,), to recognise prompts by without keeping them."""
+    digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+BUNDLED_PRIORS = ("facts-words", "words", "facts")  # the recordings that each was learned on
 _FOLDER = "priors"
-_PATHS = 24000  # in all: more say little more, since problems are what is few
+_PATHS = 24000  # in all: more add little, because the problems are few
 _ORDERS = (8, 64)  # a problem, at least and at most
-_TABLE_ORDERS = 64  # a problem: a table takes them at once, and its rare tallies need them
-_TRUSTED = 500  # problems: with so many, trees and table have equal say
+_TABLE_ORDERS = 64  # a problem: the table is cheap to fit, and its rare tallies need them
+_EQUAL_WEIGHT = 500  # problems with which trees and table have equal weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prior:
-    """Standings -> logarithms of critical prices."""
+    """Vote states -> logarithms of critical prices."""
 
     table: Floats  # (draws, first, second)
-    judge: Judge | None  # of weighed votes; None: none were recorded
-    problems: int  # that the trees were learned on; 0 where there are none
-    openings: Floats  # (QUANTILES, draws) of critical prices
-    scale: float  # of mean log-probabilities, where nothing better is known
-    prints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
+    trees: CriticalPriceTrees | None  # for weighted votes; None: none were recorded
+    problems: int  # that the trees were learned on; 0 without trees
+    price_quantiles: Floats  # (QUANTILES, draws) of critical prices
+    scale: float  # of mean log-probabilities, the default for vote weights
+    fingerprints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
 
-    def critical(self, standing: Standing, rows: Floats) -> Floats:
-        """Logarithms of critical prices, (requests,); `rows` are the states of the standing."""
-        found = look_up(self.table, standing.drawn, standing.first, standing.second)
-        if self.judge is None:
-            return found
-        share = self.problems / (self.problems + _TRUSTED)
-        counted = plain(standing)
-        if not counted.any():
-            return share * self.judge.critical(rows) + (1 - share) * found
-        if not counted.all():
-            some = ~counted
-            found[some] = share * self.judge.critical(rows[some]) + (1 - share) * found[some]
-        return found
+    def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
+        """Logarithms of critical prices, (requests,); `rows` are the features of the states."""
+        prices = look_up_prices(self.table, state.drawn, state.first, state.second)
+        if self.trees is None:
+            return prices
+        share = self.problems / (self.problems + _EQUAL_WEIGHT)
+        unweighted = find_unweighted(state)
+        if not unweighted.any():
+            return share * self.trees.predict(rows) + (1 - share) * prices
+        if not unweighted.all():
+            weighted = ~unweighted
+            prices[weighted] = share * self.trees.predict(rows[weighted]) + (1 - share) * prices[weighted]
+        return prices
 
     def arrays(self) -> Arrays:
         """What was learned."""
-        found = {"table": self.table, "openings": self.openings, "prints": self.prints}
-        return found if self.judge is None else {**found, **self.judge.arrays("weighed_")}
+        arrays = {"table": self.table, "openings": self.price_quantiles, "prints": self.fingerprints}
+        return arrays if self.trees is None else {**arrays, **self.trees.arrays("weighed_")}
 
     @classmethod
-    def restored(cls, arrays: Arrays, *, problems: int, scale: float) -> "Prior":
+    def restore(cls, arrays: Arrays, *, problems: int, scale: float) -> "Prior":
         """The prior that gave these; PolicyInvalid where none could have."""
-        table = stored(arrays, "table", np.float64, (None, None, None))
+        table = read_array(arrays, "table", np.float64, (None, None, None))
         if min(table.shape) < 1 or table.shape[1] != table.shape[2]:
             raise PolicyInvalid(f"array 'table' of shape {table.shape} is no table of tallies")
-        prints_ = stored(arrays, "prints", np.uint64, (None,))
+        fingerprints = read_array(arrays, "prints", np.uint64, (None,))
         return cls(
             table=table,
-            judge=Judge.restored(arrays, "weighed_", features=len(NAMES)) if problems else None,
+            trees=CriticalPriceTrees.restore(arrays, "weighed_", features=len(FEATURE_NAMES))
+            if problems
+            else None,
             problems=problems,
-            openings=stored(arrays, "openings", np.float64, (len(QUANTILES), len(table))),
+            price_quantiles=read_array(arrays, "openings", np.float64, (len(WAVE_QUANTILES), len(table))),
             scale=scale,
-            prints=np.sort(prints_),
+            fingerprints=np.sort(fingerprints),
         )
 
 
-def prior_of(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
+def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
     """Learned on recordings: from agreement with the full vote, and from labels where they are known."""
     orders = int(np.clip(_PATHS // max(1, sum(map(len, recordings))), *_ORDERS))
     rng = np.random.default_rng(seed)
-    plain_paths = [paths(one, rng=rng, orders=_TABLE_ORDERS, longest=longest) for one in recordings]
-    table = counts_table(plain_paths, [one.agrees for one in plain_paths])
-    weighs = [confidence(one) for one in recordings]
-    chosen = [k for k, weigh in enumerate(weighs) if weigh is not None]
-    some = [paths(recordings[k], rng=rng, orders=orders, longest=longest, weigh=weighs[k]) for k in chosen]
-    judge = learned(some, [worths(one) for one in some], table, seed=seed) if some else None
-    scales = [weigh.scale for weigh in weighs if weigh is not None]
-    marks = np.unique(np.concatenate([prints(one.prompts) for one in recordings]))
-    found = Prior(
-        table=table,
-        judge=judge,
-        problems=sum(len(one.ballots) for one in some),
-        openings=np.zeros((len(QUANTILES), longest - 1)),
-        scale=float(np.mean(scales)) if scales else -1.0,
-        prints=marks,
+    plain_paths = [
+        draw_paths(ballots, rng=rng, orders=_TABLE_ORDERS, longest=longest) for ballots in recordings
+    ]
+    table = build_price_table(plain_paths, [drawn.agrees for drawn in plain_paths])
+    weights = [fit_confidence_weights(ballots) for ballots in recordings]
+    weighted_rows = [k for k, weigh in enumerate(weights) if weigh is not None]
+    weighted_paths = [
+        draw_paths(recordings[k], rng=rng, orders=orders, longest=longest, weigh=weights[k])
+        for k in weighted_rows
+    ]
+    trees = (
+        fit_critical_prices(
+            weighted_paths, [compute_values(drawn) for drawn in weighted_paths], table, seed=seed
+        )
+        if weighted_paths
+        else None
     )
-    return _opened(found, some or plain_paths)
+    scales = [weigh.scale for weigh in weights if weigh is not None]
+    fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
+    prior = Prior(
+        table=table,
+        trees=trees,
+        problems=sum(len(drawn.ballots) for drawn in weighted_paths),
+        price_quantiles=np.zeros((len(WAVE_QUANTILES), longest - 1)),
+        scale=float(np.mean(scales)) if scales else -1.0,
+        fingerprints=fingerprints,
+    )
+    return _add_quantiles(prior, weighted_paths or plain_paths)
 
 
-def worths(one: Paths, *, labels: bool = True) -> Floats:
-    """What the leading answer is worth to learn from, (longest, paths).
+def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
+    """What the leading answer is worth as a training target, (longest, paths).
 
-    Agreement with the full vote; where labels are known, its mean with being right: agreement has less
-    noise, being right is what counts.
+    Agreement with the full vote; where labels are known, its mean with correctness: agreement has less
+    noise, correctness is what counts.
     """
     if not labels:
-        return one.agrees
-    return np.where(np.isnan(one.grade), one.agrees, (one.grade + one.agrees) / 2)
+        return paths.agrees
+    return np.where(np.isnan(paths.grade), paths.agrees, (paths.grade + paths.agrees) / 2)
 
 
 @functools.cache
-def bundled_prior(name: str = BUNDLED[0]) -> Prior:
-    """A prior inside the package."""
+def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
+    """One of the priors inside the package."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / name) as folder:
-        stored_ = read_artefact(folder)
-    return Prior.restored(
-        stored_.arrays, problems=stored_.settings["problems"], scale=stored_.settings["scale"]
+        artefact = read_artefact(folder)
+    return Prior.restore(
+        artefact.arrays, problems=artefact.settings["problems"], scale=artefact.settings["scale"]
     )
 
 
 @functools.cache
-def bundled_chart() -> Chart | None:
-    """What a policy on the prior in the package costs and gives, on recordings that its prior hasn't seen."""
-    with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED[0]) as folder:
+def load_bundled_chart() -> Chart | None:
+    """What a policy on the bundled prior costs and gives, measured on recordings its prior hasn't seen."""
+    with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
 
 
-def _opened(prior: Prior, some: Sequence[Paths]) -> Prior:
-    """With the quantiles of its critical prices after each draw."""
-    openings = np.empty(prior.openings.shape)
+def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
+    """The prior with the quantiles of its critical prices after each draw."""
+    quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
-        found = [one.standing(np.arange(len(one)), np.full(len(one), t + 1)) for one in some]
-        critical = [prior.critical(standing, states(standing)) for standing in found]
-        openings[:, t] = np.quantile(np.concatenate(critical), QUANTILES)
-    return replace(prior, openings=openings)
+        vote_states = [one.state_after(np.arange(len(one)), np.full(len(one), t + 1)) for one in recordings]
+        critical = [
+            prior.estimate_critical_prices(standing, compute_features(standing)) for standing in vote_states
+        ]
+        quantiles[:, t] = np.quantile(np.concatenate(critical), WAVE_QUANTILES)
+    return replace(prior, price_quantiles=quantiles)
+
+
+_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, where none knows fewer
+
+
+def count_known(prior: Prior, ballots: Ballots) -> int:
+    """How many of these prompts a prior was learned on."""
+    return int(np.isin(fingerprint_prompts(ballots.prompts), prior.fingerprints).sum())
+
+
+def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
+    """The prior, or the bundled one that knows fewest of these prompts where a bundled prior knows any.
+
+    PolicyError where it would know too many of them.
+    """
+    if not count_known(prior, ballots):
+        return prior
+    bundled = [load_bundled_prior(name) for name in BUNDLED_PRIORS]
+    if any(np.array_equal(prior.table, one.table) for one in bundled):
+        least_known = min(bundled, key=lambda one: count_known(one, ballots))
+        if count_known(least_known, ballots) <= _MAX_KNOWN_SHARE * len(ballots):
+            return least_known
+    raise build_leakage_error(prior, ballots)
+
+
+def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
+    """The error for a prior that was learned on the prompts it is to judge."""
+    return PolicyError(
+        f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
+        "give one that was not (pooled(..., without=...)), so that the result is not a recollection"
+    )
+
+
+def exclude_shared(recording: Ballots, without: Ballots | None) -> Ballots:
+    """The problems of a recording whose prompts another one doesn't have."""
+    if without is None:
+        return recording
+    shared = np.isin(fingerprint_prompts(recording.prompts), fingerprint_prompts(without.prompts))
+    return recording.only(np.flatnonzero(~shared)) if shared.any() else recording

@@ -1,19 +1,18 @@
-"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data. Knows no command line."""
+"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data."""
 
-from adacompute.scale.stages.calibrate import calibrate_shards
-from adacompute.scale.stages.opened import Opened, opened
-from adacompute.scale.stages.replay import replay_shards, replayed
-from adacompute.scale.stages.score import score_shards, scored
-from adacompute.scale.stages.solve import solve_shards, solved
+from adacompute.scale.stages.replay import calibrate_shards, replay_open_shards, replay_shards
+from adacompute.scale.stages.score import score_open_shards, score_shards
+from adacompute.scale.stages.sharded_pool import ShardedPool, open_sharded_pool
+from adacompute.scale.stages.solve import solve_shards, solve_table_on_ray
 
 __all__ = [
-    "Opened",
+    "ShardedPool",
     "calibrate_shards",
-    "opened",
+    "open_sharded_pool",
+    "replay_open_shards",
     "replay_shards",
-    "replayed",
+    "score_open_shards",
     "score_shards",
-    "scored",
     "solve_shards",
-    "solved",
+    "solve_table_on_ray",
 ]

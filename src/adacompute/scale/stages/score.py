@@ -1,4 +1,8 @@
-"""`score` over a folder of Parquet shards, equal to the local one. Knows nothing of allocations."""
+"""`score` over a folder of Parquet shards, equal to the local result to the last bit.
+
+Problems are scored in slabs, and a slab's members may move the last digit of a number. So slabs are those
+of the whole pool: a shard scores those that lie within it, and hands over its rows of the others.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,48 +13,178 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Task, Weigh
-from adacompute.answers.weigh import Signal
+from adacompute.answers import Task, VoteWeights
+from adacompute.answers.vote import Signal
 from adacompute.errors import ScaleError, ScoreError
 from adacompute.pool import Ballots, open_pool
+from adacompute.pool.ballots import ABSENT
 from adacompute.records import AccuracyTable
-from adacompute.scale.stages.exact import exact_votes
-from adacompute.scale.stages.opened import Opened, Part, opened
-from adacompute.scale.stages.packing import Record
-from adacompute.scale.stages.sums import exact_sum
+from adacompute.replay.per_problem import compute_agreement
+from adacompute.scale.shard_passes import ShardRecord, raise_failures, start_pass
+from adacompute.scale.stages.sharded_pool import ShardedPool, ShardPart, open_sharded_pool
 from adacompute.score import Price, score
-from adacompute.score.costs import Costs, check_prompts, costs_of, untold
-from adacompute.score.grades import Scored, grades
-from adacompute.score.ranks import any_correct, best_of, lacking, unranked
+from adacompute.score.aggregates import (
+    SimulationPlan,
+    build_unranked_error,
+    build_unweighable_error,
+    build_vote_weights,
+    find_unranked,
+    plan_simulation,
+    read_signals,
+    score_any_correct,
+    score_best_of,
+    score_weighted_vote,
+)
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, grade_samples
+from adacompute.score.plain_vote import (
+    check_exact_budgets,
+    group_by_sample_count,
+    score_slab,
+    score_window_vote,
+)
 from adacompute.score.score import (
     SEED,
     Aggregate,
+    Costs,
     Estimator,
+    build_missing_tokens_error,
+    check_method,
+    check_prompt_tokens,
     check_ranking,
     check_simulation,
-    checked_way,
-    scorable,
-    simulated,
-    weighing,
-    words_of,
+    check_weighting,
+    compute_costs,
+    describe_protocol,
+    largest_simulation_error,
+    select_scorable,
 )
-from adacompute.score.shrink import shrink as shrunk
-from adacompute.score.weighted import Chances, foresee, scaled, signals, unweighable, weighted_vote
-from adacompute.score.windows import window_vote
+from adacompute.score.shrinkage import shrink as shrink_table
 
-__all__ = ["score_shards", "scored", "weigh_of"]
+__all__ = ["exact_votes", "fit_weights_on_shards", "score_open_shards", "score_shards", "sum_exactly"]
 
 Ints = npt.NDArray[np.int64]
+
+VoteTarget = Literal["right", "agrees"]  # what a vote is judged by: grades, or the vote of all samples
+
+
+def exact_votes(
+    shards: ShardedPool, rows: Ints, budgets: Sequence[int], *, target: VoteTarget
+) -> AccuracyEstimates:
+    """As `exact_vote` of these problems, (problems, budgets)."""
+    check_exact_budgets(budgets)
+    heads = shards.index
+    known = heads.known[rows] if target == "right" else np.ones(len(rows), dtype=bool)
+    slab = np.full(len(rows), -1)  # (problems,) -1: not scored
+    totals: list[int] = []
+    for number, (total, members) in enumerate(group_by_sample_count(heads.drawn[rows], known)):
+        slab[members] = number
+        totals.append(total)
+    sizes = np.bincount(slab[slab >= 0], minlength=len(totals))
+    arguments = [
+        (target, tuple(budgets), slab[part.ranks], sizes, totals) for part in shards.split_rows(rows)
+    ]
+    reports = shards.ask_shards(_score_own_slabs, rows, arguments)
+    accuracy = shards.merge_reports(reports, "accuracy", rows)
+    error = shards.merge_reports(reports, "error", rows)
+    _score_split_slabs(shards, rows, reports, slab, totals, budgets, accuracy, error)
+    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
+
+
+def _score_own_slabs(ballots: Ballots, part: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401, ARG001
+    """Scores the slabs that lie within the shard; hands over its rows of the others."""
+    target, budgets, slab, sizes, totals = argument
+    values = grade_samples(ballots) if target == "right" else compute_agreement(ballots)
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    split = np.zeros(len(ballots), dtype=bool)
+    for number in np.unique(slab[slab >= 0]).tolist():
+        members = np.flatnonzero(slab == number)
+        if len(members) < sizes[number]:
+            split[members] = True
+            continue
+        accuracy[members], error[members] = score_slab(
+            ballots.classes[members], values[members], total=totals[number], budgets=budgets
+        )
+    return {
+        "accuracy": accuracy,
+        "error": error,
+        "split": np.flatnonzero(split),
+        "classes": ballots.classes[split],
+        "values": values[split],
+    }
+
+
+def _score_split_slabs(
+    shards: ShardedPool,
+    rows: Ints,
+    reports: Sequence[ShardRecord],
+    slab: Ints,
+    totals: Sequence[int],
+    budgets: Sequence[int],
+    accuracy: npt.NDArray[np.float64],
+    error: npt.NDArray[np.float64],
+) -> None:
+    """Scores the slabs whose problems lie in several shards."""
+    ranks = np.concatenate(
+        [part.ranks[report["split"]] for part, report in zip(shards.split_rows(rows), reports, strict=True)]
+    )
+    if not len(ranks):
+        return
+    order = np.argsort(ranks, kind="stable")
+    classes = np.concatenate([each["classes"] for each in reports])[order]
+    values = np.concatenate([each["values"] for each in reports])[order]
+    ranks = ranks[order]
+    owner = slab[ranks]
+    numbers = np.unique(owner).tolist()
+    arguments = [(classes[owner == k], values[owner == k], totals[k], tuple(budgets)) for k in numbers]
+    for number, report_of_slab in zip(
+        numbers,
+        raise_failures(start_pass(_score_slab, arguments, workers=shards.ballots.workers).reports),
+        strict=True,
+    ):
+        members = ranks[owner == number]
+        accuracy[members], error[members] = report_of_slab["accuracy"], report_of_slab["error"]
+
+
+def _score_slab(_: ShardRecord, argument: Any) -> tuple[None, ShardRecord]:  # noqa: ANN401
+    classes, values, total, budgets = argument
+    classes = classes[:, : int((classes != ABSENT).sum(axis=1).max(initial=0))]
+    accuracy, error = score_slab(classes, values[:, : classes.shape[1]], total=total, budgets=budgets)
+    return None, {"accuracy": accuracy, "error": error}
+
+
+_MANTISSA_BITS = 53  # of a mantissa
+_HALF_BITS = 26
+
+
+def sum_exactly(values: npt.NDArray[np.float64]) -> Fraction:
+    """The sum of finite numbers, not rounded: `float` of it is `math.fsum` of them all.
+
+    >>> float(sum_exactly(np.array([0.1] * 10)))
+    1.0
+    """
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, _MANTISSA_BITS).astype(np.int64)
+    total = Fraction(0)
+    for exponent in np.unique(exponents).tolist():
+        group = whole[exponents == exponent]
+        # in two parts, for 2^10 mantissas together would be too many bits
+        group_sum = (int((group >> _HALF_BITS).sum()) << _HALF_BITS) + int(
+            (group & ((1 << _HALF_BITS) - 1)).sum()
+        )
+        total += Fraction(group_sum) * Fraction(2) ** (exponent - _MANTISSA_BITS)
+    return total
+
+
 Cost = Literal["samples", "tokens"] | Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _ScoreSettings:
     """How a shard scores its problems."""
 
     estimator: Estimator
     aggregate: Aggregate
-    by: Literal["logprob", "entropy"] | Weigh
+    by: Literal["logprob", "entropy"] | VoteWeights
     budgets: tuple[int, ...]
     draws: int
 
@@ -61,7 +195,7 @@ def score_shards(
     *,
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
-    by: Literal["logprob", "entropy"] | Weigh = "logprob",
+    by: Literal["logprob", "entropy"] | VoteWeights = "logprob",
     cost: Cost = "samples",
     too_few: Literal["error", "drop"] = "error",
     shrink: bool = False,
@@ -73,8 +207,10 @@ def score_shards(
     engine: Literal["local", "ray"] = "ray",
     workers: int | None = None,
 ) -> AccuracyTable:
-    """As `score(open_pool(folder), ...)`, and the very same table; by Ray, each shard in its own task."""
-    way: dict[str, Any] = {
+    """As `score(open_pool(folder), ...)`, with exactly the same table; by Ray, each shard in its own
+    task.
+    """
+    settings: dict[str, Any] = {
         "estimator": estimator,
         "aggregate": aggregate,
         "by": by,
@@ -87,19 +223,19 @@ def score_shards(
     source: dict[str, Any] = {"model": model, "parameters": parameters}
     if engine == "local":
         with open_pool(folder, task=task) as pool:
-            return score(pool, budgets, **way, **source)
-    checked_way(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
-    with opened(Path(folder), task=task, workers=workers, **source) as shards:
-        return scored(shards, budgets, **way)
+            return score(pool, budgets, **settings, **source)
+    check_method(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
+    with open_sharded_pool(Path(folder), task=task, workers=workers, **source) as shards:
+        return score_open_shards(shards, budgets, **settings)
 
 
-def scored(
-    shards: Opened,
+def score_open_shards(
+    shards: ShardedPool,
     budgets: Sequence[int],
     *,
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
-    by: Literal["logprob", "entropy"] | Weigh = "logprob",
+    by: Literal["logprob", "entropy"] | VoteWeights = "logprob",
     cost: Cost = "samples",
     too_few: Literal["error", "drop"] = "error",
     shrink: bool = False,
@@ -107,163 +243,186 @@ def scored(
     draws: int = 2000,
 ) -> AccuracyTable:
     """The accuracy table of shards that are open."""
-    sizes = checked_way(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
-    heads = shards.heads
-    rows = scorable(heads.told, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
+    sizes = check_method(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
+    heads = shards.index
+    rows = select_scorable(heads.scorable_problems, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
     _check_costs(shards, cost, rows)
-    if not isinstance(by, str | Weigh):
+    if not isinstance(by, str | VoteWeights):
         raise ScaleError("scores of your own can't be shared out to shards; score them with engine='local'")
-    way = _Way(estimator=estimator, aggregate=aggregate, by=by, budgets=sizes, draws=draws)
+    settings = _ScoreSettings(estimator=estimator, aggregate=aggregate, by=by, budgets=sizes, draws=draws)
     chances = None
     if aggregate == "weighted":
-        way, chances = _weighted(shards, rows, way, rng)
+        settings, chances = _prepare_weights(shards, rows, settings, rng)
     if aggregate == "best-of":
         check_ranking(by)
-        _check_ranks(shards, rows, way)
-    told = shards.ask(_shard, rows, [(way, one, more) for one, more in _given(shards, rows, cost, chances)])
-    found = _found(shards, rows, way, told)
-    spent = _costs(shards, rows, told)
-    name = way.by.signal if isinstance(way.by, Weigh) else way.by
-    words = words_of(estimator, aggregate, name, simulated=simulated(found), draws=draws)
-    kept = np.zeros(len(heads), dtype=bool)
-    kept[rows] = True
-    table = AccuracyTable.of(
-        found.accuracy,
-        costs=spent.amounts,
-        modes=sizes,
-        standard_error=found.standard_error,
-        ids=[heads.ids[row] for row in rows.tolist()],
-        unit=spent.unit,
-        dropped=[heads.ids[row] for row in np.flatnonzero(~kept).tolist()],
-        protocol="; ".join(filter(None, [words, spent.note])),
+        _check_ranks(shards, rows, settings)
+    reports = shards.ask_shards(
+        _score_shard,
+        rows,
+        [
+            (settings, shard_cost, extra)
+            for shard_cost, extra in _build_arguments(shards, rows, cost, chances)
+        ],
     )
-    return shrunk(table) if shrink else table
+    scores = _merge_scores(shards, rows, settings, reports)
+    costs = _merge_costs(shards, rows, reports)
+    name = settings.by.signal if isinstance(settings.by, VoteWeights) else settings.by
+    words = describe_protocol(
+        estimator, aggregate, name, simulation_error=largest_simulation_error(scores), draws=draws
+    )
+    is_scored = np.zeros(len(heads), dtype=bool)
+    is_scored[rows] = True
+    table = AccuracyTable.of(
+        scores.accuracy,
+        costs=costs.amounts,
+        modes=sizes,
+        standard_error=scores.standard_error,
+        ids=[heads.ids[row] for row in rows.tolist()],
+        unit=costs.unit,
+        dropped=[heads.ids[row] for row in np.flatnonzero(~is_scored).tolist()],
+        protocol="; ".join(filter(None, [words, costs.note])),
+    )
+    return shrink_table(table) if shrink else table
 
 
-def weigh_of(shards: Opened, rows: Ints, signal: Signal) -> Weigh:
-    """As `fitted` to these problems: the scale is their samples' mean, and the same number."""
-    told = shards.ask(_signals, rows, [signal] * len(shards.ballots))
-    count = sum(int(each["count"]) for each in told)
+def fit_weights_on_shards(shards: ShardedPool, rows: Ints, signal: Signal) -> VoteWeights:
+    """As fitting weights to these problems locally: the scale is their samples' mean, the same number."""
+    reports = shards.ask_shards(_sum_signals, rows, [signal] * len(shards.ballots))
+    count = sum(int(report["count"]) for report in reports)
     if not count:
-        raise unweighable(len(rows), signal)
-    total = sum((Fraction(each["sum"]) for each in told), Fraction(0))
-    return scaled(float(total) / count, signal)
+        raise build_unweighable_error(len(rows), signal)
+    total = sum((Fraction(each["sum"]) for each in reports), Fraction(0))
+    return build_vote_weights(float(total) / count, signal)
 
 
-def _signals(ballots: Ballots, _: Part, signal: Signal) -> Record:
-    values, known = signals(ballots, signal)
-    return {"sum": str(exact_sum(values[known])), "count": int(known.sum())}
+def _sum_signals(ballots: Ballots, _: ShardPart, signal: Signal) -> ShardRecord:
+    values, known = read_signals(ballots, signal)
+    return {"sum": str(sum_exactly(values[known])), "count": int(known.sum())}
 
 
-def _weighted(shards: Opened, rows: Ints, way: _Way, rng: np.random.Generator | None) -> tuple[_Way, Chances]:
-    """How votes are weighed, and all that will be drawn: it depends on numbers of samples alone."""
-    asked = weighing(way.by)
-    weigh = asked if isinstance(asked, Weigh) else weigh_of(shards, rows, asked)
+def _prepare_weights(
+    shards: ShardedPool, rows: Ints, settings: _ScoreSettings, rng: np.random.Generator | None
+) -> tuple[_ScoreSettings, SimulationPlan]:
+    """The weights of votes, and all random draws in advance: they depend on numbers of samples alone."""
+    requested = check_weighting(settings.by)
+    weigh = (
+        requested if isinstance(requested, VoteWeights) else fit_weights_on_shards(shards, rows, requested)
+    )
     rng = np.random.default_rng(SEED) if rng is None else rng
-    check_simulation(rng, way.draws)
-    chances = foresee(shards.heads.drawn[rows], way.budgets, rng=rng, draws=way.draws)
-    return replace(way, by=weigh), chances
+    check_simulation(rng, settings.draws)
+    chances = plan_simulation(shards.index.drawn[rows], settings.budgets, rng=rng, draws=settings.draws)
+    return replace(settings, by=weigh), chances
 
 
-def _check_costs(shards: Opened, cost: Cost, rows: Ints) -> None:
-    counted = cost.output_per_million > 0 if isinstance(cost, Price) else cost == "tokens"
-    unknown = rows[~shards.heads.tokens[rows]]
-    if counted and len(unknown):
-        raise untold(shards.heads.ids[int(unknown[0])], unknown=len(unknown), problems=len(rows))
+def _check_costs(shards: ShardedPool, cost: Cost, rows: Ints) -> None:
+    needs_tokens = cost.output_per_million > 0 if isinstance(cost, Price) else cost == "tokens"
+    unknown = rows[~shards.index.tokens[rows]]
+    if needs_tokens and len(unknown):
+        raise build_missing_tokens_error(
+            shards.index.ids[int(unknown[0])], unknown=len(unknown), problems=len(rows)
+        )
     if isinstance(cost, Price):
-        check_prompts(cost, len(shards.heads))
+        check_prompt_tokens(cost, len(shards.index))
 
 
-def _check_ranks(shards: Opened, rows: Ints, way: _Way) -> None:
-    votes = shards.heads.votable(rows)
-    told = shards.ask(_lacking, rows, [(way.by, votes[part.ranks]) for part in shards.parts(rows)])
-    missing = sum(int(each["count"]) for each in told)
+def _check_ranks(shards: ShardedPool, rows: Ints, settings: _ScoreSettings) -> None:
+    votes = shards.index.votable(rows)
+    reports = shards.ask_shards(
+        _count_lacking, rows, [(settings.by, votes[part.ranks]) for part in shards.split_rows(rows)]
+    )
+    missing = sum(int(report["count"]) for report in reports)
     if missing:
         first = [
             (int(part.ranks[each["row"]]), int(each["column"]))
-            for part, each in zip(shards.parts(rows), told, strict=True)
+            for part, each in zip(shards.split_rows(rows), reports, strict=True)
             if each["count"]
         ]
         rank, column = min(first)
-        raise unranked(shards.heads.ids[int(rows[rank])], column, missing=missing, by=way.by)
+        raise build_unranked_error(shards.index.ids[int(rows[rank])], column, missing=missing, by=settings.by)
 
 
-def _lacking(ballots: Ballots, _: Part, given: Any) -> Record:  # noqa: ANN401
-    by, votes = given
+def _count_lacking(ballots: Ballots, _: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
+    by, votes = argument
     if by not in ("logprob", "entropy"):
         raise ScoreError(f"score {by!r} is not known; give 'logprob', 'entropy' or an array of your own")
-    found = np.argwhere(lacking(ballots, grades(ballots), by, votes=votes))
-    row, column = found[0].tolist() if len(found) else (0, 0)
-    return {"count": len(found), "row": row, "column": column}
+    missing = np.argwhere(find_unranked(ballots, grade_samples(ballots), by, votes=votes))
+    row, column = missing[0].tolist() if len(missing) else (0, 0)
+    return {"count": len(missing), "row": row, "column": column}
 
 
-def _given(
-    shards: Opened, rows: Ints, cost: Cost, chances: Chances | None
+def _build_arguments(
+    shards: ShardedPool, rows: Ints, cost: Cost, chances: SimulationPlan | None
 ) -> list[tuple[Cost, dict[str, Any]]]:
-    """What each shard's problems cost by, and what is drawn for them."""
-    found: list[tuple[Cost, dict[str, Any]]] = []
-    votes = shards.heads.votable(rows)
-    for part in shards.parts(rows):
-        own = cost
+    """What each shard's problems cost, and what is drawn for them."""
+    arguments: list[tuple[Cost, dict[str, Any]]] = []
+    votes = shards.index.votable(rows)
+    for part in shards.split_rows(rows):
+        shard_cost = cost
         if isinstance(cost, Price) and isinstance(cost.prompt_tokens, Sequence):
-            own = replace(cost, prompt_tokens=[cost.prompt_tokens[row] for row in rows[part.ranks].tolist()])
-        drawn = None if chances is None else replace(chances, orders=chances.orders[part.ranks])
-        found.append((own, {"votes": votes[part.ranks], "chances": drawn}))
-    return found
+            shard_cost = replace(
+                cost, prompt_tokens=[cost.prompt_tokens[row] for row in rows[part.ranks].tolist()]
+            )
+        shard_chances = None if chances is None else replace(chances, orders=chances.orders[part.ranks])
+        arguments.append((shard_cost, {"votes": votes[part.ranks], "chances": shard_chances}))
+    return arguments
 
 
-def _shard(ballots: Ballots, _: Part, given: Any) -> Record:  # noqa: ANN401
+def _score_shard(ballots: Ballots, _: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
     """A shard's costs, and its scores but for exact votes, which go by slabs."""
-    way, cost, more = given
-    spent = costs_of(ballots, way.budgets, cost, rows=np.arange(len(ballots)))
-    told: dict[str, Any] = {"amounts": spent.amounts, "unit": spent.unit, "note": spent.note}
-    if (way.aggregate, way.estimator) == ("vote", "exact"):
-        return told
-    found = _problems(ballots, way, more)
-    noise = found.simulation_error
-    return told | {
-        "accuracy": found.accuracy,
-        "error": found.standard_error,
-        "noise": np.zeros(found.accuracy.shape) if noise is None else noise,
+    settings, cost, extra = argument
+    costs = compute_costs(ballots, settings.budgets, cost, rows=np.arange(len(ballots)))
+    report: dict[str, Any] = {"amounts": costs.amounts, "unit": costs.unit, "note": costs.note}
+    if (settings.aggregate, settings.estimator) == ("vote", "exact"):
+        return report
+    scores = _score_problems(ballots, settings, extra)
+    noise = scores.simulation_error
+    return report | {
+        "accuracy": scores.accuracy,
+        "error": scores.standard_error,
+        "noise": np.zeros(scores.accuracy.shape) if noise is None else noise,
     }
 
 
-def _problems(ballots: Ballots, way: _Way, more: dict[str, Any]) -> Scored:
-    values = grades(ballots)
+def _score_problems(ballots: Ballots, settings: _ScoreSettings, extra: dict[str, Any]) -> AccuracyEstimates:
+    values = grade_samples(ballots)
     if not len(ballots):
-        return Scored(accuracy=(none := np.zeros((0, len(way.budgets)))), standard_error=none)
-    if way.aggregate == "vote":
-        return window_vote(ballots, values, way.budgets)
-    if way.aggregate == "any-correct":
-        return any_correct(ballots, values, way.budgets)
-    if isinstance(way.by, str):
-        return best_of(ballots, values, way.budgets, by=way.by, votes=more["votes"])
-    return weighted_vote(
+        return AccuracyEstimates(accuracy=(none := np.zeros((0, len(settings.budgets)))), standard_error=none)
+    if settings.aggregate == "vote":
+        return score_window_vote(ballots, values, settings.budgets)
+    if settings.aggregate == "any-correct":
+        return score_any_correct(ballots, values, settings.budgets)
+    if isinstance(settings.by, str):
+        return score_best_of(ballots, values, settings.budgets, by=settings.by, votes=extra["votes"])
+    return score_weighted_vote(
         ballots,
         values,
-        way.budgets,
-        weigh=way.by,
+        settings.budgets,
+        weigh=settings.by,
         rng=np.random.default_rng(SEED),
-        draws=way.draws,
-        foreseen=more["chances"],
+        draws=settings.draws,
+        plan=extra["chances"],
     )
 
 
-def _found(shards: Opened, rows: Ints, way: _Way, told: Sequence[Record]) -> Scored:
-    if (way.aggregate, way.estimator) == ("vote", "exact"):
-        return exact_votes(shards, rows, way.budgets, worth="right")
-    noise = shards.merged(told, "noise", rows)
-    return Scored(
-        accuracy=shards.merged(told, "accuracy", rows),
-        standard_error=shards.merged(told, "error", rows),
+def _merge_scores(
+    shards: ShardedPool, rows: Ints, settings: _ScoreSettings, reports: Sequence[ShardRecord]
+) -> AccuracyEstimates:
+    if (settings.aggregate, settings.estimator) == ("vote", "exact"):
+        return exact_votes(shards, rows, settings.budgets, target="right")
+    noise = shards.merge_reports(reports, "noise", rows)
+    return AccuracyEstimates(
+        accuracy=shards.merge_reports(reports, "accuracy", rows),
+        standard_error=shards.merge_reports(reports, "error", rows),
         simulated=bool((noise > 0).any()),
         simulation_error=noise,
     )
 
 
-def _costs(shards: Opened, rows: Ints, told: Sequence[Record]) -> Costs:
-    first = next(each for each, part in zip(told, shards.parts(rows), strict=True) if len(part.rows))
+def _merge_costs(shards: ShardedPool, rows: Ints, reports: Sequence[ShardRecord]) -> Costs:
+    first = next(
+        report for report, part in zip(reports, shards.split_rows(rows), strict=True) if len(part.rows)
+    )
     amounts = first["amounts"]
     if amounts.ndim == 2:
-        amounts = shards.merged(told, "amounts", rows)
+        amounts = shards.merge_reports(reports, "amounts", rows)
     return Costs(amounts=amounts, unit=first["unit"], note=first["note"])

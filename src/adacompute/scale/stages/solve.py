@@ -1,4 +1,4 @@
-"""`solve` over a folder of Parquet shards: one price from summaries of each. Knows no samples."""
+"""`solve` over a folder of Parquet shards: one price, found from a summary of each shard."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,14 +9,21 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.records import AccuracyTable, Allocation, Mix, Move
-from adacompute.scale.stages.opened import opened
-from adacompute.scale.stages.packing import Record
-from adacompute.scale.stages.passes import spread
-from adacompute.scale.stages.score import score_shards, scored
+from adacompute.scale.shard_passes import ShardRecord, start_pass
+from adacompute.scale.stages.score import score_open_shards, score_shards
+from adacompute.scale.stages.sharded_pool import open_sharded_pool
 from adacompute.solve import solve
-from adacompute.solve.shards import Bracket, Edge, Search, Shard, Share, Summary, Total
+from adacompute.solve.shard_search import (
+    ChoiceTotal,
+    Edge,
+    PriceSearch,
+    ShardQuota,
+    SlopeBracket,
+    SlopeHistogram,
+    TableShard,
+)
 
-__all__ = ["solve_shards", "solved"]
+__all__ = ["solve_shards", "solve_table_on_ray"]
 
 
 def solve_shards(
@@ -32,43 +39,48 @@ def solve_shards(
     if engine == "local":
         return solve(score_shards(folder, budgets, engine="local", **scoring), budget=budget)
     source = {name: scoring.pop(name, None) for name in ("task", "model", "parameters")}
-    with opened(Path(folder), workers=workers, **source) as shards:
-        table = scored(shards, budgets, **scoring)
-        return solved(table, budget=budget, workers=shards.ballots.workers, parts=len(shards.ballots))
+    with open_sharded_pool(Path(folder), workers=workers, **source) as shards:
+        table = score_open_shards(shards, budgets, **scoring)
+        return solve_table_on_ray(
+            table, budget=budget, workers=shards.ballots.workers, parts=len(shards.ballots)
+        )
 
 
-def solved(table: AccuracyTable, *, budget: float, workers: int, parts: int) -> Allocation:
-    """The allocation of a table that is cut into parts, each with a task: only summaries and choices travel.
+def solve_table_on_ray(table: AccuracyTable, *, budget: float, workers: int, parts: int) -> Allocation:
+    """The allocation of a table that is split into parts, one task each: only summaries and choices
+    travel.
 
     At most three rounds of summaries find the price; then each part makes its choice by itself.
     """
     if not table.ascending:  # no table that was scored is otherwise
         return solve(table, budget=budget)
-    kept = spread(_part, _cut(table, max(1, min(parts, len(table)))), workers=workers)
-    search = Search(budget=budget, unit=table.unit)
+    dataset = start_pass(_keep_part, _split_table(table, max(1, min(parts, len(table)))), workers=workers)
+    search = PriceSearch(budget=budget, unit=table.unit)
     while (bracket := search.bracket) is not None:
-        told = kept.ask(_summary, [bracket] * len(kept))
-        search.narrow(Summary(bracket=bracket, **each) for each in told)
-    taken = kept.ask(_take, [search.share(k) for k in range(len(kept))])
-    found = search.settled((Total(**_total(each)), _edge(each)) for each in taken)
-    choice = np.concatenate([each["choice"] for each in taken])
+        reports = dataset.ask(_summarise_part, [bracket] * len(dataset))
+        search.narrow(SlopeHistogram(bracket=bracket, **report) for report in reports)
+    choices = dataset.ask(_choose, [search.quota(k) for k in range(len(dataset))])
+    solution = search.build_allocation(
+        (ChoiceTotal(**_parse_total(each)), _parse_edge(each)) for each in choices
+    )
+    choice = np.concatenate([each["choice"] for each in choices])
     choice.setflags(write=False)
     return Allocation(
         budget=float(budget),
-        price=found.price,
+        price=solution.price,
         choice=choice,
-        mix=_mix(found.mix),
-        cost=found.cost,
-        accuracy=found.accuracy,
-        mixed_cost=found.mixed_cost,
-        mixed_accuracy=found.mixed_accuracy,
-        bound=found.bound,
+        mix=_build_mix(solution.mix),
+        cost=solution.cost,
+        accuracy=solution.accuracy,
+        mixed_cost=solution.mixed_cost,
+        mixed_accuracy=solution.mixed_accuracy,
+        bound=solution.bound,
         modes=table.modes,
         unit=table.unit,
     )
 
 
-def _cut(table: AccuracyTable, parts: int) -> list[tuple[Any, Any]]:
+def _split_table(table: AccuracyTable, parts: int) -> list[tuple[Any, Any]]:
     """Consecutive rows, about as many to each part: accuracies and costs."""
     ends = np.linspace(0, len(table), parts + 1).astype(int).tolist()
     return [
@@ -77,35 +89,37 @@ def _cut(table: AccuracyTable, parts: int) -> list[tuple[Any, Any]]:
     ]
 
 
-def _part(_: Record, given: Any) -> tuple[Record, Record]:  # noqa: ANN401
-    accuracy, costs = given
+def _keep_part(_: ShardRecord, argument: Any) -> tuple[ShardRecord, ShardRecord]:  # noqa: ANN401
+    accuracy, costs = argument
     return {"accuracy": accuracy, "costs": costs}, {}
 
 
-def _shard(kept: Record) -> Shard:
-    return Shard.of(kept["accuracy"], costs=kept["costs"])
+def _load_shard(data: ShardRecord) -> TableShard:
+    return TableShard.of(data["accuracy"], costs=data["costs"])
 
 
-def _summary(kept: Record, bracket: Bracket) -> tuple[None, Record]:
-    found = _shard(kept).summary(bracket)
-    return None, {name: getattr(found, name) for name in ("problems", "cheapest", "dearest", "keys", "cost")}
+def _summarise_part(data: ShardRecord, bracket: SlopeBracket) -> tuple[None, ShardRecord]:
+    summary = _load_shard(data).histogram(bracket)
+    return None, {
+        name: getattr(summary, name) for name in ("problems", "cheapest", "dearest", "keys", "cost")
+    }
 
 
-def _take(kept: Record, share: Share) -> tuple[None, Record]:
-    found = _shard(kept).take(share)
-    edge = None if found.edge is None else asdict(found.edge)
-    return None, {"choice": found.choice, "total": asdict(found.total), "edge": edge}
+def _choose(data: ShardRecord, share: ShardQuota) -> tuple[None, ShardRecord]:
+    taken = _load_shard(data).take(share)
+    edge = None if taken.edge is None else asdict(taken.edge)
+    return None, {"choice": taken.choice, "total": asdict(taken.total), "edge": edge}
 
 
-def _total(told: Record) -> dict[str, Any]:
-    return {**told["total"], "counts": tuple(told["total"]["counts"])}
+def _parse_total(report: ShardRecord) -> dict[str, Any]:
+    return {**report["total"], "counts": tuple(report["total"]["counts"])}
 
 
-def _edge(told: Record) -> Edge | None:
-    return None if told["edge"] is None else Edge(**told["edge"])
+def _parse_edge(report: ShardRecord) -> Edge | None:
+    return None if report["edge"] is None else Edge(**report["edge"])
 
 
-def _mix(move: Move | None) -> Mix:
+def _build_mix(move: Move | None) -> Mix:
     if move is None:
         return Mix()
     return Mix(

@@ -1,7 +1,7 @@
-"""Gateways that share one ledger and one price through Redis. Knows nothing of requests or of HTTP."""
+"""Gateways that share one ledger and one price through Redis."""
 
 from adacompute.serve.fleet.ledger import FleetLedger
-from adacompute.serve.fleet.opening import Fleet, joined
-from adacompute.serve.fleet.settings import USUAL, Pulse
+from adacompute.serve.fleet.membership import Fleet, join_fleet
+from adacompute.serve.fleet.redis_client import DEFAULT_TIMING, FleetTiming
 
-__all__ = ["USUAL", "Fleet", "FleetLedger", "Pulse", "joined"]
+__all__ = ["DEFAULT_TIMING", "Fleet", "FleetLedger", "FleetTiming", "join_fleet"]

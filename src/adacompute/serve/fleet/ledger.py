@@ -1,9 +1,9 @@
-"""The ledger of a fleet: balances are in Redis, and every gateway reserves there. One of the two `Books`.
+"""The ledger of a fleet: balances are in Redis, and every gateway reserves there.
 
-Knows nothing of requests or of HTTP. A script in Redis looks at caps and reserves as one, so no gateway comes
-between; windows are those of Redis's clock, so all roll over together. What a gateway has reserved is there
-under its name, with a lease: where that runs out, another gateway counts it in full (`maybe`), and one that
-was only slow corrects that, once, when it settles.
+A script in Redis checks caps and reserves as one step, so no gateway comes between; windows follow Redis's
+clock, so all roll over together. What a gateway has reserved is stored under its name, with a lease: when that
+runs out, another gateway counts it in full (`maybe`), and a gateway that was only slow corrects that, once,
+when it settles.
 
 Where Redis can't be reached nothing is reserved, so nothing is sent. What was settled meanwhile waits here.
 """
@@ -17,97 +17,120 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from adacompute.serve.balance import NOTHING, Balance, Caps, Reservation, Sums
-from adacompute.serve.books import closed, recalled
-from adacompute.serve.capped import Limits, place_of
-from adacompute.serve.fleet.post import Deed, Post, Said
-from adacompute.serve.fleet.settings import Pulse
-from adacompute.serve.spend import Spend
-from adacompute.serve.window import window_length, window_of
+from adacompute.serve.fleet.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
+from adacompute.serve.ledger import (
+    NO_SPEND,
+    Balance,
+    CapChecker,
+    Caps,
+    Reservation,
+    SpendCounter,
+    decode_note,
+    make_closed_error,
+    name_window,
+    unit_index,
+    window_name_length,
+)
+from adacompute.serve.request import Spend
 
 __all__ = ["FleetLedger"]
 
-_LARGEST = 2**53  # that Lua's numbers hold exactly
-_HIGHEST = 2**62  # limit: beyond, sums are none that Redis can hold
-_LEISURELY = 0.001  # seconds more between two looks at all balances, for each sum in them
+_LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
+_MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums
+_ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all balances
 _KINDS = {"s": "spent", "m": "maybe", "r": "reserved"}
-_FIELDS = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
-_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
 class FleetLedger:
-    """One gateway's hold on the fleet's ledger. Given its post by `joined`; for one event loop."""
+    """One gateway's access to the fleet's ledger. `join_fleet` sets its client; for one event loop."""
 
-    def __init__(self, caps: Caps, *, pulse: Pulse) -> None:
+    def __init__(self, caps: Caps, *, timing: FleetTiming) -> None:
         self.caps = caps
-        self.post: Post  # set once there is one
-        self._pulse = pulse
-        self._limits = Limits(caps)
-        self._place = place_of(caps.unit)
-        self._last = 0
+        self.client: FleetClient  # set by `join_fleet`
+        self._timing = timing
+        self._limits = CapChecker(caps)
+        self._unit_index = unit_index(caps.unit)
+        self._last_number = 0
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._balance = Balance()
-        self._look = 0.0  # when balances are to be asked for next
+        self._next_account = 0.0  # when balances are read next
 
     @property
-    def fixed(self) -> dict[str, Any]:
-        """What each call to Redis says of caps: the limit of all (-1: none), the unit, and the window."""
-        total = self._limits.total
-        length = window_length(self.caps.window)
-        return {"limit": _whole(total), "place": self._place + 1, "window": length}
+    def script_settings(self) -> dict[str, Any]:
+        """What each call tells the script of the caps: the total limit (-1: none), the unit, and the
+        window.
+        """
+        total = self._limits.total_limit
+        length = window_name_length(self.caps.window)
+        return {"limit": _script_limit(total), "place": self._unit_index + 1, "window": length}
 
-    async def reserve(self, key: str, most: Spend) -> Reservation:
-        """Sets an amount aside; CapReached where a cap has no room for it, LedgerUnavailable where Redis
-        can't be told. Whoever gets one settles it."""
-        if self.post.trouble:
-            raise closed() from OSError(self.post.trouble)
-        most = most.positive
-        self._last += 1
-        made = self._open[self._last] = Reservation(self._last, key, most, "")
+    async def reserve(self, key: str, amount: Spend) -> Reservation:
+        """Reserves an amount; whoever gets a reservation settles it.
+
+        CapReached if a cap has no room for it, LedgerUnavailable if Redis can't be reached.
+        """
+        if self.client.trouble:
+            raise make_closed_error() from OSError(self.client.trouble)
+        amount = amount.positive
+        self._last_number += 1
+        reservation = self._open[self._last_number] = Reservation(self._last_number, key, amount, "")
         try:
-            said = await self.post.asked(("r", str(made.number), key, self._limit(key), _three(most), []))
+            result = await self.client.submit(
+                ("r", str(reservation.number), key, self._limit_of(key), _to_amounts(amount), [])
+            )
         except OSError as exc:
-            self.settle(made, NOTHING)  # Redis may yet come to make it
-            raise closed() from exc
+            self.settle(reservation, NO_SPEND)  # Redis may still make it
+            raise make_closed_error() from exc
         except BaseException:  # nobody waits for it any more
-            self.settle(made, NOTHING)
+            self.settle(reservation, NO_SPEND)
             raise
-        if not said.done:
-            del self._open[made.number]
-            self._refuse(key, most, said)
-        made = self._open[made.number] = replace(made, hour=said.hour)
-        return made
+        if not result.done:
+            del self._open[reservation.number]
+            self._refuse(key, amount, result)
+        reservation = self._open[reservation.number] = replace(reservation, hour=result.hour)
+        return reservation
 
     def extend(self, reservation: Reservation, more: Spend) -> "bool | asyncio.Future[bool]":
-        """Sets more aside for one that isn't settled yet; it is known when Redis has said so."""
-        made = self._open.get(reservation.number)
-        if made is None or self.post.trouble:
+        """Enlarges an open reservation; the result is known when Redis has answered."""
+        current = self._open.get(reservation.number)
+        if current is None or self.client.trouble:
             return False
-        return asyncio.ensure_future(self._extended(made, more.positive))
+        return asyncio.ensure_future(self._extend(current, more.positive))
 
-    async def _extended(self, made: Reservation, more: Spend) -> bool:
-        deed: Deed = ("x", str(made.number), made.key, self._limit(made.key), _three(more), [])
+    async def _extend(self, current: Reservation, more: Spend) -> bool:
+        action: LedgerAction = (
+            "x",
+            str(current.number),
+            current.key,
+            self._limit_of(current.key),
+            _to_amounts(more),
+            [],
+        )
         try:
-            done = (await self.post.asked(deed)).done
+            done = (await self.client.submit(action)).done
         except OSError:
-            return False  # Redis may yet come to do it; then it ends with the reservation
-        if done and (held := self._open.get(made.number)) is not None:
-            self._open[made.number] = replace(held, most=held.most + more)
+            return False  # Redis may still do it; then it ends with the reservation
+        if done and (latest := self._open.get(current.number)) is not None:
+            self._open[current.number] = replace(latest, amount=latest.amount + more)
         return done
 
-    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NOTHING) -> None:
-        """Ends a reservation: what it took, and what it may have. A second time does nothing."""
-        made = self._open.pop(reservation.number, None)
-        if made is None:
+    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        current = self._open.pop(reservation.number, None)
+        if current is None:
             return
-        amounts = _three(spent.positive), _three(maybe.positive)
-        self.post.tell(("e", str(made.number), made.key, made.hour, *amounts))
+        amounts = _to_amounts(spent.positive), _to_amounts(maybe.positive)
+        self.client.enqueue(("e", str(current.number), current.key, current.hour, *amounts))
 
     def account(self) -> Balance:
-        """What counts against caps in the whole fleet, as of a moment ago (about a second; longer with very
-        many keys)."""
+        """What counts against the caps in the whole fleet, as of about a second ago.
+
+        With very many keys it is older.
+        """
         return self._balance
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
@@ -115,44 +138,48 @@ class FleetLedger:
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) != text:
             self._notes[name] = text
-            self.post.note(name, text)
+            self.client.add_note(name, text)
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """What was remembered under a name, by any of them, when this one was opened, or by itself since."""
-        return recalled(self._notes, name)
+        """What any gateway had remembered under a name when this one was opened, or this one since."""
+        return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Tells Redis all that is left, and leaves. What is still reserved counts in full."""
-        if not await self.post.close():
+        """Sends Redis all that is left, and leaves. Open reservations count in full."""
+        if not await self.client.close():
             _log.error(
-                "%s; what was spent last is not in the ledger, what was reserved is", self.post.trouble
+                "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
             )
 
     @property
     def available(self) -> bool:
-        """Can Redis be told?"""
-        return not self.post.trouble
+        """Whether Redis can be reached."""
+        return not self.client.trouble
 
-    def known(self) -> dict[str, str]:
-        """All reservations that Redis has made and that aren't settled, by number, as it writes them."""
+    def list_reservations(self) -> dict[str, str]:
+        """All open reservations that Redis has made, by number, in the script's format."""
         return {
-            str(number): " ".join((made.hour, *map(str, _three(made.most)), made.key))
-            for number, made in self._open.items()
-            if made.hour
+            str(number): " ".join(
+                (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
+            )
+            for number, reservation in self._open.items()
+            if reservation.hour
         }
 
-    def ask(self) -> dict[str, Any]:
-        """What is asked with the next call."""
-        return {"account": True} if time.monotonic() >= self._look else {}
+    def build_query(self) -> dict[str, Any]:
+        """What the next call asks for."""
+        return {"account": True} if time.monotonic() >= self._next_account else {}
 
-    def hear(self, answer: dict[str, Any]) -> None:
-        """Takes in what was answered."""
+    def handle_answer(self, answer: dict[str, Any]) -> None:
+        """Takes in an answer."""
         if "notes" in answer:
-            self._notes = _paired(answer["notes"])
+            self._notes = _pair_up(answer["notes"])
         if "account" in answer:
-            found = _paired(answer["account"])
-            self._balance = _balance(found)
-            self._look = time.monotonic() + self._pulse.account + _LEISURELY * len(found)
+            sums = _pair_up(answer["account"])
+            self._balance = _parse_balance(sums)
+            self._next_account = (
+                time.monotonic() + self._timing.account + _ACCOUNT_SECONDS_PER_SUM * len(sums)
+            )
         for replica, count, samples, tokens in answer.get("reaped") or []:
             if count:
                 _log.warning(
@@ -164,43 +191,45 @@ class FleetLedger:
                     tokens,
                 )
 
-    def _limit(self, key: str) -> int:
-        return _whole(self._limits.of(key))
+    def _limit_of(self, key: str) -> int:
+        return _script_limit(self._limits.limit_of(key))
 
-    def _refuse(self, key: str, most: Spend, said: Said) -> None:
-        """Raises CapReached, in the words of the ledger in a file."""
-        own, total = Sums(), Sums()
-        for i, sums in enumerate((own, total)):
-            for kind, amount in zip(_KINDS.values(), said.taken[3 * i : 3 * i + 3], strict=True):
-                getattr(sums, kind)[self._place] = amount
-        window = window_of(said.hour, self.caps.window)
-        self._limits.check(key, most, own=own, total=total, window=window, now=lambda: said.now)
-        raise closed()  # not reached: numbers are compared there as here
-
-
-def _whole(limit: int | None) -> int:
-    """A limit as the script takes it; -1: none."""
-    return -1 if limit is None else min(limit, _HIGHEST)
+    def _refuse(self, key: str, amount: Spend, result: ActionResult) -> None:
+        """Raises CapReached, with the same message as the ledger in a file."""
+        key_sums, total_sums = SpendCounter(), SpendCounter()
+        for i, sums in enumerate((key_sums, total_sums)):
+            for kind, units in zip(_KINDS.values(), result.taken[3 * i : 3 * i + 3], strict=True):
+                getattr(sums, kind)[self._unit_index] = units
+        window = name_window(result.hour, self.caps.window)
+        self._limits.check(
+            key, amount, key_sums=key_sums, total_sums=total_sums, window=window, now=lambda: result.now
+        )
+        raise make_closed_error()  # not reached: the script compares the same numbers
 
 
-def _three(spend: Spend) -> list[int]:
-    return [min(each, _LARGEST) for each in (spend.samples, spend.tokens, spend.nanos)]
+def _script_limit(limit: int | None) -> int:
+    """A limit as the script takes it; -1: no limit."""
+    return -1 if limit is None else min(limit, _MAX_LIMIT)
 
 
-def _paired(flat: object) -> dict[str, str]:
-    """Names and values as Redis lists them; an empty list is an empty object in Lua's JSON."""
+def _to_amounts(spend: Spend) -> list[int]:
+    return [min(part, _LUA_MAX) for part in (spend.samples, spend.tokens, spend.nanos)]
+
+
+def _pair_up(flat: object) -> dict[str, str]:
+    """Names and values as Redis lists them; Lua's JSON writes an empty list as an empty object."""
     return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else {}
 
 
-def _balance(found: Mapping[str, str]) -> Balance:
-    """Sums as they lie in a window's hash: s1:alice is what alice spent in samples, s1: what all did.
+def _parse_balance(fields: Mapping[str, str]) -> Balance:
+    """The sums of a window's hash: s1:alice is what alice spent in samples, s1: what all did.
 
-    Others can write to Redis as well: what is no sum is left out.
+    Others can write to Redis as well: invalid fields are skipped.
     """
-    keys: dict[str, Sums] = {"": Sums()}
-    for name, amount in found.items():
+    keys: dict[str, SpendCounter] = {"": SpendCounter()}
+    for name, amount in fields.items():
         kind, _, key = name.partition(":")
-        if kind in _FIELDS and _WHOLE.fullmatch(amount):
-            getattr(keys.setdefault(key, Sums()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
+        if kind in _FIELD_NAMES and _INTEGER.fullmatch(amount):
+            getattr(keys.setdefault(key, SpendCounter()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
     total = keys.pop("")
-    return total.balance({key: sums.balance() for key, sums in keys.items() if sums})
+    return total.to_balance({key: sums.to_balance() for key, sums in keys.items() if sums})

@@ -1,0 +1,379 @@
+"""Turns an answer into its canonical form, whose key equal answers share.
+
+A form is "open" where only another judge can compare it. Rounded values are not the values they round:
+0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is no subtraction, though 3 - 2 is.
+"""
+
+import re
+import string
+from collections import Counter
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from adacompute.answers import latex
+from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
+from adacompute.answers.latex import clean, fold_text, tighten
+from adacompute.answers.task import Percent
+from adacompute.answers.units import split_unit
+
+__all__ = ["Form", "clear_form_cache", "normalise"]
+
+
+class Form(NamedTuple):
+    """The meaning of an answer: a kind, a key that equal answers of that kind share, and a unit (or "")."""
+
+    kind: str  # "number", "set", ..., "text"; "open": a formula that another judge must compare
+    key: object
+    unit: str = ""
+    places: int = 0  # decimals of a number written as a decimal of ten digits or more, else 0
+
+
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+_DECIMAL = re.compile(r"-?\d*\.\d+")
+_LONG_DECIMAL = 10
+_CODE_OR_SPAN = re.compile(
+    r"0[xXoObB]\w+"
+    r"|(?P<span>[-+]?[$€£¥]?\d[\d.]*(?:[-–/][$€£¥]?\d[\d.]*)+)"
+    r"(?:\s?[%°$€£¥]|\s(?P<word>[A-Za-z]{2,})[\w /.^-]*)?"
+)
+_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # 44 BC is not a product
+_NUMBER_IN_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
+_BASE_NAMES = "two three four five six seven eight nine ten"
+_BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} | {
+    "twelve": "12",
+    "sixteen": "16",
+}
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+# a formula whose value is one letter is that letter: 1x, x^1
+_LETTER_KEYS = {
+    compute_keys(("var", letter))[0]: letter for letter in string.ascii_letters if letter not in ("e", "i")
+}
+
+
+def build_scalar_form(text: str, percent: Percent) -> Form:
+    r"""The form of an answer that has no parts.
+
+    >>> [build_scalar_form(text, "unit").key for text in ("12 cm", "3 - 1", "3-1")]
+    [Fraction(12, 1), Fraction(2, 1), '3-1']
+    """
+    if _is_code(text):
+        return Form("text", fold_text(text.replace("–", "-")))
+    base_match = _NUMBER_IN_BASE.fullmatch(text)
+    if base_match is not None:
+        digits, base = base_match.groups()
+        key = Fraction(digits) if digits.isdigit() else digits
+        return Form("number", key, f"base {_BASES.get(base, base)}")
+    form = _parse_measure(text, percent) or (
+        None if _LABELLED_NUMBER.fullmatch(text) else _build_formula_form(text)
+    )
+    if form is not None:
+        return form
+    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±")
+    return (
+        Form("open", tighten(text)) if mathematical and not _is_prose(text) else Form("text", fold_text(text))
+    )
+
+
+def parse_plain_number(text: str) -> Form | None:
+    """The form of a number in plain digits, a shortcut for most answers; None for any other text."""
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return None
+    if "." not in text:
+        return Form("number", Fraction(int(text)))
+    return Form("number", Fraction(text), "", _count_places(text))
+
+
+def _count_places(text: str) -> int:
+    """Decimals of a number with at least ten digits, which was computed and not rounded by hand; else 0."""
+    if "." not in text or len(text) <= _LONG_DECIMAL or not _DECIMAL.fullmatch(text):
+        return 0
+    whole, _, decimals = text.lstrip("-").partition(".")
+    return len(decimals) if len((whole + decimals).lstrip("0")) >= _LONG_DECIMAL else 0
+
+
+def _is_code(text: str) -> bool:
+    match = _CODE_OR_SPAN.fullmatch(text)
+    if match is None:
+        return False
+    span, word = match["span"], match["word"]
+    if span is None:
+        return True
+    dashed = "-" in span[1:] or "–" in span or span.count("/") > 1
+    return dashed and word not in FUNCTIONS and word != "pi"
+
+
+def _parse_measure(text: str, percent: Percent) -> Form | None:
+    measurement = split_unit(text)
+    if measurement is None:
+        return None
+    number, unit, factor = measurement
+    if _is_code(number):
+        return Form("text", fold_text(text.replace("–", "-")))
+    form = (parse_plain_number(number) if factor == 1 else None) or _build_formula_form(
+        f"({number})*{factor}" if factor != 1 else number
+    )
+    if form is None or form.kind not in ("number", "complex"):
+        return None
+    if unit == "%" and percent == "fraction" and isinstance(form.key, Fraction):
+        return Form("number", form.key / 100)
+    return Form(form.kind, form.key, unit, form.places)
+
+
+def _build_formula_form(text: str) -> Form | None:
+    try:
+        keys = compute_keys(parse_formula(text))
+    except FormulaError:
+        return None
+    except NoValueError:
+        return Form("text", text.replace(" ", ""))  # too large to compute: compared as written
+    forms = [_build_key_form(key) for key in keys]
+    if len(forms) > 1:
+        return Form("set", frozenset(forms))
+    return forms[0]._replace(places=_count_places(text)) if "." in text else forms[0]
+
+
+def _build_key_form(key: Key) -> Form:
+    kind, *rest = key
+    if kind == "formula" and key in _LETTER_KEYS:
+        return Form("letter", _LETTER_KEYS[key])
+    return Form(str(kind), rest[0] if len(rest) == 1 else tuple(rest))
+
+
+def _is_prose(text: str) -> bool:
+    """Whether the text has two or more words of a language, and so is no formula."""
+    return len([word for word in _WORD.findall(_COMMAND.sub("", text)) if word not in FUNCTIONS]) > 1
+
+
+ANSWER_LIMIT = 1000  # characters; a longer answer is text, compared as it is written
+_NESTING_LIMIT = 4  # levels of sets, tuples and lists
+
+_SINGLE_LETTER = re.compile(r"\(?([A-Za-z])[).]?|\(([A-Za-z])\)[.:]?")
+_LETTER_PRODUCTS = frozenset(("ab", "ba", "xy", "yx", "xz", "zx", "yz", "zy"))  # other pairs are words
+_INFINITY = re.compile(r"([-+]?)\s?infinity", re.IGNORECASE)
+_CLOCK = re.compile(r"\d{1,9}(?:\s?:\s?\d{1,9})+(?:\.\d{1,9})?(?:\s.*)?")
+_TIME_OF_DAY = re.compile(r"(\d{1,2}(?:\s?:\s?\d\d){0,2})\s?([AaPp])\.?\s?[Mm]\.?")
+_SPACED_LETTERS = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # x y is xy
+_LEADING_ZEROS = re.compile(r"^0+(?=\d)")  # 04:12 is 4:12
+_NAME = (
+    r"(?:\\?[A-Za-z]+(?:_\{?\w{1,9}\}?)?'{0,3}(?:\^\{?-1\}?)?(?:\([^()=]{1,30}\))?"
+    r"|\([A-Za-z](?:\s?,\s?[A-Za-z]){1,5}\))"
+)
+_LABEL = re.compile(rf"({_NAME})\s*(?:=|∈|:=)\s*(?![=])")
+_NAME_ONLY = re.compile(_NAME)
+_MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s?\{\1\}", re.DOTALL)
+_CONJUNCTION = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
+_DASH = re.compile(r"(?<=\d)[-–](?=\d)")
+_MIRRORED_SIGNS = {">": "<", "≥": "≤"}
+
+
+def normalise(answer: str, percent: Percent = "unit") -> Form:
+    r"""The canonical form of an answer.
+
+    >>> normalise(r"\frac12") == normalise("0.50"), normalise("12 cm")
+    (True, Form(kind='number', key=Fraction(12, 1), unit='cm', places=0))
+    """
+    if len(answer) > ANSWER_LIMIT:
+        return Form("text", fold_text(answer))  # not cached: long answers would fill the memory
+    return _normalise_short(answer, percent)
+
+
+def clear_form_cache() -> None:
+    """Empties the cache of forms."""
+    _normalise_short.cache_clear()
+
+
+@lru_cache(maxsize=65_536)
+def _normalise_short(answer: str, percent: Percent) -> Form:
+    number = parse_plain_number(answer)
+    if number is not None:
+        return number
+    text = clean(answer)
+    return _build_form(text, percent, 0) if text else Form("text", fold_text(answer))
+
+
+def _build_form(text: str, percent: Percent, depth: int) -> Form:
+    text = text.strip()
+    number = parse_plain_number(text)
+    if number is not None:
+        return number
+    text = text.replace(" ", "") if _SPACED_LETTERS.fullmatch(text) else text
+    letter = _SINGLE_LETTER.fullmatch(text)
+    if letter is not None:
+        name = letter.group(1) or letter.group(2)
+        return build_scalar_form(name, percent) if name == "e" or text == "i" else Form("letter", name)
+    word = _parse_word(text)
+    if word is not None:
+        return word
+    if depth < _NESTING_LIMIT:
+        structure = _parse_structure(text, percent, depth)
+        if structure is not None:
+            return structure
+    return build_scalar_form(text, percent)
+
+
+def _parse_word(text: str) -> Form | None:
+    """The form of words, infinity and times of day; None for any other text."""
+    if text[-1:] in ("y", "Y"):
+        infinity = _INFINITY.fullmatch(text)
+        if infinity is not None:
+            return Form("∞", -1 if infinity.group(1) == "-" else 1)
+    if text.replace(" ", "").isalpha() and text not in _LETTER_PRODUCTS:
+        # a word is not a product of its letters, except xy and the like
+        if text != "pi" and FUNCTIONS.isdisjoint(text.split()):
+            return Form("text", fold_text(text))
+    elif text[:1].isdigit():
+        hour = _TIME_OF_DAY.fullmatch(text)
+        if hour is not None:
+            text = f"{hour.group(1)} {hour.group(2)}m"
+        if hour is not None or _CLOCK.fullmatch(text):
+            return Form("text", fold_text(_LEADING_ZEROS.sub("", re.sub(r"\s?:\s?", ":", text))))
+    return None
+
+
+def _parse_structure(text: str, percent: Percent, depth: int) -> Form | None:
+    """The form of a set, tuple, interval, list, matrix or relation; None for any other text."""
+    if text == "∅" or text == "⦃⦄" or text == "⦃ ⦄":
+        return Form("set", frozenset())
+    if "\\begin" in text:
+        return _parse_environment(text, percent, depth)
+    unions = latex.split_outside_brackets(text, "∪")
+    if len(unions) > 1:
+        forms = [_build_inner_form(part, percent, depth) for part in unions]
+        return _join_if_open(text, forms) or Form("union", frozenset(forms))
+    if latex.has_outer_brackets(text):
+        return _parse_brackets(text, percent, depth)
+    parts = [
+        part.strip()
+        for part in latex.split_outside_brackets(_CONJUNCTION.sub(", ", text), ",;")
+        if part.strip()
+    ]
+    if len(parts) > 1:
+        return _parse_list(text, parts, percent, depth)
+    relation = latex.split_outside_brackets(text, "<>≤≥≠")
+    if len(relation) > 1:
+        return _parse_relation(text, relation, percent, depth)
+    return _parse_equation(text, percent, depth)
+
+
+def _build_inner_form(text: str, percent: Percent, depth: int) -> Form:
+    return _build_form(text, percent, depth + 1)._replace(places=0)  # inner values are compared exactly
+
+
+def _join_if_open(text: str, forms: list[Form]) -> Form | None:
+    """The whole text as an open formula if one of its parts is open, else None."""
+    return Form("open", tighten(text)) if any(form.kind == "open" for form in forms) else None
+
+
+def _parse_list(text: str, parts: list[str], percent: Percent, depth: int) -> Form:
+    """A bare list, in any order. Without repeats it is the same as a set; 1,2,2 isn't 1,2."""
+    labels = [_LABEL.match(part) for part in parts]
+    names = {label.group(1) for label in labels if label is not None}
+    keep_names = len(names) > 1 or labels[0] is None  # x=3, x=-3 names one unknown, so 3, -3
+    forms: list[Form] = []
+    for part, label in zip(parts, labels, strict=True):
+        form = _build_inner_form(part[label.end() :] if label else part, percent, depth)
+        if label is not None and keep_names:
+            forms.append(Form("named", (label.group(1), form)))
+        elif "±" in part and form.kind == "set" and isinstance(form.key, frozenset):
+            forms += form.key
+        else:
+            forms.append(form)
+    counts = Counter(forms)
+    repeats = len(counts) < len(forms)
+    return _join_if_open(text, [form.key[1] if form.kind == "named" else form for form in forms]) or Form(  # type: ignore[index]
+        "list" if repeats else "set", frozenset(counts.items() if repeats else forms)
+    )
+
+
+def _parse_brackets(text: str, percent: Percent, depth: int) -> Form | None:
+    opening, inner, closing = text[0], text[1:-1], text[-1]
+    parts = latex.split_outside_brackets(inner, ",")
+    if len(parts) == 1 and opening != "⦃":
+        # brackets around one number mean nothing
+        return _build_form(inner, percent, depth + 1) if opening in "({" and inner.strip() else None
+    forms = [_build_inner_form(part, percent, depth) for part in parts]
+    if opening in "⦃{":
+        return _join_if_open(text, forms) or Form("set", frozenset(forms))
+    return _join_if_open(text, forms) or Form("tuple", (opening, tuple(forms), closing))
+
+
+def _parse_environment(text: str, percent: Percent, depth: int) -> Form:
+    """A matrix, bare, in brackets or with a name; anything else with \\begin is open."""
+    label = _LABEL.match(text)
+    text = text[label.end() :] if label else text
+    in_brackets = (
+        latex.has_outer_brackets(text) and text[0] in "([" and text[1:].lstrip().startswith("\\begin")
+    )
+    matrix = _MATRIX.fullmatch(text[1:-1].strip() if in_brackets else text)
+    if matrix is None or "\\begin" in matrix.group(2):
+        return Form("open", tighten(text))
+    rows = [row for row in re.split(r"\\\\(?:\s?\[[^\]]{0,9}\])?", matrix.group(2)) if row.strip()]
+    cells = tuple(tuple(_build_inner_form(cell, percent, depth) for cell in row.split("&")) for row in rows)
+    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""  # a determinant is not a matrix
+    if fence == "" and len(cells) > 1 and all(len(row) == 1 for row in cells):
+        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))  # a column is a vector
+    else:
+        form = Form("matrix", (fence, cells))
+    return _join_if_open(text, [cell for row in cells for cell in row]) or form
+
+
+def _parse_relation(text: str, parts: list[str], percent: Percent, depth: int) -> Form | None:
+    signs = latex.find_relation_signs(text)
+    sides = [_build_inner_form(part, percent, depth) for part in parts]
+    if any(side.kind in ("open", "text") for side in sides):
+        return None
+    if any(sign in _MIRRORED_SIGNS for sign in signs):
+        if any(sign not in _MIRRORED_SIGNS for sign in signs):
+            return None
+        signs, sides = [_MIRRORED_SIGNS[sign] for sign in reversed(signs)], sides[::-1]
+    interval = _make_interval(signs, sides)
+    return interval or Form("relation", (tuple(signs), tuple(sides)))
+
+
+def _make_interval(signs: list[str], sides: list[Form]) -> Form | None:
+    """The interval of an inequality in one unknown, as (5, ∞) for x > 5; None where it isn't one."""
+    unknown = [side.kind in ("letter", "formula") for side in sides]
+    if "≠" in signs or unknown.count(True) != 1:
+        return None
+    low, high = Form("∞", -1), Form("∞", 1)
+    opening, closing = "(", ")"
+    at = unknown.index(True)
+    if sides[at].kind != "letter" or len(sides) > 3 or (len(sides) == 3 and at != 1):
+        return None
+    if at > 0:
+        low, opening = sides[at - 1], "[" if signs[at - 1] == "≤" else "("
+    if at < len(sides) - 1:
+        high, closing = sides[at + 1], "]" if signs[at] == "≤" else ")"
+    return Form("tuple", (opening, (low, high), closing))
+
+
+def _parse_equation(text: str, percent: Percent, depth: int) -> Form | None:
+    member = text.partition("∈")
+    if member[1] and _NAME_ONLY.fullmatch(member[0].strip()):
+        return _build_form(member[2], percent, depth + 1)
+    sides = [side.strip() for side in latex.split_outside_brackets(text, "=")]
+    if len(sides) < 2 or not all(sides):
+        return None
+    if _NAME_ONLY.fullmatch(sides[0]):
+        return _build_form(sides[-1], percent, depth + 1)
+    if len(sides) == 2 and _NAME_ONLY.fullmatch(sides[1]):
+        return _build_form(sides[0], percent, depth + 1)
+    sides = [_DASH.sub(" - ", side) for side in sides]  # beside =, a dash can only be a minus
+    forms = [_build_form(side, percent, depth + 1) for side in sides]
+    if forms[-1].kind in ("number", "complex") and forms[-2].kind in ("number", "complex"):
+        return forms[-1]  # 8 + 3 + 6 = 17 is 17
+    return _make_equation(sides)
+
+
+def _make_equation(sides: list[str]) -> Form:
+    """An equation in several unknowns, up to swapping its sides."""
+    try:
+        keys = [
+            tuple(compute_keys(parse_formula(f"({left})-({right})")))
+            for left, right in (sides[:2], sides[1::-1])
+        ]
+    except (FormulaError, NoValueError):
+        return Form("open", tighten("=".join(sides)))
+    return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tighten("=".join(sides)))

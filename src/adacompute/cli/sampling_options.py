@@ -1,0 +1,265 @@
+"""Options that `collect` and `answer` share: the problems, the prompt, the parameters, what draws samples."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from adacompute.answers import Task
+from adacompute.cli.endpoint_options import find_model, guess_model, resolve_endpoint
+from adacompute.cli.options import EngineName, PercentMode, announce_engine, build_tasks, check_workers
+from adacompute.cli.terminal import print_message
+from adacompute.client import Endpoint
+from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig
+from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
+from adacompute.sampling.workers import SamplingEngine
+from adacompute.scale.collect import RayEngine, count_useful_collectors
+from adacompute.scale.vllm import VllmEngine, check_vllm
+
+__all__ = [
+    "STOP_SIGNALS",
+    "AddSourceFlag",
+    "ColumnsOption",
+    "DryRunFlag",
+    "ExtraParametersOption",
+    "LimitOption",
+    "LogprobsFlag",
+    "MaxCostOption",
+    "MaxTokensOption",
+    "PresetOption",
+    "ProblemSeedOption",
+    "ProblemsArgument",
+    "RegradeFlag",
+    "SamplingSeedOption",
+    "SplitOption",
+    "TemperatureOption",
+    "TemplateOption",
+    "TopLogprobsOption",
+    "TopPOption",
+    "VllmEngineOptions",
+    "VllmOption",
+    "build_sampling",
+    "check_engine_options",
+    "choose_sampler",
+    "choose_tasks",
+    "choose_template",
+    "read_problem_set",
+]
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
+
+TemperatureOption = Annotated[float | None, typer.Option(min=0, help="[default: 0.7]")]
+TopPOption = Annotated[float | None, typer.Option(min=0, max=1, help="[default: the endpoint's]")]
+MaxTokensOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens of one response, at most. [default: 1024]")
+]
+SamplingSeedOption = Annotated[
+    int | None, typer.Option(help="Sent with a problem's first sample, one higher for each next one.")
+]
+ExtraParametersOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", metavar="NAME=JSON", help="Any other parameter, sent as it is; repeatable."),
+]
+TopLogprobsOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=20, help="Alternatives a token: from 2 up they tell the entropy, and cost bytes."
+    ),
+]
+LogprobsFlag = Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighed by them.")]
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(metavar="MONEY", help="Stop before all calls into this pool could cost more."),
+]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")]
+AddSourceFlag = Annotated[
+    bool, typer.Option("--another", help="Add this model or these parameters to a pool that has others.")
+]
+
+RegradeFlag = Annotated[
+    bool,
+    typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples anew."),
+]
+
+
+def build_sampling(
+    settings: CollectConfig,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+    seed: int | None,
+    extra: list[str] | None,
+) -> dict[str, Any]:
+    """Build the sampling parameters to send, from the options and else from the settings."""
+    parameters: dict[str, Any] = {
+        "temperature": settings.temperature if temperature is None else temperature,
+        "max_tokens": settings.max_tokens if max_tokens is None else max_tokens,
+    }
+    for name, value in (("top_p", top_p), ("seed", seed)):
+        if value is not None:
+            parameters[name] = value
+    parameters |= parse_named_values(extra, "--parameter", example="min_p=0.05, or stop='[\"END\"]'")
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def parse_named_values(items: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
+    """Parse the values of a repeatable option of the form NAME=JSON."""
+    values: dict[str, Any] = {}
+    for item in items or ():
+        name, equals, text = item.partition("=")
+        try:
+            if not equals or not name:
+                raise ValueError("no '='")
+            values[name] = orjson.loads(text)
+        except ValueError as exc:
+            reason = f"{item!r} is no NAME=JSON ({exc}); e.g. {example}"
+            raise typer.BadParameter(reason, param_hint=option) from exc
+    return values
+
+
+def choose_template(name: str | None, problems: ProblemSet) -> Template:
+    """Return the named template, else the problems' own, and check that it shows what the problems need."""
+    if name is None:
+        # the default template: answers are read wherever they stand, not in a box alone
+        template = problems.template or replace(Template.named("boxed"), extract=None)
+    else:
+        is_file = Path(name).suffix or Path(name).exists()
+        template = Template.read(Path(name)) if is_file else Template.named(name)
+    problems.check(template)
+    return template
+
+
+def choose_tasks(
+    answers: AnswersConfig,
+    extract: str | None,
+    percent: PercentMode | None,
+    *,
+    template: Template,
+    problems: ProblemSet,
+) -> tuple[Task | None, Task]:
+    """As `build_tasks`; where neither options nor settings say how answers are read, the template does."""
+    task, default_task = build_tasks(answers, extract, percent)
+    extraction = template.extract or problems.extract
+    if task is None and extraction is not None and answers.extract == "auto":
+        _, default_task = build_tasks(answers, extraction, percent)
+    return task, default_task
+
+
+ProblemsArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROBLEMS",
+        help="A .jsonl, .csv or .parquet file, a pool, - for stdin, hf:NAME or gym:TASK.",
+    ),
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"How a dataset is read and asked: {', '.join(sorted(PRESETS))}."),
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--template",
+        metavar="NAME|FILE",
+        help=f"The prompt: {', '.join(template_names())}, or a file. [default: the preset's, else boxed]",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="What the columns are, e.g. question=prompt,gold=target."),
+]
+SplitOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Split of an hf: dataset. [default: test]")
+]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N problems.")]
+ProblemSeedOption = Annotated[
+    int, typer.Option(min=0, help="Seed of generated problems and shuffled choices.")
+]
+
+
+def read_problem_set(
+    source: str, *, preset: str | None, columns: str | None, split: str | None, limit: int | None, seed: int
+) -> ProblemSet:
+    """Read the problems that the options name."""
+    return read_problems(
+        source, preset=preset, columns=_parse_columns(columns), split=split, limit=limit, seed=seed
+    )
+
+
+def _parse_columns(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
+        reason = f"{text!r} is no list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
+        raise typer.BadParameter(reason, param_hint="--columns")
+    return {name.strip(): column.strip() for name, _, column in pairs}
+
+
+VllmOption = Annotated[
+    str | None,
+    typer.Option("--vllm", metavar="MODEL", help="With --engine ray: by vLLM on its GPUs; no endpoint."),
+]
+VllmEngineOptions = Annotated[
+    list[str] | None,
+    typer.Option("--vllm-option", metavar="NAME=JSON", help="An option of vLLM's engine; repeatable."),
+]
+
+
+def check_engine_options(
+    engine: EngineName,
+    workers: int | None,
+    vllm: str | None,
+    options: list[str] | None,
+    *,
+    url: str | None,
+    model: str | None,
+    max_cost: float | None,
+) -> None:
+    """Refuse options that don't go together; EngineUnavailable where vLLM is asked for and not installed."""
+    check_workers(engine, workers)
+    if vllm is None:
+        if options:
+            raise typer.BadParameter("only --vllm has options", param_hint="--vllm-option")
+        return
+    if engine is not EngineName.ray:
+        raise typer.BadParameter("only --engine ray runs it", param_hint="--vllm")
+    for name, value in (("--endpoint", url), ("--model", model)):
+        if value is not None:
+            raise typer.BadParameter("--vllm names the model, and there is no endpoint", param_hint=name)
+    if max_cost is not None:
+        raise typer.BadParameter("workers of your own have no price; leave it out", param_hint="--max-cost")
+    check_vllm()
+
+
+def choose_sampler(
+    upstream: EndpointConfig,
+    engine: EngineName,
+    workers: int | None,
+    vllm: str | None,
+    options: list[str] | None,
+    *,
+    pool_path: Path,
+    dry_run: bool,
+) -> tuple[Endpoint | SamplingEngine, str]:
+    """Return the endpoint or engine that draws samples, and the model's name; a dry run asks no endpoint."""
+    if not dry_run:
+        announce_engine(engine)
+    if vllm is not None:
+        engine_options = parse_named_values(options, "--vllm-option", example="tensor_parallel_size=2")
+        return VllmEngine(model=vllm, workers=workers, options=engine_options), vllm
+    endpoint = resolve_endpoint(upstream)
+    model = guess_model(upstream, pool_path) if dry_run else find_model(upstream, endpoint)
+    if engine is EngineName.local:
+        return endpoint, model
+    max_workers = count_useful_collectors(endpoint.limits)
+    if workers is not None and workers > max_workers:
+        print_message(
+            f"--workers {workers}: the endpoint's limits leave work for {max_workers}, so {max_workers} of them "
+            f"{'draws' if max_workers == 1 else 'draw'}; each needs a call at the same time, 60 requests and 60,000 "
+            "tokens a minute"
+        )
+    return RayEngine(endpoint=endpoint, workers=workers), model

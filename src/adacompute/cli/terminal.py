@@ -1,0 +1,279 @@
+"""How the command line prints: tables and text for a terminal, plain text for a pipe, JSON for programs.
+
+Results go to stdout; progress and messages go to stderr. Costs are written with enough digits and without
+an exponent, tiny ones per thousand problems.
+"""
+
+import io
+import math
+import os
+import re
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = [
+    "CostScale",
+    "can_encode",
+    "choose_scale",
+    "format_amount",
+    "format_count",
+    "format_fixed",
+    "format_interval",
+    "format_path",
+    "format_percent",
+    "format_points",
+    "format_range",
+    "prepare_streams",
+    "print_fact",
+    "print_json",
+    "print_line",
+    "print_message",
+    "print_paragraph",
+    "print_table",
+    "show_sample_count",
+    "terminal_width",
+]
+
+# Control characters in a model's name or an error could move the cursor, forge lines or reverse text.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_PARAGRAPH_WIDTH = 96  # of a paragraph
+_TABLE_INDENT = 2  # of a table
+_ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr writable in any locale, even where they are closed."""
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+    sys.stdout.flush()
+
+
+def can_encode(text: str) -> bool:
+    """Whether stdout's encoding has these characters; otherwise they would be printed as question marks."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def format_path(path: Path) -> str:
+    """Return a path as text that every output can carry, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def print_line(text: str = "") -> None:
+    """Print a line of the result."""
+    text = _escape(text)
+    if not can_encode(text):
+        text = text.translate(_ASCII)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()  # a full disk or a closed pipe fails here, while it can still be reported
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where stdout is not a terminal and lines may be of any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_paragraph(text: str, *, indent: int = 0, hang: int = 0) -> None:
+    """Print text wrapped between words; lines after the first are indented further, by `hang`."""
+    widest = min(_PARAGRAPH_WIDTH, terminal_width() or _PARAGRAPH_WIDTH)
+    _print_wrapped(text, first=" " * indent, rest=" " * (indent + hang), columns=widest)
+
+
+def print_fact(label: str, value: str, *, column: int = 11) -> None:
+    """Print a label and its value on one line; the value is wrapped on a narrow terminal."""
+    first = f"  {label:<{column}} "
+    columns = terminal_width()
+    if columns is None:
+        print_line(first + value)
+    else:
+        _print_wrapped(value, first=first, rest=" " * len(first), columns=columns)
+
+
+def _print_wrapped(text: str, *, first: str, rest: str, columns: int) -> None:
+    for part in textwrap.wrap(
+        _escape(text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        print_line(part)
+
+
+def print_message(text: str) -> None:
+    """Print a line on stderr, beside the result."""
+    sys.stderr.write(_escape(text) + "\n")
+
+
+def _escape(text: str) -> str:
+    return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: by rich on a terminal; in a pipe or a narrow one as aligned columns, none cut off."""
+    columns = terminal_width()
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    if (
+        columns is not None and _TABLE_INDENT + sum(widths) + 3 * len(widths) + 1 <= columns
+    ):  # a rule and two blanks each
+        pretty = Table()
+        for number, heading in enumerate(headings):
+            pretty.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+        for row in rows:
+            pretty.add_row(*row)
+        Console().print(Padding.indent(pretty, _TABLE_INDENT))
+        return
+    heading_lines = [list(headings)]
+    if columns is not None and _TABLE_INDENT + sum(widths) + 2 * (len(widths) - 1) > columns:
+        heading_lines = _stack_headings(headings, rows)
+    widths = [max(len(cell) for cell in column) for column in zip(*heading_lines, *rows, strict=True)]
+    for row in [*heading_lines, *rows]:
+        first, *rest = (
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print_line(" " * _TABLE_INDENT + "  ".join([first, *rest]).rstrip())
+
+
+def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Break headings between words, so that columns are as narrow as their cells; returns their lines."""
+    parts = []
+    for heading, *cells in zip(headings, *rows, strict=True):
+        longest = max(map(len, [*heading.split(), *cells]))
+        parts.append(textwrap.wrap(heading, longest))
+    height = max(map(len, parts))
+    return [list(each) for each in zip(*([""] * (height - len(part)) + part for part in parts), strict=True)]
+
+
+@contextmanager
+def show_sample_count(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that shows counts of problems and samples on stderr; None if that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        start = time.monotonic()
+
+        def report(problems: int, samples: int) -> None:
+            rate = samples / max(time.monotonic() - start, 1e-9)
+            counts = f"{format_count(problems, 'problem')}, {format_count(samples, 'sample')}, {rate:,.0f} a second"
+            bar.update(task, description=f"{what}: {counts}")
+
+        yield report
+
+
+def format_count(number: int, noun: str) -> str:
+    """`1 problem`, `1,200 problems`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def format_percent(share: float | None) -> str:
+    """0.5831 -> `58.3%`; a dash where it isn't known."""
+    return "–" if share is None else f"{share:.1%}"
+
+
+def format_points(share: float, *, sign: bool = False) -> str:
+    """0.0674 -> `6.7`: percentage points; more digits where they would be lost."""
+    value = 100 * share if abs(share) > 5e-6 else 0.0  # no -0.000
+    digits = 1 if abs(value) >= 0.1 or value == 0 else 3
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def format_range(first: float, second: float) -> str:
+    """Return `71.0–71.6%`, the lower end first; `71.0%` where both ends look the same."""
+    low, high = sorted([first, second])
+    return format_percent(low) if format_percent(low) == format_percent(high) else format_interval(low, high)
+
+
+def format_interval(low: float | None, high: float | None) -> str:
+    """`53.1–63.4%`; a dash where it isn't known."""
+    return "–" if low is None or high is None else f"{100 * low:.1f}–{high:.1%}"
+
+
+_TINY_COST = 0.01  # of money: smaller costs are shown per thousand problems
+_MANY_PROBLEMS = 1000
+_COUNTED_UNITS = ("samples", "tokens")  # units other than money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostScale:
+    """How costs of one unit are shown: per problem, or per thousand where they are tiny sums of money."""
+
+    unit: str
+    problems: int
+
+    def format_number(self, cost: float, *, digits: int = 4) -> str:
+        return format_fixed(cost * self.problems, digits=digits)
+
+    def format_cost(self, cost: float, *, digits: int = 4) -> str:
+        """`1 sample`, `1.998 samples`, `612 tokens`, `0.12 dollars per 1,000 problems`."""
+        number = self.format_number(cost, digits=digits)
+        return f"{number} {self._choose_noun(number)}{self.per}"
+
+    def format_more(self, cost: float) -> str:
+        """`100 more tokens`, `1 more sample`."""
+        number = self.format_number(cost)
+        return f"{number} more {self._choose_noun(number)}{self.per}"
+
+    @property
+    def per(self) -> str:
+        return "" if self.problems == 1 else f" per {self.problems:,} problems"
+
+    def _choose_noun(self, number: str) -> str:
+        return self.unit[:-1] if number == "1" and self.unit.endswith("s") else self.unit
+
+
+def choose_scale(unit: str, largest_cost: float) -> CostScale:
+    """Choose how to show costs of which this is the largest."""
+    tiny = unit not in _COUNTED_UNITS and 0 < largest_cost < _TINY_COST
+    return CostScale(unit=unit, problems=_MANY_PROBLEMS if tiny else 1)
+
+
+def format_amount(cost: float, unit: str) -> str:
+    """Write one cost by itself: `1 sample`, `612 tokens`, `0.12 dollars per 1,000 problems`.
+
+    >>> format_amount(1, "samples"), format_amount(1234.5, "tokens")
+    ('1 sample', '1,234 tokens')
+    >>> format_amount(0.0000564, "dollars")
+    '0.0564 dollars per 1,000 problems'
+    """
+    return choose_scale(unit, cost).format_cost(cost)
+
+
+def format_fixed(value: float, *, digits: int = 4) -> str:
+    """Write a number with so many significant digits, without trailing zeros and without an exponent.
+
+    >>> format_fixed(0.0000564), format_fixed(2.0), format_fixed(1234567.0), format_fixed(1.99773)
+    ('0.0000564', '2', '1,234,567', '1.998')
+    """
+    if value == 0 or abs(value) >= _MANY_PROBLEMS:
+        return f"{value:,.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,438 @@
+"""The client of one OpenAI-compatible endpoint: single calls, many samples, streams, list of models."""
+
+import asyncio
+import random
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from orjson import Fragment
+from yarl import URL
+
+from adacompute.client.attempt import AttemptTimer
+from adacompute.client.rate_limit import SendGate
+from adacompute.client.response_parser import (
+    DrawFailure,
+    DrawSuccess,
+    Reply,
+    encode_messages,
+    replace_surrogates,
+)
+from adacompute.client.retry import (
+    SPENDING_STOPPED,
+    Caller,
+    CallListener,
+    CallTotals,
+    CallWithRetries,
+    CompletionCall,
+    TooManyChoices,
+)
+from adacompute.client.server_quirks import ServerQuirks
+from adacompute.client.settings import Endpoint
+from adacompute.client.streaming import Stream, StreamingCall
+from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
+from adacompute.records import Call
+
+__all__ = ["Client", "step_seed"]
+
+_CALLS_AHEAD = 2  # calls started, waiting or running, for each that may run at the same time
+_SEED_BITS = (31, 32, 63)  # bits of a seed, as servers store it
+_REQUEST_FAULTS = (400, 413, 422)  # a single choice refused so: the fault is in the request, which all share
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Responses still to ask for: `count` of them from index `first` on, at most `most` in one call."""
+
+    first: int
+    count: int
+    most: int
+    calls: tuple[Call, ...] = ()  # failed calls that were made for them already
+
+
+async def draw_samples(
+    caller: Caller,
+    body: Mapping[str, Any],
+    n: int,
+    *,
+    first: int,
+    deadline: float,
+    on_call: CallListener | None = None,
+    optional: frozenset[str] = frozenset(),
+) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
+    """Yields the outcome of each call, as the calls end.
+
+    Requests everything in one call first, unless fewer choices are known to come; what is missing then
+    is requested by parallel calls. An integer "seed" in the body is that of index 0: the call whose
+    responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
+    Where `on_call` returns False, nothing more is sent: running calls go on, the rest is a DrawFailure.
+    """
+    state = _DrawState(caller, body, deadline, on_call, optional)
+    if n > 0:
+        state.todo.append(_Span(first, n, n))
+    try:
+        while state.todo or state.held or state.running:
+            part, outcome = await state.wait_for_call()
+            for event in state.handle_outcome(part, outcome):
+                yield event
+    finally:
+        await state.close()
+
+
+class _DrawState:
+    """The state of one draw."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        body: Mapping[str, Any],
+        deadline: float,
+        on_call: CallListener | None,
+        optional: frozenset[str],
+    ) -> None:
+        self._caller = caller
+        self._on_call = on_call
+        self._optional = optional
+        self._stopped = False  # True: nothing more may be sent
+        self._permission: asyncio.Future[Any] | None = None  # whether more may be sent
+        self._body = body
+        self._encoded_messages: dict[str, Fragment] | None = None
+        self._deadline = deadline
+        self._finished_tasks: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
+        self._cancelled_tasks: list[asyncio.Task[Reply]] = []
+        self._max_choices = (
+            sys.maxsize
+        )  # in one call, as refused for this request, whatever other requests get
+        self._max_calls = _CALLS_AHEAD * caller.endpoint.limits.concurrency
+        self.todo: deque[_Span] = deque()
+        self.held: list[_Span] = []  # until it is known whether a smaller call passes
+        self.running: dict[asyncio.Task[Reply], tuple[_Span, CallWithRetries[Reply]]] = {}
+
+    async def wait_for_call(self) -> tuple[_Span, Reply | EndpointError]:
+        """Starts the calls that may be started, and waits for one to end."""
+        while self.todo and len(self.running) < self._max_calls:
+            part = self._next_span()
+            body = step_seed(self._body, part.first)
+            is_only_call = not (self.todo or self.running)
+            if self._encoded_messages is None and not is_only_call:
+                self._encoded_messages = encode_messages(
+                    self._body
+                )  # else a long prompt would be encoded for every call
+            pending = CompletionCall(
+                self._caller,
+                body,
+                part.count,
+                self._deadline,
+                self._handle_call,
+                self._encoded_messages,
+                self._optional,
+            )
+            pending.permission = self._permission
+            if is_only_call:  # it needs no task of its own
+                return part, await _await_outcome(pending.run())
+            task = asyncio.ensure_future(pending.run())
+            self.running[task] = part, pending
+            task.add_done_callback(self._finished_tasks.put_nowait)
+        while (task := await self._finished_tasks.get()) not in self.running:
+            pass  # it was cancelled
+        part, _ = self.running.pop(task)
+        return part, await _await_outcome(task)
+
+    def _handle_call(self, call: Call) -> "bool | asyncio.Future[Any]":
+        answer = None if self._on_call is None else self._on_call(call)
+        if isinstance(answer, asyncio.Future):
+            self._permission = answer
+            for _, pending in self.running.values():
+                pending.permission = answer
+            answer.add_done_callback(self._handle_permission)  # before those who wait for it continue
+            return answer
+        if answer is False:
+            self._stop()
+        return not self._stopped
+
+    def _handle_permission(self, permission: "asyncio.Future[Any]") -> None:
+        if self._permission is permission:
+            self._permission = None
+        if permission.cancelled() or permission.exception() is not None or permission.result() is False:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for _, pending in self.running.values():
+            pending.stopped = True  # at once: its turn may come before this draw gets to run
+
+    def handle_outcome(self, part: _Span, outcome: Reply | EndpointError) -> list[DrawSuccess | DrawFailure]:
+        """The events for a call that ended; decides what is still to be requested."""
+        events = self._record_outcome(part, outcome)
+        if self._stopped and (unsent := [*self.held, *self._cancel_unsent()]):
+            self.held = []
+            events += _fail_spans(unsent, SendingStopped(f"{self._caller.url}: {SPENDING_STOPPED}"))
+        return events
+
+    def _record_outcome(self, part: _Span, outcome: Reply | EndpointError) -> list[DrawSuccess | DrawFailure]:
+        if isinstance(outcome, TooManyChoices):
+            self._max_choices = min(self._max_choices, outcome.fewer)
+            smaller, *rest = self._split_span(replace(part, calls=part.calls + outcome.calls))
+            self.held += [*rest, *self.todo]
+            self.todo = deque([smaller])
+            return []
+        held, self.held = self.held, []
+        if isinstance(outcome, EndpointError):
+            return self._record_failure(part, outcome, held)
+        received = len(outcome.responses)
+        success = DrawSuccess(
+            responses=outcome.responses,
+            calls=part.calls + outcome.calls,
+            first=part.first,
+            body=outcome.body,
+        )
+        self.todo.extend(held)
+        if received < part.count:
+            self.todo.appendleft(_Span(part.first + received, part.count - received, received))
+        return [success]
+
+    def _record_failure(
+        self, part: _Span, error: EndpointError, held: list[_Span]
+    ) -> list[DrawSuccess | DrawFailure]:
+        failures = [
+            DrawFailure(error=error, calls=part.calls + error.calls, first=part.first, count=part.count)
+        ]
+        if _is_hopeless(error, part):
+            held += self._cancel_unsent()
+        elif not isinstance(error, EndpointRefused):
+            self.todo.extend(held)
+            held = []
+        # even a small call was refused: the fault is in the request, and larger calls would be refused too
+        return [*failures, *_fail_spans(held, error)]
+
+    def _cancel_unsent(self) -> list[_Span]:
+        """Cancels and returns everything that isn't running, with the attempts made for it already."""
+        spans, self.todo = list(self.todo), deque()
+        for task, (span, pending) in list(self.running.items()):
+            if pending.idle and not task.done():
+                task.cancel()
+                self._cancelled_tasks.append(task)
+                del self.running[task]
+                spans.append(replace(span, calls=(*span.calls, *pending.calls)))
+        return spans
+
+    def _next_span(self) -> _Span:
+        """The span of the next call; the rest of it stays to be done."""
+        part, *rest = self._split_span(self.todo.popleft())
+        self.todo.extendleft(rest)
+        return part
+
+    def _split_span(self, span: _Span) -> list[_Span]:
+        """The span of the first call, and the rest; calls made already are reported with the first."""
+        wanted = min(span.count, span.most, self._max_choices)
+        size = max(1, self._caller.quirks.pick_n(wanted, self._body.get("model")))
+        if size >= span.count:
+            return [span]
+        return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
+
+    async def close(self) -> None:
+        """Cancels what is still running."""
+        for task in self.running:
+            task.cancel()
+        if self.running or self._cancelled_tasks:
+            await asyncio.gather(*self.running, *self._cancelled_tasks, return_exceptions=True)
+
+
+def _is_hopeless(error: EndpointError, part: _Span) -> bool:
+    """Whether the error would be the same for everything that isn't sent yet."""
+    if isinstance(error, SendingStopped):
+        return True
+    return isinstance(error, EndpointRefused) and part.count == 1 and error.status in _REQUEST_FAULTS
+
+
+async def _await_outcome(reply: Awaitable[Reply]) -> Reply | EndpointError:
+    try:
+        return await reply
+    except EndpointError as error:
+        return error
+
+
+def _fail_spans(spans: list[_Span], error: EndpointError) -> list[DrawFailure]:
+    return [DrawFailure(error=error, calls=s.calls, first=s.first, count=s.count) for s in _join_spans(spans)]
+
+
+def _join_spans(spans: list[_Span]) -> list[_Span]:
+    """The same spans, with adjacent ones joined."""
+    joined: list[_Span] = []
+    for span in sorted(spans, key=lambda span: span.first):
+        last = joined[-1] if joined else None
+        if last is not None and last.first + last.count == span.first:
+            joined[-1] = replace(last, count=last.count + span.count, calls=last.calls + span.calls)
+        else:
+            joined.append(span)
+    return joined
+
+
+def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
+    """The body of a call whose responses begin at that index: its seed is increased, within its own
+    width.
+    """
+    seed = body.get("seed")
+    if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
+        return body
+    width = next((bits for bits in _SEED_BITS if abs(seed) < 2**bits), _SEED_BITS[-1])
+    stepped = seed + first
+    return {**body, "seed": stepped if stepped < 2**width else stepped % 2**width}
+
+
+_AGENT = "adacompute"
+_LISTING_SECONDS = 30.0  # seconds that a list of models may take
+
+
+class Client:
+    """Asks one endpoint, over one long-lived session: an async context manager.
+
+    `on_call` is called with every attempt, also failed and cancelled ones, in the event loop. `rng` jitters
+    the waits between attempts.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        rng: random.Random | None = None,
+        on_call: CallListener | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.quirks = ServerQuirks()
+        self.totals = CallTotals()
+        self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
+        self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
+        self._on_call = on_call
+        self._caller: Caller | None = None
+
+    async def __aenter__(self) -> "Client":
+        from adacompute.client.transport import Transport  # here, because it loads aiohttp, which is slow
+
+        transport = Transport(self.endpoint, agent=_AGENT)
+        self._caller = Caller(
+            self.endpoint,
+            transport=transport,
+            quirks=self.quirks,
+            totals=self.totals,
+            gate=self.gate,
+            rng=self._rng,
+            on_call=self._on_call,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._caller is not None:
+            await self._caller.transport.close()
+            self._caller = None
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls the rate limiter lets run at the same time now."""
+        return self.endpoint.limits.concurrency if self._caller is None else self._caller.limiter.concurrency
+
+    async def call(
+        self,
+        body: Mapping[str, Any],
+        *,
+        n: int = 1,
+        first: int = 0,
+        deadline: float | None = None,
+        on_call: CallListener | None = None,
+        optional: frozenset[str] = frozenset(),
+    ) -> Reply:
+        """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
+
+        Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any
+        of them may have been paid for. Fewer responses than requested may come. `deadline` is in
+        seconds from now, including the wait for a turn; the settings' own deadline counts from the
+        first turn. `on_call` is called with every attempt of this call, besides the client's own
+        listener; where it returns False, that was the last one. `first` is the index of its first
+        response, as in `draw`. `optional` names fields of the body that are left out where they are
+        refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised.
+        """
+        caller = self._require_open()
+        until = _compute_deadline(caller, deadline)
+        return await CompletionCall(
+            caller, step_seed(body, first), n, until, on_call=on_call, optional=optional
+        ).run()
+
+    def draw(
+        self,
+        body: Mapping[str, Any],
+        n: int,
+        *,
+        first: int = 0,
+        deadline: float | None = None,
+        on_call: CallListener | None = None,
+        optional: frozenset[str] = frozenset(),
+    ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
+        """`n` responses, numbered from `first`, by as few calls as the server allows, in parallel.
+
+        Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
+        is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
+        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional` as for
+        `call`.
+        """
+        caller = self._require_open()
+        until = _compute_deadline(caller, deadline)
+        return draw_samples(caller, body, n, first=first, deadline=until, on_call=on_call, optional=optional)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        body: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        on_call: CallListener | None = None,
+        optional: frozenset[str] = frozenset(),
+    ) -> AsyncIterator[Stream]:
+        """The same call as a stream of events; retried until the first event arrives, and not after
+        that.
+
+        Entering raises what `call` would. What the stream took is in the totals when it ends, breaks
+        off or is left; leaving it closes the connection at once. The usage is always requested, unless
+        that was refused.
+        """
+        caller = self._require_open()
+        stream = await StreamingCall(
+            caller, body, _compute_deadline(caller, deadline), on_call, optional
+        ).run()
+        try:
+            yield stream
+        finally:
+            await stream.close()
+
+    async def models(self) -> list[str]:
+        """The names of the models that the endpoint lists; free, and not in the totals."""
+        caller, url = self._require_open(), URL(self.endpoint.models)
+        timer = AttemptTimer(self.endpoint, caller.loop.time() + _LISTING_SECONDS, caller.loop)
+        try:
+            reply = await caller.transport.exchange(url, timer)
+            if reply.status != 200:
+                raise caller.transport.build_refusal(url, reply)[0]
+        except EndpointError as error:
+            error.paid = False
+            raise
+        data = reply.value.get("data") if isinstance(reply.value, dict) else None
+        names = (
+            [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else None
+        )
+        if names is None or not all(isinstance(name, str) for name in names):
+            raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
+        return [replace_surrogates(str(name)) for name in names]
+
+    def _require_open(self) -> Caller:
+        if self._caller is None:
+            raise EndpointError("the client is not open; use it as `async with Client(endpoint) as client:`")
+        return self._caller
+
+
+def _compute_deadline(caller: Caller, deadline: float | None) -> float:
+    return float("inf") if deadline is None else caller.loop.time() + deadline

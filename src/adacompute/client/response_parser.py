@@ -1,0 +1,546 @@
+"""The body of a reply, checked and turned into responses with their token counts.
+
+Also counts tokens where a server reports the usage of one choice only, sums log-probabilities, and
+masks the endpoint's key in everything that is read.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from adacompute.client.server_quirks import ModelQuirks
+from adacompute.errors import EndpointError, ReplyInvalid
+from adacompute.records import Call, Sample, Secret
+
+__all__ = [
+    "Choice",
+    "DrawFailure",
+    "DrawOutcome",
+    "DrawSuccess",
+    "Reply",
+    "Response",
+    "compute_mean_entropy",
+    "count_characters",
+    "count_tokens",
+    "parse_cached_tokens",
+    "parse_choices",
+    "parse_count",
+    "parse_error_body",
+    "read_token_cap",
+    "read_tokens",
+    "replace_surrogates",
+    "sum_logprobs",
+]
+
+
+def replace_surrogates(text: str) -> str:
+    """Text that can be stored: half a surrogate pair, which is no valid text, becomes U+FFFD.
+
+    >>> replace_surrogates("a\\ud83db")
+    'a\ufffdb'
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One choice of a reply."""
+
+    text: str  # "" where the message had none, e.g. a call of a tool
+    finish_reason: str | None = None
+    tokens: int | None = None  # of this response
+    estimated: bool = False  # True: `tokens` is a share of a total, or a guess by length
+    logprob: float | None = None  # sum over the tokens, natural logarithm
+    entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
+    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as it came, for passing on
+    logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)  # likewise
+
+    @property
+    def finished(self) -> bool | None:
+        """False: cut off by a token limit; None: the server didn't say."""
+        return None if self.finish_reason is None else self.finish_reason != "length"
+
+    def to_sample(self) -> Sample:
+        """The response as a pool stores it."""
+        return Sample(
+            text=replace_surrogates(self.text),
+            tokens=self.tokens,
+            logprob=self.logprob,
+            entropy=self.entropy,
+            finished=self.finished,
+            extra={"tokens_estimated": True} if self.estimated else {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One completion call that succeeded."""
+
+    responses: tuple[Response, ...]
+    calls: tuple[Call, ...]  # attempts that failed, then the one that gave this
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # as it came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawSuccess:
+    """Some of the requested responses have arrived; store them before asking for the next."""
+
+    responses: tuple[Response, ...]
+    calls: tuple[Call, ...]
+    first: int  # index of the first of them; the others follow
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # as it came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawFailure:
+    """Some of the requested responses will not arrive."""
+
+    error: EndpointError
+    calls: tuple[Call, ...]
+    first: int  # index of the first of them
+    count: int
+
+
+DrawOutcome = DrawSuccess | DrawFailure
+
+
+def read_tokens(logprobs: object) -> list[dict[str, Any]] | None:
+    """The tokens in the `logprobs` of a choice; None where it has none that can be read."""
+    if not isinstance(logprobs, dict):
+        return None
+    content = logprobs.get("content")
+    if not isinstance(content, list) or not content:
+        return None
+    return content if set(map(type, content)) == {dict} else None
+
+
+def sum_logprobs(tokens: Sequence[dict[str, Any]]) -> float | None:
+    """The sum over the tokens, in nats; None where one of them has no number, or the sum isn't finite.
+
+    A number that is not finite is skipped; a placeholder such as -9999 counts as it stands. An integer
+    beyond the range of floats is no number.
+    """
+    try:
+        plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
+        if type(plain) is float and math.isfinite(plain):
+            return plain
+    except (KeyError, TypeError, OverflowError):
+        pass
+    total = 0.0
+    for token in tokens:
+        value = token.get("logprob")
+        if not isinstance(value, float):
+            value = _to_float(value)
+            if value is None:
+                return None
+        if math.isfinite(value):
+            total += value
+    return total if math.isfinite(total) else None
+
+
+def _to_float(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int) else None
+    except OverflowError:
+        return None
+
+
+def compute_mean_entropy(tokens: Sequence[dict[str, Any]]) -> float | None:
+    """Mean entropy a token, in nats, over tokens with alternatives; None where none has any.
+
+    The probability that the alternatives don't cover counts as one more outcome, so this is a lower bound.
+
+    >>> round(compute_mean_entropy([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
+    0.6931
+    """
+    lists = [top_logprobs for token in tokens if (top_logprobs := token.get("top_logprobs"))]
+    entropies = [_compute_entropy(alternatives) for alternatives in lists if isinstance(alternatives, list)]
+    return sum(entropies) / len(entropies) if entropies else None
+
+
+def _compute_entropy(alternatives: list[Any]) -> float:
+    rest, entropy = 1.0, 0.0
+    for alternative in alternatives:
+        value = alternative.get("logprob") if isinstance(alternative, dict) else None
+        if isinstance(value, float | int) and value > -700.0:  # below that exp is 0
+            logarithm = float(min(value, 0.0))  # rounding may put a sure one just above
+            probability = math.exp(logarithm)
+            entropy -= probability * logarithm
+            rest -= probability
+    return entropy - rest * math.log(rest) if rest > 1e-12 else entropy
+
+
+CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
+_IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
+_MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One usable choice of a reply, before its tokens are counted."""
+
+    text: str
+    finish_reason: str | None
+    message: Mapping[str, Any]
+    logprobs: Mapping[str, Any] | None
+    tokens: list[dict[str, Any]] | None  # of its logprobs
+
+    @property
+    def length(self) -> int:
+        """Characters that were generated, including those not shown as text (reasoning, tool calls); at
+        least 1.
+        """
+        hidden = 0
+        for name in ("reasoning_content", "reasoning"):
+            value = self.message.get(name)
+            hidden += len(value) if isinstance(value, str) else 0
+        calls = self.message.get("tool_calls")
+        return max(1, len(self.text) + hidden + (len(str(calls)) if calls else 0))
+
+    def count_exactly(self, cap: int | None) -> int | None:
+        """Its tokens, where they can be counted exactly: by its logprobs, or where it was cut off at
+        the cap.
+        """
+        if self.tokens is not None:
+            return len(self.tokens)
+        cut_off = self.finish_reason == "length" and self.length >= (cap or 0)  # else something else did
+        return cap if cut_off else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens of a reply: of each choice (and whether that is an estimate), and in total."""
+
+    per_choice: tuple[tuple[int, bool], ...]
+    total: int
+    estimated: bool  # the total is not what the server said
+
+
+def parse_count(value: object) -> int | None:
+    """A count as servers report it; None where it is no count, or impossibly large."""
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None
+    )
+
+
+def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:
+    """The tokens of a prompt that the server had cached, as it reports; None where that is impossible.
+
+    >>> parse_cached_tokens({"prompt_tokens_details": {"cached_tokens": 64}}, 100)
+    64
+    """
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = parse_count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return cached if cached is not None and prompt is not None and cached <= prompt else None
+
+
+def count_tokens(
+    choices: Sequence[Choice], reported: int | None, *, cap: int | None, quirks: ModelQuirks
+) -> TokenCount:
+    """The tokens of choices, where the server reported a total, the usage of one choice only, or
+    nothing.
+
+    `cap` is the request's limit on the tokens of one response. The quirks learn from what is seen here.
+    llama.cpp lists the end token in logprobs but not in usage: a difference of one a choice is agreement.
+    """
+    if reported == 0 and any(choice.text for choice in choices):
+        reported = None
+    if len(choices) == 1:
+        return _count_single(choices[0], reported, cap, quirks)
+    counts = [choice.count_exactly(cap) for choice in choices]
+    if reported is None:
+        return _estimate_counts(choices, counts, CHARACTERS_A_TOKEN)
+    exact = [tokens for tokens in counts if tokens is not None]
+    if len(exact) == len(choices):
+        return _check_reported(exact, reported, quirks)
+    if _covers_one_choice(choices, sum(exact), reported, quirks):
+        learned_ratio = quirks.characters_a_token
+        if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
+            quirks.per_choice = True  # else it may be one odd text, or it was known already
+        characters = sum(choice.length for choice in choices)
+        return _estimate_counts(choices, counts, learned_ratio or characters / (reported * len(choices)))
+    return _split_total(choices, counts, reported)
+
+
+def _count_single(choice: Choice, reported: int | None, cap: int | None, quirks: ModelQuirks) -> TokenCount:
+    known = choice.count_exactly(cap)
+    if reported is None:
+        tokens = known or _estimate_by_length(choice, CHARACTERS_A_TOKEN)
+        return TokenCount(((tokens, known is None),), tokens, True)
+    if choice.tokens is not None and len(choice.tokens) > reported + 1:
+        return TokenCount(((len(choice.tokens), False),), len(choice.tokens), True)
+    quirks.record_text(choice.length, reported)
+    return TokenCount(((reported, False),), reported, False)
+
+
+def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> TokenCount:
+    """Every choice can be counted, so the reported total is checked against the sum."""
+    counted, choices = sum(exact), len(exact)
+    if counted - choices <= reported <= counted + choices:
+        if counted - choices > max(exact) + 1:  # else the usage of one choice looks like that of all
+            quirks.per_choice = False
+        ends = 1 if reported == counted - choices else 0
+        return TokenCount(tuple((tokens - ends, False) for tokens in exact), reported, False)
+    if reported > counted:  # hidden tokens, e.g. of reasoning
+        shares = _split_proportionally(reported, exact)
+        return TokenCount(tuple((tokens, True) for tokens in shares), reported, False)
+    if any(abs(reported - tokens) <= 1 for tokens in exact):
+        quirks.per_choice = True
+    return TokenCount(tuple((tokens, False) for tokens in exact), counted, True)
+
+
+def _covers_one_choice(choices: Sequence[Choice], exact: int, reported: int, quirks: ModelQuirks) -> bool:
+    """Whether the reported usage covers one choice only: by what is certain, else by characters a token."""
+    if reported < exact:
+        return True
+    if quirks.per_choice is not None:
+        return quirks.per_choice
+    ratio = sum(choice.length for choice in choices) / reported
+    learned_ratio = quirks.characters_a_token
+    margin = math.sqrt(len(choices))  # half way, as a ratio, between one choice and all of them
+    if learned_ratio is None:
+        return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
+    return ratio > learned_ratio * margin
+
+
+def _estimate_counts(choices: Sequence[Choice], counts: Sequence[int | None], ratio: float) -> TokenCount:
+    per_choice = tuple(
+        (_estimate_by_length(choice, ratio), True) if tokens is None else (tokens, False)
+        for choice, tokens in zip(choices, counts, strict=True)
+    )
+    return TokenCount(per_choice, sum(tokens for tokens, _ in per_choice), True)
+
+
+def _split_total(choices: Sequence[Choice], counts: Sequence[int | None], reported: int) -> TokenCount:
+    """Splits a total by length over the choices that can't be counted."""
+    rest = reported - sum(tokens or 0 for tokens in counts)
+    lengths = [choice.length for choice, tokens in zip(choices, counts, strict=True) if tokens is None]
+    shares = iter(_split_proportionally(rest, lengths))
+    per_choice = tuple((next(shares), True) if tokens is None else (tokens, False) for tokens in counts)
+    return TokenCount(per_choice, reported, False)
+
+
+def _split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
+    """Whole shares of a total in proportion to weights; they sum to the total."""
+    shares, remaining, weight_left = [], total, sum(weights)
+    for item_weight in weights:
+        share = round(remaining * item_weight / weight_left) if weight_left else 0
+        shares.append(share)
+        remaining -= share
+        weight_left -= item_weight
+    return shares
+
+
+def _estimate_by_length(choice: Choice, ratio: float) -> int:
+    return max(1, math.ceil(choice.length / ratio))
+
+
+__all__ += [
+    "build_responses",
+    "encode_json",
+    "estimate_prompt_tokens",
+    "mask_key",
+    "one_line",
+    "parse_json",
+    "read_json",
+]
+
+_MAX_MESSAGE = 200  # characters of a server's message that are passed on
+_FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
+
+
+def one_line(text: str) -> str:
+    """A server's message, shortened and on one line."""
+    text = " ".join(replace_surrogates(text).split())
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+
+
+def encode_json(value: object) -> bytes:
+    """A value as JSON."""
+    return encode_json_with(value, None)
+
+
+def encode_json_with(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None) -> bytes:
+    """The same, where some fields of an object are encoded already because many requests share them."""
+    try:
+        return orjson.dumps(
+            {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value
+        )
+    except TypeError:  # half surrogates and numbers beyond 64 bits are valid JSON, which orjson refuses
+        return json.dumps(value).encode("ascii")
+
+
+def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
+    """The messages of a body, encoded once for all requests that share them."""
+    try:
+        return {"messages": orjson.Fragment(orjson.dumps(body["messages"]))}
+    except (KeyError, TypeError):
+        return {}
+
+
+def parse_json(raw: bytes, key: Secret | None) -> object:
+    """The JSON of a body, with the key masked in its texts; ValueError where it is no JSON."""
+    return read_json(raw, key)[0]
+
+
+def read_json(raw: bytes, key: Secret | None) -> tuple[object, bool]:
+    """The same, and whether the bytes can be passed on unchanged: strict JSON without the key in it."""
+    try:
+        try:
+            value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
+        except ValueError:
+            # NaN, huge numbers and half surrogates, which servers in Python do send; also UTF-16, in which
+            # the bytes of the key look different
+            value, unchanged = json.loads(raw), False
+        return (value if unchanged else mask_key(value, key)), unchanged
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+
+
+def mask_key(value: object, key: Secret | None) -> object:
+    """A value with the key masked in its texts."""
+    return _mask_texts(value, key) if key is not None and key.is_maskable else value
+
+
+def _may_contain_key(raw: bytes, key: Secret) -> bool:
+    """Whether the key may be in a body, plainly or behind JSON's escapes; searching all texts is slow."""
+    text = key.reveal()
+    if not key.is_maskable:
+        return False  # a dummy; it is no secret
+    if not text.isascii() or '"' in text or "\\" in text:
+        return True
+    return text.encode() in raw or b"\\u00" in raw or b"\\/" in raw
+
+
+def _mask_texts(value: object, key: Secret) -> object:
+    """A value with the key masked in all texts, and in all names but those that replies have themselves."""
+    if isinstance(value, str):
+        return key.mask(value)
+    if isinstance(value, list):
+        return [_mask_texts(item, key) for item in value]
+    if isinstance(value, dict):
+        return {
+            name if _FIELD_NAME.fullmatch(name) else key.mask(name): _mask_texts(item, key)
+            for name, item in value.items()
+        }
+    return value
+
+
+def parse_error_body(value: object) -> tuple[str, object]:
+    """The message in an error's body, and the parameter that it names, in the shapes that servers use."""
+    param: object = None
+    while isinstance(value, dict):
+        param = value.get("param", param)
+        value = next((value[k] for k in ("error", "message", "detail", "msg") if value.get(k)), "")
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # FastAPI sends a list of faults
+        place = value[0].get("loc")
+        param = place[-1] if isinstance(place, list) and place else param
+        value = value[0].get("msg", "")
+    try:
+        return value if isinstance(value, str) else str(value), param
+    except RecursionError:
+        return "something nested too deeply", param
+
+
+def parse_choices(value: object, *, redact: Callable[[str], str] = str) -> tuple[list[Choice], int]:
+    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable.
+
+    `redact` masks a key in what the error quotes.
+    """
+    if not isinstance(value, dict):
+        raise _build_invalid_error("its reply is JSON, but no object")
+    choices = value.get("choices")
+    if not isinstance(choices, list):
+        detail = f": {one_line(redact(parse_error_body(value)[0]))}" if value.get("error") else ""
+        raise _build_invalid_error(f"its reply has no list of choices{detail}")
+    usable = [choice for item in choices if (choice := _parse_choice(item)) is not None]
+    if not usable:
+        raise _build_invalid_error(
+            "its reply has no choice with a message" if choices else "its reply has an empty list of choices"
+        )
+    return usable, len(choices)
+
+
+def _parse_choice(value: object) -> Choice | None:
+    if not isinstance(value, dict):
+        return None
+    message = value.get("message")
+    if not isinstance(message, dict):
+        return None
+    text = _message_text(message)
+    if text is None or (not text and value.get("error")):
+        return None
+    reason = value.get("finish_reason")
+    logprobs = value.get("logprobs")
+    return Choice(
+        text=text,
+        finish_reason=reason if isinstance(reason, str) else None,
+        message=message,
+        logprobs=logprobs if isinstance(logprobs, dict) else None,
+        tokens=None if logprobs is None else read_tokens(logprobs),
+    )
+
+
+def _message_text(message: Mapping[str, Any]) -> str | None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        refusal = message.get("refusal")
+        return refusal if isinstance(refusal, str) else ""
+    if isinstance(content, list):  # parts, as some servers give them
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return None
+
+
+def build_responses(
+    choices: list[Choice], body: Mapping[str, Any], *, requested: int, cap: int | None, quirks: ModelQuirks
+) -> tuple[tuple[Response, ...], TokenCount]:
+    """The first `requested` choices as responses, and the token count of all of them."""
+    usage = body.get("usage")
+    reported = parse_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+    token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
+    responses = tuple(
+        Response(
+            text=choice.text,
+            finish_reason=choice.finish_reason,
+            tokens=tokens,
+            estimated=estimated,
+            logprob=None if choice.tokens is None else sum_logprobs(choice.tokens),
+            entropy=None if choice.tokens is None else compute_mean_entropy(choice.tokens),
+            message=choice.message,
+            logprobs=choice.logprobs,
+        )
+        for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
+    )
+    return responses, token_count
+
+
+def read_token_cap(body: Mapping[str, Any]) -> int | None:
+    """The request's limit on the tokens of one response."""
+    cap = parse_count(body.get("max_completion_tokens"))
+    return parse_count(body.get("max_tokens")) if cap is None else cap
+
+
+def count_characters(value: object) -> int:
+    """Characters in all texts of a request's messages, or of any value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(count_characters, value))
+    return sum(map(count_characters, value.values())) if isinstance(value, Mapping) else 0
+
+
+def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
+    """An estimate of the tokens of a request's prompt, by its length."""
+    return max(1, round(count_characters(body.get("messages")) / CHARACTERS_A_TOKEN))
+
+
+def _build_invalid_error(message: str) -> ReplyInvalid:
+    return ReplyInvalid(message, status=200, paid=True)

@@ -1,0 +1,451 @@
+"""What was learned of how a server treats `n`, log-probabilities and usage, by model.
+
+Everything learned is believed for some minutes only, because a model may be replaced at any time.
+"""
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "LOGPROBS",
+    "ModelQuirks",
+    "QuirksByModel",
+    "ServerQuirks",
+    "find_refused_fields",
+    "is_about_n",
+    "parse_choice_limit",
+]
+
+FRESH_SECONDS = 600.0  # seconds that something learned is believed
+_SHORT_REPLIES = 2  # short replies in a row until they count as a limit of a model that gave more before
+_MIN_TOKENS = 64  # tokens observed until the ratio of characters a token counts as learned
+_TOKEN_WINDOW = 2**20  # tokens, about, that the ratio of characters a token is averaged over
+
+
+@dataclass(slots=True)
+class _Observation:
+    value: int
+    at: float
+
+
+class ModelQuirks:
+    """What one model does with `n` and with usage, each observation believed for some minutes.
+
+    `n` has two limits. One comes from refusals of more. The other is observed: replies had fewer
+    choices than requested. A single short reply of a model that gave more before (or gives more to a
+    call that is still running) is no limit.
+    """
+
+    __slots__ = (
+        "_characters",
+        "_largest_reply",
+        "_now",
+        "_observed_limit",
+        "_per_choice",
+        "_refusal_limit",
+        "_short_replies",
+        "_tokens",
+    )
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._refusal_limit: _Observation | None = None
+        self._observed_limit: _Observation | None = None
+        self._largest_reply: _Observation | None = None  # the most that came in one reply
+        self._short_replies = 0  # replies in a row that fell short
+        self._per_choice: _Observation | None = None
+        self._characters = 0  # of responses whose tokens are known
+        self._tokens = _Observation(0, now())
+
+    @property
+    def max_choices(self) -> int | None:
+        """Choices that one call gives at most, however old the observation; None: no limit is known."""
+        known = [limit.value for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
+        return min(known) if known else None
+
+    def pick_n(self, wanted: int) -> int:
+        """How many of the wanted choices to request in one call.
+
+        After some minutes one call requests more than a limit again, to test it, while the others still
+        don't.
+        """
+        limits = [limit for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
+        size = min([wanted, *(limit.value for limit in limits if self._is_fresh(limit))])
+        for limit in limits:
+            if limit.value < size:
+                limit.at = self._now()
+        return size
+
+    def record_choices(self, requested: int, received: int) -> None:
+        """Records that a reply had so many choices, usable or not."""
+        if requested < 2:
+            return
+        if self._refusal_limit is not None and received > self._refusal_limit.value:
+            self._refusal_limit = None
+        if received >= requested:
+            self._short_replies = 0
+            if self._observed_limit is not None and received > self._observed_limit.value:
+                self._observed_limit = None  # the short reply was an exception
+        else:
+            self._short_replies += 1
+            if received > self._recent_max() or self._short_replies >= _SHORT_REPLIES:
+                self._observed_limit = _Observation(received, self._now())
+        if received >= self._recent_max():
+            self._largest_reply = _Observation(received, self._now())
+
+    def record_refusal(
+        self, requested: int, limit: int | None, *, request_specific: bool = False
+    ) -> int | None:
+        """Records that so many choices were refused, with the limit it named; returns how many to
+        request instead.
+
+        None where even 1 is refused, so that it was never about `n`. Nothing is learned where the
+        refusal is `request_specific`: other requests got more than that recently.
+        """
+        if requested < 2:
+            self._refusal_limit = None
+            return None
+        named = limit is not None and 1 <= limit < requested
+        fewer = limit if limit is not None and named else max(1, requested // 2)
+        recent_max = self._recent_max()
+        if not request_specific and recent_max < requested and not (named and recent_max > fewer):
+            known = (
+                [self._refusal_limit.value]
+                if self._refusal_limit is not None and self._is_fresh(self._refusal_limit)
+                else []
+            )
+            self._refusal_limit = _Observation(min([max(fewer, recent_max), *known]), self._now())
+        return fewer
+
+    @property
+    def per_choice(self) -> bool | None:
+        """Whether usage counts one choice only where n > 1, as far as the last minutes have shown."""
+        observation = self._per_choice
+        return bool(observation.value) if observation is not None and self._is_fresh(observation) else None
+
+    @per_choice.setter
+    def per_choice(self, value: bool) -> None:
+        self._per_choice = _Observation(value, self._now())
+
+    @property
+    def ever_per_choice(self) -> bool | None:
+        """The same, however old the observation."""
+        return None if self._per_choice is None else bool(self._per_choice.value)
+
+    @property
+    def characters_a_token(self) -> float | None:
+        """Characters a token of the last minutes' single responses; None: there were too few."""
+        known = self._tokens.value >= _MIN_TOKENS and self._is_fresh(self._tokens)
+        return self._characters / self._tokens.value if known else None
+
+    def record_text(self, characters: int, tokens: int) -> None:
+        """Records that a response of so many characters had so many tokens."""
+        before = self._tokens.value if self._is_fresh(self._tokens) else 0
+        if before == 0:
+            self._characters = 0
+        elif before > _TOKEN_WINDOW:
+            before, self._characters = before // 2, self._characters // 2
+        self._characters += characters
+        self._tokens = _Observation(before + tokens, self._now())
+
+    def _recent_max(self) -> int:
+        """The most choices in one reply of the last minutes."""
+        return (
+            self._largest_reply.value
+            if self._largest_reply is not None and self._is_fresh(self._largest_reply)
+            else 0
+        )
+
+    def _is_fresh(self, observation: _Observation) -> bool:
+        return self._now() - observation.at < FRESH_SECONDS
+
+
+LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields of log-probabilities
+_TOP_LOGPROBS = frozenset({"top_logprobs"})
+_STREAM_OPTIONS = frozenset({"stream_options"})
+# whole names only: a client's own `my_logprob` or `x_include_usage` doesn't match
+_FIELD_PATTERN = re.compile(
+    r"(?<![\w.\-])(top_logprobs?|logprobs?|stream_options|include_usage)(?!\w|[.-]\w)"
+)
+_FIELD_OF_WORD = {
+    "logprob": "logprobs",
+    "logprobs": "logprobs",
+    "top_logprob": "top_logprobs",
+    "top_logprobs": "top_logprobs",
+    "stream_options": "stream_options",
+    "include_usage": "stream_options",
+    "stream_options.include_usage": "stream_options",
+}
+
+
+def find_refused_fields(
+    message: str, param: object, body: Mapping[str, Any], *, optional: Collection[str]
+) -> frozenset[str]:
+    """The fields to leave out of the next try; none where the refusal is about something else.
+
+    The alternatives to each token are dropped first where they may be the reason.
+
+    >>> body = {"logprobs": True, "top_logprobs": 2}
+    >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))
+    ['logprobs', 'top_logprobs']
+    >>> body = {"logprobs": True, "top_logprobs": 20}
+    >>> find_refused_fields("at most 5", "top_logprobs", body, optional=LOGPROBS)
+    frozenset({'top_logprobs'})
+    >>> body = {"logprobs": True, "my_logprobs": 1}
+    >>> find_refused_fields("unknown field", "my_logprobs", body, optional=LOGPROBS)
+    frozenset()
+    """
+    named_fields = _find_named_fields(message.lower(), param)
+    if "stream_options" in named_fields and "stream_options" in body and "stream_options" in optional:
+        return _STREAM_OPTIONS
+    if not named_fields & LOGPROBS:
+        return frozenset()
+    all_logprobs = "logprobs" in optional and "logprobs" in named_fields and "logprobs" in body
+    if "top_logprobs" in body and "top_logprobs" in optional:
+        number = rf"(?<!\d){body['top_logprobs']}(?!\d)"  # "logprobs of 20, at most 5 are allowed"
+        if not all_logprobs or "top_logprobs" in named_fields or re.search(number, message):
+            return _TOP_LOGPROBS
+    return LOGPROBS & body.keys() if all_logprobs else frozenset()
+
+
+def _find_named_fields(message: str, param: object) -> set[str]:
+    """The fields that a refusal names: by its `param` where it has one, else in its text."""
+    if isinstance(param, str) and param:
+        return {_FIELD_OF_WORD[param]} if param in _FIELD_OF_WORD else set()
+    return {_FIELD_OF_WORD[word] for word in _FIELD_PATTERN.findall(message)}
+
+
+_MAX_MODELS = 256  # that are remembered: clients choose the names
+_MAX_NAME = 200  # characters of a model's name that are kept
+_BARE_REPLIES = 2  # replies in a row without log-probabilities until they count as not given
+_BARE_SECONDS = 60.0  # seconds that this is believed: they may all belong to one odd request
+_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that may be left out of a request
+
+
+@dataclass(slots=True)
+class _ModelRecord:
+    """What one model was observed to do; times are when it was observed, by field."""
+
+    quirks: ModelQuirks
+    accepted_at: dict[str, float] = field(default_factory=dict)  # a request with it succeeded
+    refused_at: dict[str, float] = field(default_factory=dict)  # refused, and the same request without it not
+    gives_logprobs: bool | None = None  # are log-probabilities given where asked for?
+    logprobs_at: float = 0.0  # when that was
+    bare_replies: int = 0  # replies in a row that had none
+
+
+class QuirksByModel:
+    """The quirks of every model behind an endpoint; those unused for longest are forgotten first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._models: OrderedDict[str, _ModelRecord] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    @property
+    def logprobs(self) -> bool | None:
+        """Whether any model gives log-probabilities, however old the observation; None: none was asked."""
+        known = [
+            model.gives_logprobs or False
+            for model in self._models.values()
+            if model.bare_replies or model.gives_logprobs is not None
+        ]
+        return any(known) if known else None
+
+    def get_quirks(self, name: object) -> ModelQuirks:
+        """The quirks of that model; fresh ones where it isn't known, and what they learn is lost."""
+        model = self._models.get(_model_key(name))
+        return ModelQuirks(self._now) if model is None else model.quirks
+
+    def ensure_quirks(self, name: object) -> ModelQuirks:
+        """The quirks of that model, which is kept from now on."""
+        return self._ensure_record(name).quirks
+
+    def gives_logprobs(self, name: object) -> bool | None:
+        """Whether that model gives log-probabilities; None: not known, or no longer."""
+        model = self._models.get(_model_key(name))
+        if model is None:
+            return None
+        if self._is_refused(model, "logprobs"):
+            return False
+        return (
+            model.gives_logprobs
+            if self._is_fresh(model.logprobs_at, FRESH_SECONDS if model.gives_logprobs else _BARE_SECONDS)
+            else None
+        )
+
+    def find_fields_to_skip(self, name: object, fields: Collection[str]) -> frozenset[str]:
+        """Those of the fields that are better left out of requests to that model now.
+
+        After some minutes one request carries them again, to test the model, while the others still don't.
+        """
+        model = self._models.get(_model_key(name))
+        if model is None:
+            return frozenset()
+        refused = [field_name for field_name in fields if field_name in model.refused_at]
+        skipped = frozenset(one for one in refused if self._is_refused(model, one))
+        for one in refused:
+            if one not in skipped:
+                model.refused_at[one] = self._now()
+        return skipped
+
+    def record_accepted(self, body: Mapping[str, Any]) -> None:
+        """Records that a request succeeded: none of the fields in it was a reason to refuse it."""
+        present = [field_name for field_name in _OPTIONAL_FIELDS if body.get(field_name)]
+        if present:
+            model = self._ensure_record(body.get("model"))
+            for one in present:
+                model.accepted_at[one] = self._now()
+                model.refused_at.pop(one, None)
+
+    def record_refused_fields(self, name: object, fields: Collection[str]) -> None:
+        """Records that a request was refused for these fields, and succeeded without them.
+
+        That is no rule where other requests succeed with them: then the reason lay in this request.
+        """
+        model = self._ensure_record(name)
+        for field_name in fields:
+            if field_name not in model.accepted_at or not self._is_fresh(model.accepted_at[field_name]):
+                model.refused_at[field_name] = self._now()
+                if field_name == "logprobs":
+                    model.gives_logprobs, model.logprobs_at = False, self._now()
+
+    def record_logprobs(self, name: object, *, logprobs: bool) -> None:
+        """Records whether a reply to a request for log-probabilities had some.
+
+        A single reply without any is an exception: a few in a row are believed, where none had some
+        recently.
+        """
+        model = self._ensure_record(name)
+        if logprobs:
+            model.gives_logprobs, model.logprobs_at, model.bare_replies = True, self._now(), 0
+        elif not (model.gives_logprobs and self._is_fresh(model.logprobs_at)):
+            model.bare_replies += 1
+            if model.bare_replies >= _BARE_REPLIES:
+                model.gives_logprobs, model.logprobs_at = False, self._now()
+
+    def _is_fresh(self, at: float, seconds: float = FRESH_SECONDS) -> bool:
+        return self._now() - at < seconds
+
+    def _is_refused(self, model: _ModelRecord, field_name: str) -> bool:
+        return field_name in model.refused_at and self._is_fresh(model.refused_at[field_name])
+
+    def _ensure_record(self, name: object) -> _ModelRecord:
+        key = _model_key(name)
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = _ModelRecord(ModelQuirks(self._now))
+            if len(self._models) > _MAX_MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        return model
+
+
+def _model_key(name: object) -> str:
+    return name[:_MAX_NAME] if isinstance(name, str) else ""
+
+
+_N_PATTERN = re.compile(
+    r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
+    r"number of (?:choices|completions)|completion choice|multiple (?:choices|completions|candidates)|"
+    r"num_return_sequences|\bbest_of\b"
+)
+_LIMIT_PATTERNS = (
+    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp: between 1 <= value <= 8
+    re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d{1,9})"),
+    re.compile(
+        r"(?:at most|up to|maximum(?: \w+){0,3}|max(?: \w+)?|no more than|exceeds?(?: the)? \w+(?: of)?)"
+        r"(?: is| of|:|=)?\s*(\d{1,9})"
+    ),
+    re.compile(r"(?:less than or equal to|smaller than or equal to|<=|≤)\s*(\d{1,9})"),
+    re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
+)
+_BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
+_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the refusal lies in the request itself
+
+
+class ServerQuirks:
+    """How one endpoint treats requests, as far as its replies have shown, by model, for some minutes
+    each.
+
+    Properties that name no model are about the model of the last reply, for clients that use one model
+    only.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.models = QuirksByModel(now)
+        self.surplus = 0  # choices received beyond those requested: paid and counted, not used
+        self._last_model: object = None  # the model of the last reply
+
+    @property
+    def logprobs(self) -> bool | None:
+        """Whether log-probabilities are given where asked for, for clients of one model; None: not
+        known.
+        """
+        return self.models.logprobs
+
+    def gives_logprobs(self, model: object) -> bool | None:
+        """Whether that model gives log-probabilities, as far as the last minutes have shown."""
+        return self.models.gives_logprobs(model)
+
+    @property
+    def max_choices(self) -> int | None:
+        """Choices that one call gives at most: 1 where `n` is ignored or refused; None: no limit is
+        known.
+        """
+        return self.models.get_quirks(self._last_model).max_choices
+
+    @property
+    def usage_per_choice(self) -> bool | None:
+        """True: usage counts one choice only where n > 1; None: not known."""
+        return self.models.get_quirks(self._last_model).ever_per_choice
+
+    def pick_n(self, wanted: int, model: object = None) -> int:
+        """How many of the wanted choices to request from that model in one call."""
+        return self.models.get_quirks(model).pick_n(wanted)
+
+    def record_choices(self, requested: int, received: int, model: object = None) -> None:
+        """Records that a reply had so many choices, usable or not."""
+        self.surplus += max(0, received - requested)
+        self._quirks_of(model).record_choices(requested, received)
+
+    def record_refusal(self, requested: int, message: str, model: object = None) -> int | None:
+        """Records that so many choices were refused; returns how many to request instead, None if never
+        about `n`.
+        """
+        request_specific = _REQUEST_SPECIFIC_PATTERN.search(message.lower()) is not None
+        return self._quirks_of(model).record_refusal(
+            requested, parse_choice_limit(message), request_specific=request_specific
+        )
+
+    def _quirks_of(self, model: object) -> ModelQuirks:
+        self._last_model = model
+        return self.models.ensure_quirks(model)
+
+
+def is_about_n(message: str, param: object = None) -> bool:
+    """Whether a refusal is about the number of choices."""
+    return param == "n" or (param is None and _N_PATTERN.search(message) is not None)
+
+
+def parse_choice_limit(message: str) -> int | None:
+    """The largest number of choices in one call that a refusal names, if it names one.
+
+    >>> parse_choice_limit("Field 'n': Value must be between 1 <= value <= 8, but got 9")
+    8
+    >>> parse_choice_limit("n must be less than 5"), parse_choice_limit("n is too large")
+    (4, None)
+    """
+    lower = message.lower()
+    for pattern in _LIMIT_PATTERNS:
+        if match := pattern.search(lower):
+            return int(next((group for group in match.groups() if group), "1"))
+    if match := _BELOW_PATTERN.search(lower):
+        return int(match[1]) - 1
+    return 1 if re.search(r"not supported|unsupported|not permitted|unknown|unrecognized", lower) else None

@@ -1,0 +1,251 @@
+"""Settings of one endpoint: address, key, timeouts, retries, rate limits and circuit breaker.
+
+`build_endpoint` makes an `Endpoint` from the user's configuration. Nothing is sent here.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from numbers import Integral, Real
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from adacompute.config import EndpointConfig, read_key
+from adacompute.errors import ConfigError
+from adacompute.records import Secret
+
+__all__ = [
+    "BreakerSettings",
+    "Endpoint",
+    "RateLimits",
+    "Retries",
+    "Timeouts",
+    "build_endpoint",
+    "describe_key_exposure",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Timeouts of one attempt, in seconds."""
+
+    connect: float = 10.0
+    first_byte: float = (
+        300.0  # from sending the request to the reply's headers; models think before they answer
+    )
+    total: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_byte", "total"):
+            _check_positive(getattr(self, name), f"{name} timeout", "seconds, e.g. 30")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """Retries of one call: how many, how long apart, and until when."""
+
+    attempts: int = 6  # with the first
+    deadline: float = 1800.0  # seconds for all attempts and the waits between them
+    first: float = 0.5  # seconds before the second attempt; doubled from there on, and jittered
+    longest: float = 60.0  # seconds between two attempts, at most, unless Retry-After says more
+    after_timeout: bool = False  # True: also after a timeout of what was sent, which may be paid for twice
+
+    def __post_init__(self) -> None:
+        _check_count(self.attempts, "attempts")
+        for name in ("deadline", "first", "longest"):
+            _check_positive(getattr(self, name), f"retry {name}", "seconds, e.g. 30")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimits:
+    """Limits on what is sent to the endpoint: calls at once, and rates a minute."""
+
+    concurrency: int = 32  # calls at the same time, at most
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None  # of prompts and responses
+    adaptive: bool = True  # fewer at the same time where the endpoint pushes back, more again where not
+
+    def __post_init__(self) -> None:
+        _check_count(self.concurrency, "concurrency")
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            if getattr(self, name) is not None:
+                _check_positive(
+                    getattr(self, name), name.replace("_", " "), "a number above 0, or leave it out"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When an endpoint that keeps failing is left alone for a while (the circuit breaker)."""
+
+    failures: int = 8  # transport errors and 5xx in a row that open it
+    seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
+    longest: float = 60.0
+    patience: float = math.inf  # seconds that a call waits for the end of a rest, at most
+
+    def __post_init__(self) -> None:
+        _check_count(self.failures, "failures before a rest,")
+        for name in ("seconds", "longest"):
+            _check_positive(getattr(self, name), f"rest {name}", "seconds, e.g. 5")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One OpenAI-compatible upstream. `url` includes `/v1`; a `key` that is plain text becomes a Secret.
+
+    >>> Endpoint(url="http://127.0.0.1:8081/v1/").chat
+    'http://127.0.0.1:8081/v1/chat/completions'
+    """
+
+    url: str
+    key: Secret | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retries: Retries = field(default_factory=Retries)
+    limits: RateLimits = field(default_factory=RateLimits)
+    rest: BreakerSettings = field(default_factory=BreakerSettings)
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        object.__setattr__(self, "key", _make_secret(self.key))
+        for name, kind in (
+            ("timeouts", Timeouts),
+            ("retries", Retries),
+            ("limits", RateLimits),
+            ("rest", BreakerSettings),
+        ):
+            if not isinstance(value := getattr(self, name), kind):
+                raise ConfigError(f"{name} {value!r} of an endpoint can't be used; give {kind.__name__}(…)")
+
+    @property
+    def chat(self) -> str:
+        """The address of chat completions."""
+        return f"{self.url}/chat/completions"
+
+    @property
+    def models(self) -> str:
+        """The address of the list of models."""
+        return f"{self.url}/models"
+
+
+_REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:8081/v1"
+
+
+def _check_url(url: object) -> None:
+    """Raises ConfigError where `url` is no address of an endpoint; a key in it isn't shown."""
+    if not isinstance(url, str):
+        raise ConfigError(f"endpoint {url!r} is no text; {_REMEDY}")
+    redacted = _redact_url(url)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+        if host is not None:
+            host.encode("idna")  # as the resolver does: refuses empty labels and those beyond 63 characters
+    except ValueError as exc:
+        detail = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
+        why = "" if "@" in url else f" ({detail})"  # what looks like a port may be a password
+        raise ConfigError(f"endpoint {redacted!r} is no address{why}; {_REMEDY}") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            f"endpoint {redacted!r} carries a name or password; give keys by the environment or a file"
+        )
+    if not _is_plain_url(url, parts):
+        raise ConfigError(f"endpoint {redacted!r} is no address of an endpoint; {_REMEDY}")
+    if not parts.path.strip("/"):
+        raise ConfigError(
+            f"endpoint {redacted!r} has no path; most end in /v1: give {redacted.rstrip('/')}/v1"
+        )
+
+
+def _is_plain_url(url: str, parts: SplitResult) -> bool:
+    """Whether it has a scheme and a host, no query, and no blanks or line breaks."""
+    if parts.scheme not in ("http", "https") or not parts.hostname or " " in url or not url.isprintable():
+        return False
+    return not (parts.query or parts.fragment)
+
+
+def _redact_url(url: str) -> str:
+    """An address without name, password and query, to be shown in a message, even where it can't be parsed.
+
+    >>> _redact_url("http://me:sk-1/2@h:80a/v1?key=sk-3"), _redact_url("http://me:sk?4@h/v1")
+    ('http://h:80a/v1', 'http://…')
+    """
+    scheme = match[0] if (match := re.match(r"\w+://", url)) else ""
+    plain, *queries = re.split(r"[?#]", url.removeprefix(scheme))
+    if any("@" in query for query in queries):  # the beginning may be a password
+        return f"{scheme}…"
+    return scheme + plain.rpartition("@")[2]
+
+
+def _make_secret(key: object) -> Secret | None:
+    if key is None:
+        return None
+    text = key.reveal() if isinstance(key, Secret) else key
+    if not isinstance(text, str):
+        raise ConfigError(f"the key of an endpoint is a {type(key).__name__}; give a Secret or a text")
+    if not text or " " in text or not text.isprintable():  # the message doesn't show it
+        raise ConfigError(
+            "the key of an endpoint is empty, or holds blanks or line breaks; give it alone, or None"
+        )
+    return key if isinstance(key, Secret) else Secret(text)
+
+
+def _check_count(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        raise ConfigError(f"{name} {value!r} can't be used; give a whole number, 1 or more")
+
+
+def _check_positive(value: object, name: str, remedy: str) -> None:
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number > 0):
+        raise ConfigError(f"{name} {value!r} can't be used; give {remedy}")
+
+
+def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
+    """Builds the endpoint of these settings; ConfigError, with the remedy, where they name none."""
+    if not settings.url:
+        raise ConfigError(
+            f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
+            "`adacompute local` serves a small model on this machine"
+        )
+    file = Path(settings.key_file) if settings.key_file else None
+    key = read_key(env=settings.key_env, file=file)
+    if key is None and settings.key_env != EndpointConfig().key_env:
+        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
+    return Endpoint(
+        url=settings.url,
+        key=key,
+        timeouts=Timeouts(
+            connect=min(settings.connect_timeout, settings.total_timeout),
+            first_byte=min(settings.first_byte_timeout, settings.total_timeout),
+            total=settings.total_timeout,
+        ),
+        retries=Retries(
+            attempts=settings.attempts, deadline=settings.deadline, after_timeout=settings.retry_timeouts
+        ),
+        limits=RateLimits(
+            concurrency=settings.concurrency,
+            requests_per_minute=settings.requests_per_minute or None,
+            tokens_per_minute=settings.tokens_per_minute or None,
+        ),
+    )
+
+
+def describe_key_exposure(endpoint: Endpoint) -> str | None:
+    """A warning where the key is sent unencrypted; None where it isn't."""
+    if endpoint.key is None or not endpoint.url.startswith("http://") or _is_loopback(endpoint.url):
+        return None
+    return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

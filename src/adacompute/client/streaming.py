@@ -1,0 +1,523 @@
+"""One call whose reply comes as server-sent events: begun with retries, counted however it ends.
+
+Parses the bytes into events, and puts the chunks of a stream together as one completion.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from adacompute.client.attempt import HttpReply
+from adacompute.client.response_parser import (
+    Reply,
+    Response,
+    build_responses,
+    encode_json,
+    estimate_prompt_tokens,
+    mask_key,
+    one_line,
+    parse_choices,
+    parse_count,
+    read_json,
+)
+from adacompute.client.retry import CallAttempt, Caller, CallListener, CallWithRetries, interpret_reply
+from adacompute.client.server_quirks import ModelQuirks
+from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
+from adacompute.records import Call
+
+__all__ = [
+    "CompletionBuilder",
+    "Event",
+    "EventParser",
+    "Stream",
+    "StreamingCall",
+    "find_error_status",
+    "looks_like_events",
+    "split_into_chunks",
+]
+
+_ERROR_STATUSES = frozenset(map(str, range(400, 600)))
+_MAX_CHOICES = 1024  # choices
+_MAX_TOOL_CALLS = 1024  # of tools, in one choice
+_UNSPLIT_FIELDS = ("id", "role", "type")
+_Pieces = dict[str, list[Any]]  # the pieces of each field, in order; joined once at the end, which is cheaper
+_HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
+
+
+class CompletionBuilder:
+    """Builds one completion from the chunks of a stream."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, Any] | None = None
+        self._head: dict[str, Any] = {}
+        self._choices: dict[int, _ChoiceBuilder] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice that began has also ended."""
+        return bool(self._choices) and all(builder.reason is not None for builder in self._choices.values())
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Adds the next chunk; anything in it besides choices and usage is ignored."""
+        for name in _HEAD_FIELDS:
+            if name not in self._head and chunk.get(name) is not None:
+                self._head[name] = chunk[name]
+        usage, choices = chunk.get("usage"), chunk.get("choices")
+        if isinstance(usage, dict):
+            self.usage = usage
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._builder_at(choice.get("index")).add(choice)
+
+    def build_body(self) -> dict[str, Any]:
+        """The completion, as it would have arrived in one piece."""
+        choices = [self._choices[index].build_choice(index) for index in sorted(self._choices)]
+        body = {**self._head, "object": "chat.completion", "choices": choices}
+        return body if self.usage is None else {**body, "usage": self.usage}
+
+    def _builder_at(self, index: object) -> "_ChoiceBuilder":
+        place = index if isinstance(index, int) else 0
+        if not 0 <= place < _MAX_CHOICES:
+            raise ReplyInvalid(f"its stream has a choice of index {place}; try again", status=200, paid=True)
+        return self._choices.setdefault(place, _ChoiceBuilder())
+
+
+class _ChoiceBuilder:
+    """One choice."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._message: _Pieces = {}
+        self._calls: dict[int, _Pieces] = {}  # of tools
+        self._logprobs: dict[str, list[Any]] = {}
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        reason, logprobs = choice.get("finish_reason"), choice.get("logprobs")
+        delta = choice.get("delta", choice.get("message"))  # some servers send a message instead of a delta
+        if isinstance(reason, str):
+            self.reason = reason
+        for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
+            if isinstance(tokens, list):
+                self._logprobs.setdefault(name, []).extend(tokens)
+        if isinstance(delta, dict):
+            calls = delta.get("tool_calls")
+            _append_pieces(
+                self._message, {name: value for name, value in delta.items() if name != "tool_calls"}
+            )
+            for call in calls if isinstance(calls, list) else ():
+                self._add_tool_call(call)
+
+    def build_choice(self, index: int) -> dict[str, Any]:
+        message = {"role": "assistant", "content": None, **_join_pieces(self._message)}
+        if self._calls:
+            message["tool_calls"] = [_join_pieces(self._calls[place]) for place in sorted(self._calls)]
+        choice = {"index": index, "message": message, "finish_reason": self.reason}
+        return {**choice, "logprobs": self._logprobs} if self._logprobs else choice
+
+    def _add_tool_call(self, call: object) -> None:
+        index = call.get("index", 0) if isinstance(call, dict) else None
+        if isinstance(call, dict) and isinstance(index, int) and 0 <= index < _MAX_TOOL_CALLS:
+            part = {name: value for name, value in call.items() if name != "index"}
+            _append_pieces(self._calls.setdefault(index, {}), part)
+
+
+def _append_pieces(pieces: _Pieces, part: Mapping[str, Any]) -> None:
+    for name, value in part.items():
+        if value is not None:
+            pieces.setdefault(name, []).append(value)
+
+
+def _join_pieces(pieces: _Pieces) -> dict[str, Any]:
+    return {name: _join_values(name, values) for name, values in pieces.items()}
+
+
+def _join_values(name: str, values: list[Any]) -> object:
+    """Texts come in pieces; names and ids come once, or are repeated."""
+    if all(isinstance(value, str) for value in values):
+        return values[-1] if name in _UNSPLIT_FIELDS else "".join(values)
+    if all(isinstance(value, dict) for value in values):
+        inner: _Pieces = {}
+        for value in values:
+            _append_pieces(inner, value)
+        return _join_pieces(inner)
+    return values[-1]
+
+
+def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The chunks of a whole completion: for each choice its content, then its end; last the usage."""
+    head = {name: body[name] for name in _HEAD_FIELDS if name in body} | {"object": "chat.completion.chunk"}
+    choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
+    for place, choice in enumerate(choices):
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            continue
+        delta = {"role": "assistant", **message}
+        if isinstance(calls := message.get("tool_calls"), list):
+            delta["tool_calls"] = [
+                {"index": i, **call} for i, call in enumerate(calls) if isinstance(call, dict)
+            ]
+        content = {"index": place, "delta": delta, "finish_reason": None}
+        if choice.get("logprobs") is not None:
+            content["logprobs"] = choice["logprobs"]
+        yield {**head, "choices": [content]}
+        reason = choice.get("finish_reason") or "stop"
+        yield {**head, "choices": [{"index": place, "delta": {}, "finish_reason": reason}]}
+    if isinstance(body.get("usage"), dict):
+        yield {**head, "choices": [], "usage": body["usage"]}
+
+
+def find_error_status(value: Mapping[str, Any]) -> int | None:
+    """The status of an event that reports an error, 500 where it names none; None: it is no error."""
+    error = value.get("error")
+    if not error and value.get("object") != "error":
+        return None
+    for source in (error, value):
+        for name in ("code", "status", "status_code"):
+            code = source.get(name) if isinstance(source, dict) else None
+            if str(code) in _ERROR_STATUSES:
+                return int(str(code))
+    return 500
+
+
+DONE = b"[DONE]"  # the payload of the last event of a stream
+_MAX_EVENT = 4 * 2**20  # bytes of one event
+_BOM = b"\xef\xbb\xbf"
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream; `data` is on one line, so that it can be passed on behind `data: `."""
+
+    data: bytes
+    value: dict[str, Any] | None  # its JSON; None: it is the end, [DONE]
+
+
+class EventParser:
+    """Takes bytes, split anywhere, and returns the payloads of the events that they complete.
+
+    Lines end as \\n, \\r or \\r\\n; several `data` lines are one payload; comments, names and events without
+    data are skipped.
+    """
+
+    __slots__ = ("_after_return", "_begun", "_data", "_largest", "_line", "_size")
+
+    def __init__(self, *, largest: int = _MAX_EVENT) -> None:
+        self._largest = largest
+        self._line: list[bytes] = []  # of a line that isn't whole yet
+        self._data: list[bytes] = []  # of an event that isn't whole yet
+        self._size = 0  # bytes of both
+        self._after_return = False  # a \n now belongs to the \r before it
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The payloads of the events that end here; ValueError where one is too large."""
+        if self._after_return and chunk:
+            self._after_return = False
+            chunk = chunk.removeprefix(b"\n")
+        payloads: list[bytes] = []
+        for part in chunk.splitlines(keepends=True):
+            line = part.rstrip(b"\r\n")
+            self._size += len(line)
+            if self._size > self._largest:
+                raise ValueError(f"an event of more than {self._largest} bytes")
+            self._line.append(line)
+            if len(line) < len(part):
+                self._end_line(payloads)
+        self._after_return = chunk.endswith(b"\r")
+        return payloads
+
+    def end(self) -> list[bytes]:
+        """The rest when nothing more comes: some servers don't end their last event."""
+        payloads: list[bytes] = []
+        self._end_line(payloads)
+        self._end_line(payloads)
+        return payloads
+
+    def _end_line(self, payloads: list[bytes]) -> None:
+        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
+        self._line.clear()
+        if not self._begun:
+            self._begun, line = True, line.removeprefix(_BOM)
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            else:
+                self._size -= len(line)
+            return
+        payload = b"\n".join(self._data)
+        self._data.clear()
+        self._size = 0
+        if payload:
+            payloads.append(payload)
+
+
+def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
+    """Whether these are the first bytes of events; None: more bytes are needed to tell.
+
+    Some servers answer with a plain completion though a stream was requested, and some send no content
+    type, or a wrong one: the bytes count for more than the type.
+    """
+    text = head.removeprefix(_BOM).lstrip()
+    if not text or (_BOM.startswith(head) and head):
+        return None
+    if text[:1] == b"{":
+        return False
+    if declared or text.startswith(_EVENT_FIELDS):
+        return True
+    return None if any(field.startswith(text) for field in _EVENT_FIELDS) else False
+
+
+if TYPE_CHECKING:
+    from adacompute.client.transport import ReplyStream
+
+
+class StreamingCall(CallWithRetries["Stream"]):
+    """A call whose reply arrives in pieces; it returns when the first of them is here."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        caller: Caller,
+        body: Mapping[str, Any],
+        deadline: float,
+        on_call: CallListener | None = None,
+        optional: frozenset[str] = frozenset(),
+    ) -> None:
+        options = body.get("stream_options")
+        stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+        n = parse_count(body.get("n")) or 1
+        body = {**body, "stream": True, "stream_options": stream_options}
+        super().__init__(caller, body, n, deadline, on_call, optional=optional | {"stream_options"})
+
+    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
+        """Interprets a reply, and learns from it, as for any call."""
+        caller, request = self.caller, self.describe_request(attempt)
+        return interpret_reply(
+            request, http_reply, transport=caller.transport, url=caller.url, quirks=caller.quirks
+        )
+
+    async def _attempt_once(self, tries: int) -> "Stream":
+        caller = self.caller
+        attempt = CallAttempt(self, tries, self._until)
+        opened: ReplyStream | HttpReply | None = None
+        try:
+            opened = await caller.transport.open_stream(caller.url, attempt.timer, self._data)
+            if isinstance(opened, HttpReply):
+                self.interpret(attempt, opened)
+                raise AssertionError("a status other than 200 is an error")
+            stream = Stream(self, attempt, opened)
+            await stream.begin()
+        except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
+            error = self.clean_error(exc)
+        except BaseException:
+            _close_stream(opened)
+            attempt.report_cancelled()
+            raise
+        else:
+            return stream
+        _close_stream(opened)
+        attempt.report_failure(error)
+        raise error.with_traceback(None)
+
+    def clean_error(self, exc: Exception) -> EndpointError:
+        """The error without its causes, which hold what was read, where a key may be."""
+        error = exc
+        if not isinstance(error, EndpointError):
+            why = one_line(self.caller.transport.redact(f"{type(exc).__name__}: {exc}"))
+            error = ReplyInvalid(
+                f"{self.caller.url}: streamed what can't be read ({why}); try again", status=200, paid=True
+            )
+        error.__cause__ = error.__context__ = None
+        return error
+
+
+def _close_stream(opened: "ReplyStream | HttpReply | None") -> None:
+    if opened is not None and not isinstance(opened, HttpReply):
+        opened.close()
+
+
+class Stream:
+    """The events of one reply, as they arrive, up to [DONE], which is always the last.
+
+    Raises EndpointError where it breaks off. A read that is cancelled loses nothing.
+    """
+
+    def __init__(
+        self, streaming_call: StreamingCall, attempt: CallAttempt, reply_stream: "ReplyStream"
+    ) -> None:
+        self.call: Call | None = None  # the attempt's record, once the stream has ended or was left
+        self._streaming_call = streaming_call
+        self._attempt = attempt
+        self._reply_stream = reply_stream
+        self._key = streaming_call.caller.transport.key
+        self._url = streaming_call.caller.url
+        self._events = EventParser()
+        self._builder = CompletionBuilder()
+        self._ready: deque[Event] = deque()
+        self._payloads: deque[bytes] = deque()
+        self._ended = False  # nothing more comes
+        self._reply: Reply | None = None  # the whole reply, where the stream has succeeded
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ready:
+            return self._ready.popleft()
+        if self.call is not None:
+            raise StopAsyncIteration
+        try:
+            return await self._next()
+        except Exception as exc:  # noqa: BLE001 - as above
+            error = self._streaming_call.clean_error(exc)
+        self._record_failure(error)
+        raise error.with_traceback(None)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All attempts that have ended, including this one once it has."""
+        return tuple(self._streaming_call.calls)
+
+    @property
+    def response(self) -> Response:
+        """The first choice, as far as it has arrived."""
+        return next(iter(self.responses), Response(text=""))
+
+    @property
+    def responses(self) -> tuple[Response, ...]:
+        """All choices, as far as they have arrived; rebuilt at each use until the stream has succeeded."""
+        return self._partial_result()[0] if self._reply is None else self._reply.responses
+
+    async def begin(self) -> None:
+        """Waits for the first event; or for all of a plain completion, which is split into events."""
+        head, reply_stream = b"", self._reply_stream
+        while (events := looks_like_events(head, declared=reply_stream.declares_events)) is None:
+            chunk = await reply_stream.read()
+            if not chunk:
+                break
+            head = (head + chunk).lstrip()
+        if not (events or (reply_stream.declares_events and not head)):
+            await self._read_plain_completion(head)
+            return
+        self._feed(head)
+        self._ready.append(await self._next())
+        self._attempt.mark_answering()
+        self._attempt.timer.mark_answering()
+
+    async def close(self) -> None:
+        """Closes at once a stream that hasn't ended, and counts it."""
+        if self._reply is not None:
+            await self._reply_stream.release()
+        elif self.call is None:
+            self._reply_stream.close()
+            self._attempt.report_cancelled(self._partial_result()[1])
+            self.call = self._streaming_call.calls[-1]
+
+    async def _read_plain_completion(self, head: bytes) -> None:
+        self._attempt.timer.mark_answering()
+        parts = [head]
+        while chunk := await self._reply_stream.read():
+            parts.append(chunk)
+        reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(b"".join(parts)))
+        self._ready.extend(Event(encode_json(chunk), chunk) for chunk in split_into_chunks(reply.body))
+        self._ready.append(Event(DONE, None))
+        self._record_success(reply)
+
+    async def _next(self) -> Event:
+        while not self._payloads:
+            if self._ended:
+                return self._end_without_done()
+            try:
+                chunk = await self._reply_stream.read()
+            except (ConnectionLost, EndpointTimeout):
+                if not self._builder.finished:
+                    raise
+                chunk = b""  # only the end marker is missing
+            self._feed(chunk)
+            if not chunk:
+                self._ended = True
+                self._payloads.extend(filter(_is_whole_event, self._events.end()))
+        return self._parse_event(self._payloads.popleft())
+
+    def _feed(self, chunk: bytes) -> None:
+        try:
+            self._payloads.extend(self._events.feed(chunk))
+        except ValueError as exc:
+            raise self._build_invalid_error(str(exc)) from None
+
+    def _parse_event(self, payload: bytes) -> Event:
+        if payload.strip() == DONE:
+            return self._finish()
+        try:
+            value, unchanged = read_json(payload, self._key)
+        except ValueError as exc:
+            why = one_line(self._streaming_call.caller.transport.redact(str(exc)))
+            raise self._build_invalid_error(
+                f"an event of {len(payload)} bytes that is no JSON ({why})"
+            ) from None
+        if not isinstance(value, dict):
+            raise self._build_invalid_error("an event that is JSON, but no object")
+        status = find_error_status(value)
+        if status is not None:
+            self._streaming_call.interpret(self._attempt, HttpReply(status, value))
+        if not unchanged or b"\n" in payload:
+            payload = encode_json(value)
+            value = cast("dict[str, Any]", read_json(payload, None)[0])  # NaN is null by now
+        self._builder.add(value)
+        return Event(payload, value)
+
+    def _end_without_done(self) -> Event:
+        """The stream has ended without [DONE], which is fine where all choices are finished."""
+        if self._builder.finished:
+            return self._finish()
+        raise ConnectionLost(f"{self._url}: its stream ended before the response did; try again", paid=True)
+
+    def _finish(self) -> Event:
+        body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
+        self._record_success(self._streaming_call.interpret(self._attempt, HttpReply(200, body)))
+        return Event(DONE, None)
+
+    def _record_success(self, reply: Reply) -> None:
+        (self.call,) = reply.calls
+        self._reply = reply
+        self._attempt.report_success(self.call)
+
+    def _record_failure(self, error: EndpointError) -> None:
+        self._reply_stream.close()
+        error.paid = True  # whatever the error says, the endpoint has worked on it
+        self._attempt.report_failure(error, self._partial_result()[1])
+        self._streaming_call.attach_calls(error)
+        self.call = self._streaming_call.calls[-1]
+
+    def _partial_result(self) -> tuple[tuple[Response, ...], tuple[int, int]]:
+        """The responses, and the tokens of prompt and responses."""
+        request = self._streaming_call.describe_request(self._attempt)
+        body, usage = self._builder.build_body(), self._builder.usage or {}
+        prompt = parse_count(usage.get("prompt_tokens"))
+        prompt = estimate_prompt_tokens(request.body) if prompt is None else prompt
+        try:
+            choices, _ = parse_choices(mask_key(body, self._key))
+        except (ReplyInvalid, RecursionError):
+            return (), (prompt, 0)
+        responses, token_count = build_responses(
+            choices, body, requested=request.n, cap=request.cap, quirks=ModelQuirks()
+        )
+        return responses, (prompt, token_count.total)
+
+    def _build_invalid_error(self, what: str) -> ReplyInvalid:
+        return ReplyInvalid(f"{self._url}: sent {what}; try again", status=200, paid=True)
+
+
+def _is_whole_event(payload: bytes) -> bool:
+    """Whether the unfinished rest at the end may be an event; else it was cut off."""
+    if payload.strip() == DONE:
+        return True
+    try:
+        read_json(payload, None)
+    except ValueError:
+        return False
+    return True

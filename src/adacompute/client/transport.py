@@ -1,0 +1,378 @@
+"""One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries.
+
+The only file that imports aiohttp. It is loaded when a client is opened, because loading aiohttp takes
+a tenth of a second.
+"""
+
+import asyncio
+import contextlib
+import math
+import socket
+import threading
+import time
+from collections.abc import Mapping
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
+from aiohttp.http_exceptions import ContentEncodingError
+from yarl import URL
+
+from adacompute.client.attempt import (
+    AttemptTimer,
+    CertificateUntrusted,
+    HttpReply,
+    error_from_status,
+    parse_retry_after,
+)
+from adacompute.client.response_parser import one_line, parse_error_body, parse_json
+from adacompute.client.settings import Endpoint
+from adacompute.errors import (
+    ConnectionLost,
+    EndpointError,
+    EndpointTimeout,
+    EndpointUnreachable,
+    ReplyInvalid,
+)
+from adacompute.records import Secret
+
+__all__ = ["ReplyStream", "Transport"]
+
+_Addresses = list[ResolveResult]
+
+
+class Resolver(AbstractResolver):
+    """The system's resolver, run so that a slow lookup holds up neither a timeout nor the end of the
+    process.
+
+    The event loop's own threads are joined when it ends, so one lookup without an answer would hold the
+    process for as long as the system tries; the threads used here are daemons.
+    """
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> _Addresses:
+        """The addresses of a host; OSError or UnicodeError where there are none."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Addresses] = loop.create_future()
+
+        def look_up() -> None:
+            addresses: _Addresses = []
+            error: Exception | None = None
+            try:
+                addresses = _look_up_addresses(host, port, family)
+            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+                error = exc
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_set_result, future, addresses, error)
+
+        threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
+        return await future
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _set_result(future: "asyncio.Future[_Addresses]", addresses: _Addresses, error: Exception | None) -> None:
+    if future.done():  # the wait was cancelled
+        return
+    if error is None:
+        future.set_result(addresses)
+    else:
+        future.set_exception(error)
+
+
+def _look_up_addresses(host: str, port: int, family: socket.AddressFamily) -> _Addresses:
+    infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+    return [
+        ResolveResult(
+            hostname=host,
+            # with its zone, where an address of IPv6 has one
+            host=socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0],
+            port=port,
+            family=kind,
+            proto=proto,
+            flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+        )
+        for kind, _, proto, _, address in infos
+    ]
+
+
+_MAX_BODY = 64 * 2**20  # bytes of a reply
+_KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
+_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
+_EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
+_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is no success
+
+
+class _Body(aiohttp.payload.Payload):
+    """The bytes of a request, which report when they are sent, and don't warn of their size."""
+
+    _value: bytes
+
+    def __init__(self, value: bytes, attempt_timer: AttemptTimer) -> None:
+        super().__init__(value, content_type="application/json")
+        self._size = len(value)
+        self._attempt_timer = attempt_timer
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._value.decode(encoding, errors)
+
+    async def as_bytes(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:  # noqa: ARG002 - aiohttp's
+        return self._value
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self._attempt_timer.mark_sent()
+        await writer.write(self._value)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
+        await self.write(writer)
+
+
+class Transport:
+    """The connections to one endpoint: one long-lived session, redirects and cookies off."""
+
+    def __init__(self, endpoint: Endpoint, *, agent: str) -> None:
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": agent}
+        if endpoint.key is not None:
+            headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._endpoint = endpoint
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(  # the rate limiter limits connections; here none waits
+                limit=0,
+                keepalive_timeout=_KEEPALIVE_SECONDS,
+                timeout_ceil_threshold=math.inf,
+                resolver=Resolver(),
+            ),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=endpoint.timeouts.connect, ceil_threshold=math.inf
+            ),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._session.close()
+
+    async def exchange(self, url: URL, timer: AttemptTimer, data: bytes | None = None) -> HttpReply:
+        """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our
+        errors.
+
+        The error has no cause and no frames below this one, because they hold the headers that were
+        sent, with the key in them. What the foreign error said is in its message.
+        """
+        body = None if data is None else _Body(data, timer)
+        try:
+            async with timer:
+                return await self._send_and_read(url, timer, body)
+        except EndpointError as exc:
+            error = exc
+        except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
+            error = self._map_error(exc, url, timer)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
+    async def open_stream(self, url: URL, timer: AttemptTimer, data: bytes) -> "ReplyStream | HttpReply":
+        """Posts JSON, and returns a success as a stream to read; errors as above."""
+        try:
+            async with timer:
+                response = await self._session.post(
+                    url, data=_Body(data, timer), allow_redirects=False, headers=_EVENT_HEADERS
+                )
+                if response.status == 200:
+                    return ReplyStream(self, url, timer, response)
+                return self._parse_reply(response, await _read_or_close(response))
+        except EndpointError as exc:
+            error = exc
+        except Exception as exc:  # noqa: BLE001 - as above
+            error = self._map_error(exc, url, timer)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
+    async def _send_and_read(self, url: URL, timer: AttemptTimer, body: _Body | None) -> HttpReply:
+        if body is None:
+            timer.mark_sent()
+            response = await self._session.get(url, allow_redirects=False)
+        else:
+            response = await self._session.post(url, data=body, allow_redirects=False)
+        timer.mark_answering()
+        return self._parse_reply(response, await _read_or_close(response))
+
+    def _parse_reply(self, response: aiohttp.ClientResponse, raw: bytes) -> HttpReply:
+        status, key = response.status, self._endpoint.key
+        try:
+            value = parse_json(raw, key)
+        except ValueError as exc:
+            if status == 200:
+                kind = one_line(self.redact(response.headers.get("Content-Type", "no content type")))
+                raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
+                    f"{response.url}: answered 200 with {len(raw)} bytes of {kind} that are no JSON "
+                    f"({one_line(self.redact(str(exc)))}); is this an OpenAI-compatible endpoint?",
+                    status=200,
+                    paid=True,
+                )
+            decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
+            value = self.redact(decoded)
+        if status == 200:
+            return HttpReply(status, value)
+        if 300 <= status < 400:
+            value = "it is a redirect to " + self.redact(response.headers.get("Location", "nowhere"))
+        return HttpReply(status, value, parse_retry_after(response.headers, now=time.time()))
+
+    def build_refusal(self, url: URL, reply: HttpReply) -> tuple[EndpointError, str, object]:
+        """The error for a status other than 200, with the server's message and the parameter that it
+        names.
+        """
+        message, param = parse_error_body(reply.value)
+        remedy = _REMEDIES.get(reply.status, "")
+        if 300 <= reply.status < 400:
+            remedy = "; redirects are not followed: give the address that it leads to"
+        shown = one_line(self.redact(message)) or "no reason given"
+        return (
+            error_from_status(reply.status, f"{url}: answered {reply.status}: {shown}{remedy}"),
+            message,
+            param,
+        )
+
+    def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
+        """The one place where foreign errors become ours."""
+        why = one_line(self.redact(str(exc) or type(exc).__name__)).replace(" ssl:default", "")
+        if isinstance(exc.__cause__, ContentEncodingError):
+            return ReplyInvalid(
+                f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True
+            )
+        if isinstance(exc, aiohttp.ClientResponseError):
+            return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
+        if timer.expired or isinstance(exc, aiohttp.ServerTimeoutError):
+            return self._build_timeout(url, timer)
+        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+            return CertificateUntrusted(f"{url}: its certificate can't be trusted ({why}); check the address")
+        if timer.sent is None or isinstance(exc, aiohttp.ClientConnectorError):
+            return EndpointUnreachable(
+                f"{url}: can't be reached ({why}); is it running, and the address right?"
+            )
+        if isinstance(exc, aiohttp.ClientError | OSError):
+            return ConnectionLost(
+                f"{url}: broke off after the request was sent ({why}); try again", paid=True
+            )
+        return ReplyInvalid(
+            f"{url}: answered what can't be read ({type(exc).__name__}: {why}); try again", paid=True
+        )
+
+    def _build_timeout(self, url: URL, timer: AttemptTimer) -> EndpointTimeout:
+        timeouts = self._endpoint.timeouts
+        if timer.expired and timer.caller_deadline_first:
+            reason = "gave no answer until the deadline of the call; give more time"
+        elif timer.sent is None or not timer.expired:
+            reason = f"took more than {timeouts.connect:.3g} s to connect; is it reachable from here?"
+        elif not timer.headers:
+            reason = (
+                f"gave no first byte within {timeouts.first_byte:.3g} s; raise the timeout if it is only slow"
+            )
+        else:
+            reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
+        return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)
+
+    @property
+    def key(self) -> Secret | None:
+        """The key that is sent, to be masked in what is received."""
+        return self._endpoint.key
+
+    def redact(self, text: str) -> str:
+        """A message of the endpoint with the key masked."""
+        return text if self._endpoint.key is None else self._endpoint.key.mask_message(text)
+
+
+class ReplyStream:
+    """A reply that is read as it arrives. Only `close` and `release` end it."""
+
+    __slots__ = ("_response", "_size", "_timer", "_transport", "_url")
+
+    def __init__(
+        self, transport: Transport, url: URL, timer: AttemptTimer, response: aiohttp.ClientResponse
+    ) -> None:
+        self._transport, self._url, self._timer, self._response = transport, url, timer, response
+        self._size = 0  # bytes read
+
+    @property
+    def declares_events(self) -> bool:
+        """Whether its content type says that it is a stream of events."""
+        return "event-stream" in self._response.headers.get("Content-Type", "").lower()
+
+    async def read(self) -> bytes:
+        """What has arrived since, at least one byte; b"" at the end. A read that is cancelled loses
+        nothing.
+        """
+        try:
+            async with self._timer:
+                chunk = await self._response.content.readany()
+            self._size += len(chunk)
+            if self._size <= _MAX_BODY:
+                return chunk
+            error: EndpointError = _build_too_large_error(self._response)
+        except Exception as exc:  # noqa: BLE001 - as in `exchange`
+            error = self._transport._map_error(exc, self._url, self._timer)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
+    def parse_reply(self, raw: bytes) -> HttpReply:
+        """Everything that was read, as one reply; ReplyInvalid where it is no JSON."""
+        return self._transport._parse_reply(self._response, raw)
+
+    def close(self) -> None:
+        """Closes the connection at once where the reply hasn't ended."""
+        self._response.close()
+
+    async def release(self) -> None:
+        """Keeps the connection for the next request if the reply ends now; else closes it."""
+        try:
+            async with asyncio.timeout(_STREAM_END_SECONDS):
+                while not self._response.content.at_eof():
+                    await self._response.content.readany()
+        except (aiohttp.ClientError, OSError):  # everything that matters has arrived
+            pass
+        finally:
+            self._response.release()
+
+
+async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await _read_body(response)
+    except BaseException:
+        response.close()
+        raise
+
+
+def _build_too_large_error(response: aiohttp.ClientResponse) -> ReplyInvalid:
+    return ReplyInvalid(
+        f"{response.url}: answered with more than {_MAX_BODY // 2**20} MiB; ask for less at once",
+        status=response.status,
+        paid=True,
+    )
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    """The body, within limits: all of a success or an error, and the beginning of anything else."""
+    success = response.status == 200
+    max_size = _MAX_BODY if success else _MAX_ERROR_BODY
+    length = response.content_length
+    if length is not None and length <= max_size and "Content-Encoding" not in response.headers:
+        return await response.read()
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > max_size:
+            response.close()
+            if not success:
+                break
+            raise _build_too_large_error(response)
+    return b"".join(parts)
+
+
+_REMEDIES: Mapping[int, str] = {
+    401: "; check the key",
+    403: "; check the key and what it allows",
+    404: "; check the address and the name of the model",
+    429: "; ask more slowly",
+}

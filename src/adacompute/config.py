@@ -1,0 +1,431 @@
+"""Settings, one frozen dataclass for each stage, read from a TOML file and the environment.
+
+This is the only module that reads environment variables and TOML. Later sources win: the defaults,
+the TOML file, the environment (`ADACOMPUTE_ANSWERS_EXTRACT=boxed`), and then what the caller passes,
+such as a command's options.
+"""
+
+import contextlib
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+from adacompute.errors import ConfigError
+from adacompute.records import Secret
+
+__all__ = [
+    "AnswersConfig",
+    "CollectConfig",
+    "Config",
+    "EndpointConfig",
+    "KeyConfig",
+    "ScoreConfig",
+    "ServeConfig",
+    "load_config",
+    "read_key",
+    "read_keys",
+    "read_ray_address",
+]
+
+
+def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
+    """The cluster that RAY_ADDRESS names, or None. Also tells Ray not to send usage statistics."""
+    environ = os.environ if environ is None else environ
+    environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return environ.get("RAY_ADDRESS", "").strip() or None
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file; a ConfigError names the file if it can't be read."""
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"{what} {str(file)!r} can't be read ({exc.strerror}); name one that can") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{what} {str(file)!r} is not valid TOML ({exc}); fix it there") from exc
+
+
+def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
+    """A TOML value or an environment text as the hinted type; the ConfigError names the place."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
+    if origin is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list):
+            raise ConfigError(f"{place} is {value!r}; give a list")
+        return tuple(convert_value(item, args[0], place) for item in items)
+    return convert_scalar(value, hint, place)
+
+
+def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
+    """As `convert_value`, for one number, text or boolean."""
+    kind_names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    if kind is bool and isinstance(value, str):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
+    elif kind in (int, float) and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = kind(value.strip())
+    elif kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is kind and not (isinstance(value, float) and not math.isfinite(value)):
+        return value
+    raise ConfigError(f"{place} is {value!r}; give {kind_names[kind]}")
+
+
+def suggest_name(name: str, known: list[str]) -> str:
+    """The end of a message: the known name that is closest, else all known names."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
+
+_FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_REDIS_REMEDY = "give redis://HOST:PORT/DB, or rediss:// for TLS"
+
+
+def check_redis(url: str, fleet: str) -> None:
+    """Raises a ConfigError if the address or the fleet's name can't be used; never shows a password."""
+    if not _FLEET_NAME.fullmatch(fleet):
+        raise ConfigError(f"fleet {fleet!r} can't be a name; give 1 to 64 of A-Z a-z 0-9 _ . -")
+    if not url and fleet != DEFAULT_FLEET:  # without Redis it would have caps of its own
+        raise ConfigError(
+            f"fleet {fleet!r} is shared through Redis, and redis isn't given; {_REDIS_REMEDY} (--redis)"
+        )
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"redis is not an address; {_REDIS_REMEDY}") from None
+    if parts.password is not None or "@" in parts.path + parts.query + parts.fragment:
+        raise ConfigError(
+            "redis has a password in it, which others could see; leave it out, and put it into the "
+            "environment variable ADACOMPUTE_REDIS_KEY (redis_key_env) or a file (redis_key_file)"
+        )
+    if parts.query or parts.fragment:  # not shown: it may hold a secret
+        raise ConfigError(f"redis has something after its database; {_REDIS_REMEDY}")
+    is_complete = parts.scheme in ("redis", "rediss") and parts.hostname and port != 0
+    if not is_complete or not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
+        raise ConfigError(f"redis {url!r} can't be used; {_REDIS_REMEDY}")
+
+
+MIN_KEY_LENGTH = 16  # characters of a client's key
+
+_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig:
+    """A client's key for the gateway: one section of the keys file."""
+
+    name: str
+    key: Secret
+    cap: float | None = None  # on its spending, in the gateway's unit; None: the gateway's key_cap
+    operator: bool = False  # may see the dashboard and metrics
+
+
+def read_key(
+    *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Secret | None:
+    """The key in a file, else in the environment variable `env`; None if there is none.
+
+    No message shows a key.
+    """
+    environ = os.environ if environ is None else environ
+    if file is None:
+        text, place = environ.get(env, ""), f"environment variable {env}"
+    else:
+        place = f"key file {str(file)!r}"
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+            raise ConfigError(f"{place} can't be read ({reason}); name one that holds the key alone") from exc
+        if not text.strip():
+            raise ConfigError(f"{place} is empty; put the key in it, or leave it out")
+    text = text.strip()
+    if not text:
+        return None
+    if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
+        raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
+    return Secret(text)
+
+
+def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
+    """The keys of the gateway's clients: one section each, named after its owner.
+
+    Each has `key`, or in `key_env` the environment variable that holds it, and may have `cap` and `operator`.
+    """
+    environ = os.environ if environ is None else environ
+    keys: dict[Secret, KeyConfig] = {}
+    for name, table in read_toml(file, "keys file").items():
+        if not isinstance(table, dict):  # the line isn't quoted: it may be the key itself
+            raise ConfigError(
+                f"{file}: a line stands before the first section; begin with [NAME], then key ="
+            )
+        key = _read_client_key(f"{file}, [{name}]", name, table, environ)
+        if key.key in keys:
+            raise ConfigError(f"{file}, [{name}]: has the key of [{keys[key.key].name}]; give it its own")
+        keys[key.key] = key
+    if not keys:
+        raise ConfigError(f'{file}: holds no key; add a section such as [alice] with key = "..."')
+    return tuple(keys.values())
+
+
+def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
+    known = ["key", "key_env", "cap", "operator"]
+    if not _KEY_NAME.fullmatch(name):
+        raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
+    for setting in table:
+        if setting not in known:
+            raise ConfigError(f"{place}: unknown setting {setting!r}{suggest_name(setting, known)}")
+    if ("key" in table) == ("key_env" in table):
+        raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
+    variable = convert_scalar(table.get("key_env", ""), str, f"{place}: key_env")
+    text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
+    source = f"environment variable {variable}" if "key_env" in table else "key"
+    if "key_env" in table and not text:
+        raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key instead")
+    if not isinstance(text, str) or len(text) < MIN_KEY_LENGTH:  # no message shows it
+        raise ConfigError(
+            f"{place}: {source} has fewer than {MIN_KEY_LENGTH} characters; "
+            "make one with `openssl rand -hex 24`"
+        )
+    if not text.isprintable() or not text.isascii() or " " in text:
+        raise ConfigError(
+            f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
+        )
+    cap = None if "cap" not in table else convert_scalar(table["cap"], float, f"{place}: cap")
+    if cap is not None and cap <= 0.0:
+        raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
+    operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
+    return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersConfig:
+    """How answers are read out of responses, and compared."""
+
+    extract: str = "auto"  # auto, boxed, phrase, line, hash, number, choice, json:FIELD, regex:PATTERN
+    percent: Literal["unit", "fraction"] = "unit"  # is 50% the same as 50, or as 0.5?
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreConfig:
+    """Which budgets recorded samples are scored at."""
+
+    budgets: tuple[int, ...] = (1, 2, 4, 8, 16)  # samples a vote, ascending
+
+    def __post_init__(self) -> None:
+        if not self.budgets or min(self.budgets) < 1 or list(self.budgets) != sorted(set(self.budgets)):
+            raise ConfigError(
+                f"budgets {list(self.budgets)} can't be used; give whole numbers from 1 up, ascending, "
+                "each once, e.g. 1,2,4,8,16"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointConfig:
+    """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
+
+    url: str = ""  # with its path, e.g. http://127.0.0.1:8081/v1
+    model: str = ""  # "": the only one that the endpoint lists
+    key_env: str = "ADACOMPUTE_KEY"  # the environment variable that holds the key, if there is one
+    key_file: str = ""  # or a file that holds it
+    concurrency: int = 32  # calls at the same time, at most
+    requests_per_minute: float = 0.0  # 0: no limit
+    tokens_per_minute: float = 0.0  # of prompts and responses; 0: no limit
+    connect_timeout: float = 10.0  # seconds
+    first_byte_timeout: float = 300.0  # seconds
+    total_timeout: float = 900.0  # seconds, of one attempt
+    attempts: int = 6  # of one call
+    deadline: float = 1800.0  # seconds, of one call with all its attempts
+    retry_timeouts: bool = False  # ask again after a timeout of what was sent; may be paid for twice
+    input_price: float = 0.0  # money for a million prompt tokens
+    output_price: float = 0.0  # money for a million response tokens
+
+    def __post_init__(self) -> None:
+        for name in ("input_price", "output_price"):
+            price = getattr(self, name)
+            if not (math.isfinite(price) and price >= 0):
+                raise ConfigError(f"{name} {price:g} can't be used; give 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """How problems are sampled."""
+
+    samples: int = 48  # of each problem
+    temperature: float = 0.7
+    max_tokens: int = 1024  # of one response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
+
+    host: str = "127.0.0.1"  # beyond loopback only with keys
+    port: int = 8080  # 0: any that is free
+    policy: str = ""  # the folder of the default policy; "": stopping, on its bundled prior
+    policies: tuple[str, ...] = ()  # others, NAME=FOLDER each, that x-adacompute-policy may name
+    budget: float = 2.0  # samples a request on average
+    max_budget: float = 16.0  # that a request may ask for itself
+    price: float = -1.0  # 0 or more: a fixed dial, and no pacing; below 0: the dial moves to meet the budget
+    mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample, and what would have been
+    keys_file: str = ""  # TOML: a section a key, with key, cap and operator
+    state: str = "adacompute-gateway.sqlite"  # the ledger and the prices; survives restarts
+    redis: str = ""  # redis://HOST:PORT/DB or rediss://…: shares both with all gateways of a fleet; "": alone
+    fleet: str = DEFAULT_FLEET  # the name of the fleet in that Redis
+    redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # the environment variable that holds its password, if any
+    redis_key_file: str = ""  # or a file that holds it
+    unit: Literal["samples", "tokens", "money"] = "samples"  # of caps, and of the cost in replies
+    cap: float = 0.0  # of all keys together, in that unit; 0: none
+    key_cap: float = 0.0  # of each key that has none of its own; 0: none
+    window: Literal["ever", "hour", "day", "month"] = "ever"  # after which caps begin anew, UTC
+    cached_price: float = -1.0  # money for a million cached prompt tokens; below 0: as other prompt tokens
+    vote: Literal["auto", "always", "never"] = "auto"  # auto: where the first sample states an answer
+    vote_pattern: str = ""  # only prompts in which this regular expression is found are voted on
+    min_agreement: float = 0.0  # of a vote, 0 to 1; weaker ones are marked, or refused
+    weak: Literal["mark", "refuse"] = "mark"
+    explore: float = 0.0  # share of requests that get as many samples as there can be, to learn from
+    record: str = ""  # a pool that traffic is recorded into, with its texts; "": none
+    show_texts: bool = False  # in the dashboard
+    concurrency: int = 256  # upstream calls at the same time, at most
+    max_requests: int = 1000  # at the same time; more are turned away with 503
+    max_body: int = 4_194_304  # bytes of a request
+    max_messages: int = 512  # of a request
+    max_depth: int = 32  # of its nesting
+    max_tokens: int = 32_768  # that a request may allow for one response
+    max_n: int = 16  # choices that a client may ask for itself
+    deadline: float = 600.0  # seconds of a request, at most
+    client_timeout: float = 60.0  # seconds that a client may let us wait: to send the rest, or to read
+    grace: float = 30.0  # seconds that requests have to finish when it is told to stop
+    log: Literal["debug", "info", "warning", "error"] = "info"
+    tls_cert: str = ""  # a PEM file; with it and the key it speaks https
+    tls_key: str = ""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _SERVE_RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
+                raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {bound}")
+        if self.budget > self.max_budget:
+            raise ConfigError(
+                f"budget {self.budget:g} is above max_budget {self.max_budget:g}; lower it, or raise that"
+            )
+        check_redis(self.redis, self.fleet)
+        if not self.state:
+            raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
+        try:
+            re.compile(self.vote_pattern)
+        except re.error as exc:
+            raise ConfigError(
+                f"vote_pattern {self.vote_pattern!r} is not a regular expression ({exc}); fix or remove it"
+            ) from exc
+        for entry in self.policies:
+            name, _, folder = entry.partition("=")
+            if not name.strip() or not folder.strip():
+                raise ConfigError(f"policies has {entry!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+
+
+_SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included
+    ("port", 0, 65_535),
+    ("budget", 1.0, 1024.0),
+    ("max_budget", 1.0, 1024.0),
+    ("cap", 0.0, math.inf),
+    ("key_cap", 0.0, math.inf),
+    ("min_agreement", 0.0, 1.0),
+    ("explore", 0.0, 1.0),
+    ("concurrency", 1, 65_536),
+    ("max_requests", 1, 1_000_000),
+    ("max_body", 1, 1_073_741_824),
+    ("max_messages", 1, 1_000_000),
+    ("max_depth", 1, 512),
+    ("max_tokens", 1, 100_000_000),
+    ("max_n", 1, 1024),
+    ("deadline", 0.001, 86_400.0),
+    ("client_timeout", 0.001, 86_400.0),
+    ("grace", 0.0, 86_400.0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings, by stage."""
+
+    answers: AnswersConfig = field(default_factory=AnswersConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
+    serve: ServeConfig = field(default_factory=ServeConfig)
+
+
+SETTINGS_FILE = "adacompute.toml"
+ENV_PREFIX = "ADACOMPUTE_"
+
+
+def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
+    """Settings from a TOML file and the environment.
+
+    Without `path`: the file that `ADACOMPUTE_CONFIG` names, else `adacompute.toml` in this folder, else none.
+    `environ` replaces the process's own environment.
+    """
+    environ = os.environ if environ is None else environ
+    file = path or (Path(named) if (named := environ.get(ENV_PREFIX + "CONFIG")) else None)
+    if file is None and Path(SETTINGS_FILE).is_file():
+        file = Path(SETTINGS_FILE)
+    tables = {} if file is None else _read_tables(file)
+    places = {(stage, key): f"{file}, [{stage}]" for stage, table in tables.items() for key in table}
+    for variable, text in environ.items():
+        if (target := _split_variable(variable)) is not None:
+            stage, key = target
+            tables.setdefault(stage, {})[key] = text
+            places[target] = f"environment variable {variable}"
+    stages = {name: hint for name, hint in get_type_hints(Config).items() if name in tables}
+    return Config(**{name: _build_section(name, hint, tables[name], places) for name, hint in stages.items()})
+
+
+def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
+    data = read_toml(file, "settings file")
+    known = [f.name for f in fields(Config)]
+    for name, table in data.items():
+        if name not in known or not isinstance(table, dict):
+            raise ConfigError(f"{file}: unknown section {name!r}{suggest_name(name, known)}")
+    return data
+
+
+def _split_variable(variable: str) -> tuple[str, str] | None:
+    """`ADACOMPUTE_ANSWERS_EXTRACT` -> ("answers", "extract"); None for a variable of no section."""
+    for stage in fields(Config):
+        head = f"{ENV_PREFIX}{stage.name.upper()}_"
+        if variable.startswith(head):
+            return stage.name, variable[len(head) :].lower()
+    return None
+
+
+def _build_section(name: str, kind: type, table: dict[str, Any], places: dict[tuple[str, str], str]) -> Any:  # noqa: ANN401 - one of the dataclasses of settings
+    hints = get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        place = places[name, key]
+        if key not in hints:
+            raise ConfigError(f"{place}: unknown setting {key!r}{suggest_name(key, list(hints))}")
+        values[key] = convert_value(value, hints[key], f"{place}: {key}")
+    try:
+        return kind(**values)
+    except ConfigError as exc:
+        origins = dict.fromkeys(places[name, key] for key in table)  # where they come from
+        raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc

@@ -1,0 +1,255 @@
+"""The chart that is kept beside a policy: what it costs and gives at some average budgets.
+
+Prices and costs are those of the policy itself on recorded samples, which needs no labels.
+Agreement and accuracy are measured held-out where there are enough problems: fitted on one
+half, judged on the other. They hold for the budget as the gateway meets it: where no single
+price costs exactly the budget, two neighbouring prices are mixed.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import PolicyError, ScoreError
+from adacompute.evaluate.measure import CachedPolicy
+from adacompute.evaluate.resampling import kfold
+from adacompute.policies.base import Dial, Policy
+from adacompute.policies.chart import Chart, ChartRow
+from adacompute.policies.paths import Paths, draw_paths
+from adacompute.pool import Ballots
+from adacompute.replay.replay import check_memory, select_replayable
+from adacompute.replay.sweep import find_hull
+
+__all__ = ["BUDGETS", "PolicyReplays", "assemble_chart", "build_chart", "round_price_up"]
+
+Floats = npt.NDArray[np.float64]
+Refit = Callable[[Ballots], Policy]
+
+BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+ORDERS = 20
+
+_FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
+_PRICE_RANGE = (1e-9, 1e3)  # of prices per sample that are searched, beside 0
+_STEPS = 60
+_DIAL_TOLERANCE = 1e-9  # of a dial: closer dials count as one
+_BUDGET_TOLERANCE = 0.005  # of a budget
+_GUESS_FACTOR = 1.15  # times a dial: where the search starts for a policy fitted on half of the problems
+_DIGITS = 5  # of a price
+_UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
+
+
+class PolicyReplays:
+    """Policies, each over paths of its own problems, at any dial; all have the same kind of
+    dial.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Policy, Paths]]) -> None:
+        self.dial: Dial | None = parts[0][0].dial
+        self.unit = str(getattr(parts[0][0], "unit", "samples"))
+        self.dial_range = (
+            (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].convert_price, _PRICE_RANGE))
+        )
+        self.problems = sum(len(some.ballots) for _, some in parts)
+        self._parts = [(CachedPolicy(policy, some), some) for policy, some in parts]
+        self._share = np.concatenate([np.full(len(some), 1 / some.orders) for _, some in parts])  # of a path
+        self._known: dict[float | None, dict[str, float]] = {}
+
+    def at(self, dial: float | None) -> Mapping[str, float]:
+        """Means over requests at one dial; accuracy is over labelled problems, NaN where there
+        are none.
+        """
+        if dial not in self._known:
+            values_by_name: dict[str, list[Floats]] = {}
+            for cached, some in self._parts:
+                run = cached.run(dial)
+                at = (run.drawn - 1, np.arange(len(some)))
+                share = some.lead[at] / np.maximum(some.total[at], np.finfo(float).tiny)
+                values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
+                for name, value in {**values, "stays": run.agrees, "accuracy": run.grade}.items():
+                    values_by_name.setdefault(name, []).append(np.asarray(value, dtype=np.float64))
+            self._known[dial] = {
+                name: self._mean(np.concatenate(parts)) for name, parts in values_by_name.items()
+            }
+        return self._known[dial]
+
+    @property
+    def dials_tried(self) -> list[float]:
+        """The dials that were evaluated so far."""
+        return [dial for dial in self._known if dial is not None]
+
+    def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
+        """As `at`, at an average cost: the mix of the two dials around it, searched near a
+        guess.
+        """
+        for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
+            self.at(min(self.dial_range[1], dial))
+        low, high = bracket_dial(self, cost)
+        at_low, at_high = self.at(low), self.at(high)
+        spread = at_low["cost"] - at_high["cost"]
+        share = float(np.clip((cost - at_high["cost"]) / spread, 0, 1)) if spread > 0 else 0.0
+        return {name: share * at_low[name] + (1 - share) * at_high[name] for name in at_high}
+
+    def uniform_samples(self, accuracy: float) -> float:
+        """Uniform samples that are as accurate on the same paths; the longest where none is."""
+        longest = min(some.longest for _, some in self._parts)
+        accuracies = [
+            self._mean(np.concatenate([some.grade[step] for _, some in self._parts]))
+            for step in range(longest)
+        ]
+        corners = find_hull(np.arange(1.0, longest + 1), accuracies)
+        if accuracy > accuracies[corners[-1]]:
+            return float(longest)
+        return float(np.interp(accuracy, np.array(accuracies)[corners], corners + 1.0))
+
+    def _mean(self, values: Floats) -> float:
+        known = np.isfinite(values)
+        if not known.any():
+            return math.nan
+        return float(np.average(values[known], weights=self._share[known]))
+
+
+class _DialBracket(NamedTuple):
+    low: float  # costs more than asked, or is the lowest dial searched
+    high: float  # costs no more than asked, or is the highest
+
+
+def bracket_dial(replays: PolicyReplays, cost: float) -> _DialBracket:
+    """The two dials whose costs are nearest to a cost, one on each side."""
+
+    def cost_at(dial: float) -> float:
+        return replays.at(dial)["cost"]
+
+    low, high = replays.dial_range
+    if cost_at(0.0) <= cost:
+        return _DialBracket(0.0, 0.0)
+    if cost_at(low) <= cost:
+        return _DialBracket(0.0, low)
+    tried = [(dial, cost_at(dial)) for dial in replays.dials_tried if low < dial < high]
+    low = max([low, *(dial for dial, had in tried if had > cost)])
+    high = min([high, *(dial for dial, had in tried if had <= cost and dial > low)])
+    for _ in range(_STEPS):
+        if high - low <= _DIAL_TOLERANCE * high or cost_at(high) >= cost * (1 - _BUDGET_TOLERANCE):
+            break
+        middle = math.sqrt(low * high) if low > 0 else (low + high) / 2
+        low, high = (middle, high) if cost_at(middle) > cost else (low, middle)
+    return _DialBracket(low, high)
+
+
+def build_chart(
+    policy: Policy,
+    ballots: Ballots,
+    *,
+    refit: Refit | None = None,
+    budgets: Sequence[float] = BUDGETS,
+    orders: int = ORDERS,
+    seed: int = 0,
+) -> Chart | None:
+    """The chart of a policy that was fitted on these samples; `refit` fits the same kind on
+    some of them.
+
+    A policy without a dial is charted at the first budget, the one that it was fitted for.
+    None: it reaches none of the budgets.
+    """
+    ballots, _ = select_replayable(ballots, policy.longest)
+    fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
+    held_out = (
+        _replay_held_out(ballots, refit, orders=orders, seed=seed)
+        if len(ballots) >= _FEWEST_PROBLEMS
+        else None
+    )
+    votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
+    method = (
+        "in-sample: on the problems that it was fitted on"
+        if held_out is None
+        else "prices and costs in-sample; agreement and accuracy with the budget met, held out: fitted on "
+        "one half, judged on the other"
+    )
+    protocol = (
+        f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {method}"
+    )
+    return assemble_chart(fitted, held_out or fitted, budgets=budgets, protocol=protocol)
+
+
+def assemble_chart(
+    fitted: PolicyReplays, test: PolicyReplays, *, budgets: Sequence[float], protocol: str
+) -> Chart | None:
+    """A row for each budget that can be reached: its price from `fitted`, what it gives from
+    `test`.
+    """
+    rows: list[ChartRow] = []
+    if fitted.dial is None:
+        rows.append(_make_row(fitted.at(None), test.at(None), test, budget=budgets[0], price=None))
+    else:
+        largest, smallest = fitted.at(0.0)["cost"], fitted.at(fitted.dial_range[1])["cost"]
+        for budget in sorted(budgets):
+            if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
+                continue
+            price = round_price_up(bracket_dial(fitted, budget).high)
+            if rows:  # rounded up, it may exceed the one before
+                price = min(price, rows[-1].price or 0.0)
+            values = fitted.at(price)
+            if not rows or values["cost"] >= rows[-1].cost:  # with few waves the cost may fall
+                rows.append(_make_row(values, test.at_cost(budget, price), test, budget=budget, price=price))
+    if not rows:
+        return None
+    return Chart(
+        dial=fitted.dial, unit=fitted.unit, problems=fitted.problems, protocol=protocol, rows=tuple(rows)
+    )
+
+
+def round_price_up(price: float) -> float:
+    """A price as it is printed, rounded up, so that costs are measured at the number that
+    people copy.
+    """
+    if price <= 0:
+        return price
+    step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
+    return float(f"{math.ceil(price / step - 1e-9) * step:.{_DIGITS}g}")
+
+
+def _make_row(
+    fitted_values: Mapping[str, float],
+    test_values: Mapping[str, float],
+    test: PolicyReplays,
+    *,
+    budget: float,
+    price: float | None,
+) -> ChartRow:
+    right = None if math.isnan(test_values["accuracy"]) else min(1.0, test_values["accuracy"])
+    agreement = min(1.0, test_values["agreement"])
+    return ChartRow(
+        budget=budget,
+        price=price,
+        cost=fitted_values["cost"],
+        waves=fitted_values["waves"],
+        agreement=agreement,
+        deviation=math.sqrt(max(0.0, test_values["square"] - agreement**2)),
+        stays=min(1.0, fitted_values["stays"]),
+        accuracy=right,
+        uniform=None if right is None else test.uniform_samples(right),
+    )
+
+
+def _replay_held_out(
+    ballots: Ballots, refit: Refit | None, *, orders: int, seed: int
+) -> PolicyReplays | None:
+    """Two policies, each over the half that it wasn't fitted on; None where they can't be
+    fitted.
+    """
+    if refit is None:
+        return None
+    try:
+        splits = kfold(ballots.prompts, 2, np.random.default_rng(seed))
+        fitted = [(refit(ballots.only(split.train)), ballots.only(split.test)) for split in splits]
+    except _UNFITTABLE:
+        return None
+    return PolicyReplays([(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in fitted])
+
+
+def _make_paths(policy: Policy, ballots: Ballots, orders: int, seed: int) -> Paths:
+    check_memory(ballots, orders, policy.longest)
+    rng = np.random.default_rng(seed)
+    return draw_paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)

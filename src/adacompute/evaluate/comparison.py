@@ -1,0 +1,532 @@
+"""Policies at exactly the same average cost, on the upper concave hull of each one's own settings.
+
+Mixing two settings is always allowed: a request gets the dearer one with the probability that
+makes the average cost equal to the budget. The hull is read off the problems that it is judged
+on, which favours whoever has more settings, above all the joint hull of many policies. The
+result records are here too.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, Forecast, SplitResult, join_forecasts
+from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
+from adacompute.replay.sweep import find_hull
+
+__all__ = [
+    "CostCurve",
+    "Evaluation",
+    "EvaluationRow",
+    "Imitation",
+    "Match",
+    "MatchedCost",
+    "OracleBracket",
+    "PolicyPoints",
+    "PolicyResult",
+    "ProtocolName",
+    "Verdict",
+    "basis_name",
+    "format_sample_count",
+    "join_points",
+    "make_cost_grid",
+    "match_cost",
+    "match_policies",
+    "pool_folds",
+    "pool_seeds",
+    "trace_curve",
+    "uniform_equivalent",
+]
+
+Floats = npt.NDArray[np.float64]
+
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyPoints:
+    """The settings of one policy, each run on the same problems; both arrays are (settings,
+    problems).
+    """
+
+    cost: Floats = field(repr=False)
+    accuracy: Floats = field(repr=False)
+    labels: tuple[str, ...] = ()  # (settings,)
+
+    def curve(self) -> tuple[Floats, Floats]:
+        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,)
+        both.
+        """
+        cost, accuracy = self.cost.mean(axis=1), self.accuracy.mean(axis=1)
+        corners = find_hull(cost, accuracy)
+        return cost[corners], accuracy[corners]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MatchedCost:
+    """One average cost, spent by the best mix of two settings.
+
+    `each` is every problem's part in the accuracy at that cost: its accuracy minus its cost
+    above the average at the going price (the hull's slope). Its mean is the accuracy. With
+    other problems the mix would have to change to meet the same cost; `each` gives that
+    effect to first order, which is what the bootstrap needs.
+    """
+
+    budget: float
+    cost: float  # the budget, or less where the best setting costs less
+    accuracy: float
+    settings: tuple[int, int]  # rows; the same twice where one setting is enough
+    probability: float  # of the second
+    price: float  # accuracy per sample there: the slope of the hull
+    each: Floats = field(repr=False)  # (problems,)
+
+
+def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
+    """The hull of these settings at one average cost; None where the cheapest setting costs
+    more.
+
+    >>> points = PolicyPoints(
+    ...     cost=np.array([[1.0, 1.0], [4.0, 4.0]]), accuracy=np.array([[0.5, 0.7], [0.8, 1.0]])
+    ... )
+    >>> mix = match_cost(points, 2.0)
+    >>> round(mix.accuracy, 3), round(mix.probability, 3), mix.each.round(3).tolist()
+    (0.7, 0.333, [0.6, 0.8])
+    """
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
+    corners = find_hull(cost, accuracy)
+    hull_cost = cost[corners]
+    if budget < hull_cost[0] - _TOLERANCE * max(1.0, budget):
+        return None
+    above = int(np.searchsorted(hull_cost, budget - _TOLERANCE))
+    if above == 0 or above == len(corners):  # at the cheapest setting, or beyond the best
+        low = high = int(corners[min(above, len(corners) - 1)])
+        share = price = 0.0
+    else:
+        low, high = int(corners[above - 1]), int(corners[above])
+        share = min(1.0, (budget - cost[low]) / (cost[high] - cost[low]))
+        price = float((accuracy[high] - accuracy[low]) / (cost[high] - cost[low]))
+    mixed_cost = (1 - share) * points.cost[low] + share * points.cost[high]  # (problems,)
+    mixed_accuracy = (1 - share) * points.accuracy[low] + share * points.accuracy[high]
+    mean_cost = float(mixed_cost.mean())
+    return MatchedCost(
+        budget=budget,
+        cost=mean_cost,
+        accuracy=float(mixed_accuracy.mean()),
+        settings=(low, high),
+        probability=float(share),
+        price=price,
+        each=mixed_accuracy - price * (mixed_cost - mean_cost),
+    )
+
+
+def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
+    """The settings of several policies as if they belonged to one."""
+    return PolicyPoints(
+        cost=np.concatenate([one.cost for one in points]),
+        accuracy=np.concatenate([one.accuracy for one in points]),
+        labels=tuple(label for one in points for label in one.labels),
+    )
+
+
+ProtocolName = Literal["held-out", "paper"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRow:
+    """One policy at one budget as it would have run: calibrated beforehand, with its realised
+    cost.
+    """
+
+    policy: str
+    budget: float  # average samples asked for
+    cost: float  # average samples spent
+    accuracy: float
+    low: float | None  # 95% interval over problems
+    high: float | None
+    protocol: str  # how it was measured, in words
+    waves: float | None = None  # rounds of sampling a request, on average
+    tokens: float | None = None  # output tokens a request, on average; None: not recorded
+    reached: bool = True  # False: no setting of its dial meets the budget
+    cost_std: float | None = None  # over seeds, in the paper's protocol
+    accuracy_std: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One policy at exactly one average cost, on the hull of its own settings."""
+
+    policy: str
+    budget: float
+    cost: float  # the budget, or less where even its best setting costs less
+    accuracy: float
+    low: float | None
+    high: float | None
+    gain: Interval | None  # over `fixed` at the same cost, paired; None for `fixed` itself, or without it
+    lead: Interval | None  # over the joint hull of the peers
+    recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
+    worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleBracket:
+    """The one-shot oracle at one budget: cross-fitted (chosen and judged on different samples)
+    and in-sample.
+    """
+
+    budget: float
+    cost: float  # the budget, or less where more would not help
+    low: Interval | None  # cross-fitted; None: too few samples
+    high: float  # in-sample
+    why: str = ""  # why there is no lower bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imitation:
+    """How often a classifier chooses the oracle's budget, and how often the commonest budget is
+    right.
+    """
+
+    budget: float
+    accuracy: float
+    majority: float  # of always naming the commonest budget of the training problems
+    protocol: str  # held-out or in-sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What can be said at one budget, in words."""
+
+    budget: float
+    policy: str | None  # the best learned one; None: none took part
+    better: bool | None  # clearly better than uniform; None: not known
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Policies at the same average costs, on recorded samples."""
+
+    problems: int
+    folds: int  # or seeds, in the paper's protocol
+    protocol: ProtocolName
+    votes: Literal["plain", "weighted"]
+    basis: Basis  # agreement with the full vote where there are no grades
+    orders: int  # of each problem's samples
+    longest: int  # samples a request, at most
+    dropped: int  # problems without grades, left out
+    left_out: tuple[str, ...]  # policies that can't learn without grades
+    rows: tuple[EvaluationRow, ...]
+    matched: tuple[Match, ...]
+    oracle: tuple[OracleBracket, ...]
+    imitation: tuple[Imitation, ...]
+    verdicts: tuple[Verdict, ...]
+    verdict: str  # over all budgets
+
+    def match(self, policy: str, budget: float) -> Match | None:
+        """A policy at one of the budgets; None where it can't cost that little, or took no
+        part.
+        """
+        return next((one for one in self.matched if (one.policy, one.budget) == (policy, budget)), None)
+
+    def row(self, policy: str, budget: float) -> EvaluationRow | None:
+        """The first row of a policy at one of the budgets."""
+        return next((one for one in self.rows if (one.policy, one.budget) == (policy, budget)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; null for what isn't known."""
+        return asdict(self)
+
+
+SplitResults = Mapping[tuple[int, str], SplitResult]
+
+_POOLED_FIELDS = ("cost", "accuracy", "waves", "tokens", "point_cost", "point_accuracy", "point_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyResult:
+    """One policy on all problems, pooled over folds or seeds."""
+
+    name: str
+    cost: Floats = field(repr=False)  # (budgets, problems)
+    accuracy: Floats = field(repr=False)
+    waves: Floats = field(repr=False)
+    tokens: Floats = field(repr=False)
+    reached: tuple[bool, ...]  # (budgets,) in every part
+    points: PolicyPoints
+    point_tokens: Floats | None = field(default=None, repr=False)  # (settings, problems)
+    imitation: Floats | None = None  # (budgets, 4) mean over parts, by how many problems each judged
+    cost_std: Floats | None = None  # (budgets,) over seeds
+    accuracy_std: Floats | None = None
+    forecast: Forecast | None = field(default=None, repr=False)  # out of fold
+
+
+def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
+    """Pool a policy's folds: each problem's numbers are those of the fold that it was judged
+    in.
+    """
+    parts = [results[number, name] for number in range(len(splits))]
+    problems = sum(len(split.test) for split in splits)
+    pooled = {}
+    for field_ in _POOLED_FIELDS:
+        first = getattr(parts[0], field_)
+        pooled[field_] = np.empty((len(first), problems))
+        for split, part in zip(splits, parts, strict=True):
+            pooled[field_][:, split.test] = getattr(part, field_)
+    forecasts = [part.forecast for part in parts if part.forecast is not None]
+    forecast = (
+        join_forecasts(forecasts, [split.test for split in splits]) if len(forecasts) == len(parts) else None
+    )
+    return replace(_make_result(name, parts, pooled), forecast=forecast)
+
+
+def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
+    """Pool a policy's seeds: each problem's numbers are means over seeds; the spread over seeds
+    is kept.
+    """
+    parts = [results[number, name] for number in range(len(splits))]
+    pooled = {field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _POOLED_FIELDS}
+    spread = [
+        np.std(
+            [getattr(part, field_).mean(axis=1) for part in parts], axis=0, ddof=1 if len(parts) > 1 else 0
+        )
+        for field_ in ("cost", "accuracy")
+    ]
+    return replace(_make_result(name, parts, pooled), cost_std=spread[0], accuracy_std=spread[1])
+
+
+def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floats]) -> PolicyResult:
+    imitations = [(part.imitation, part.cost.shape[1]) for part in parts if part.imitation is not None]
+    imitation = None
+    if imitations:
+        imitation = np.average(
+            [one for one, _ in imitations], axis=0, weights=[size for _, size in imitations]
+        )
+    dials_by_budget = zip(*(part.dials for part in parts), strict=True)
+    return PolicyResult(
+        name=name,
+        cost=pooled["cost"],
+        accuracy=pooled["accuracy"],
+        waves=pooled["waves"],
+        tokens=pooled["tokens"],
+        reached=tuple(all(one is None or one.reached for one in each) for each in dials_by_budget),
+        points=PolicyPoints(
+            cost=pooled["point_cost"], accuracy=pooled["point_accuracy"], labels=parts[0].labels
+        ),
+        point_tokens=pooled["point_tokens"],
+        imitation=imitation,
+    )
+
+
+_STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
+_CURVE_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostCurve:
+    """A policy's accuracy by average cost, (points,) each, from its cheapest setting to its
+    best one.
+    """
+
+    policy: str
+    cost: Floats = field(repr=False)
+    accuracy: Floats = field(repr=False)
+    low: Floats = field(repr=False)  # 95% interval over problems; the accuracy itself where there is none
+    high: Floats = field(repr=False)
+    gain: Floats = field(repr=False)  # over uniform at the same cost, paired; NaN: not compared
+    gain_low: Floats = field(repr=False)
+    gain_high: Floats = field(repr=False)
+
+    def at(self, cost: float) -> float | None:
+        """The accuracy at one cost; None outside of the curve."""
+        if not self.cost[0] - _CURVE_TOLERANCE <= cost <= self.cost[-1] + _CURVE_TOLERANCE:
+            return None
+        return float(np.interp(cost, self.cost, self.accuracy))
+
+
+def make_cost_grid(largest: float, budgets: Sequence[float] = (), *, smallest: float = 1.0) -> Floats:
+    """Costs from the smallest to the largest, evenly spaced by ratio, with the given budgets
+    among them.
+    """
+    count = max(2, round(_STEPS_PER_DOUBLING * np.log2(largest / smallest)) + 1)
+    even = np.geomspace(smallest, largest, count)
+    inside = [budget for budget in budgets if smallest <= budget <= largest]
+    return np.unique(np.concatenate([even, inside]).round(9))
+
+
+def trace_curve(
+    policy: str, points: PolicyPoints, grid: Floats, boot: Bootstrap, *, base: PolicyPoints | None = None
+) -> CostCurve | None:
+    """The policy's curve on the grid, with its gain over `base`; None: it always costs more."""
+    rows = []
+    for budget in grid.tolist():
+        mix = match_cost(points, budget)
+        if mix is None:
+            continue
+        base_mix = None if base is None else match_cost(base, mix.cost)
+        ends = _interval_ends(boot.interval(mix.each), mix.accuracy)
+        gain = (np.nan,) * 3
+        if base_mix is not None:
+            difference = boot.difference(mix.each, base_mix.each)
+            gain = (difference.mean, *_interval_ends(difference, difference.mean))
+        rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
+        if mix.cost < budget - _CURVE_TOLERANCE:  # this is its best setting; the curve ends here
+            break
+    if not rows:
+        return None
+    columns = np.array(rows).T
+    names = ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high")
+    return CostCurve(policy=policy, **dict(zip(names, columns, strict=True)))
+
+
+def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
+    """The interval's ends; the mean itself where there is none."""
+    return mean if own.low is None else own.low, mean if own.high is None else own.high
+
+
+def format_sample_count(value: float) -> str:
+    """A number of samples with at most three digits.
+
+    >>> format_sample_count(1.0), format_sample_count(1.5)
+    ('1 sample', '1.5 samples')
+    """
+    text = f"{value:.3g}"
+    return f"{text} sample" if text == "1" else f"{text} samples"
+
+
+def basis_name(basis: Basis) -> str:
+    """What accuracy stands for under a basis, in words."""
+    return "accuracy" if basis == "accuracy" else "agreement with the full vote"
+
+
+_HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
+
+_UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
+_SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _UniformCurves:
+    """The uniform policy's accuracy by cost, made rising and concave: over all problems, and in
+    each draw.
+    """
+
+    most: float  # samples
+    overall: _HullCurve
+    by_draw: list[_HullCurve]  # (draws,); empty where there is one problem
+
+    @classmethod
+    def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
+        cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy  # (settings,), (settings, problems)
+        order = np.argsort(cost, kind="stable")
+        cost, accuracy = cost[order], accuracy[order]
+        draws = boot.shares @ accuracy.T if accuracy.shape[1] > 1 else ()  # (draws, settings)
+        return cls(
+            float(cost[-1]),
+            _hull_curve(cost, accuracy.mean(axis=1)),
+            [_hull_curve(cost, each) for each in draws],
+        )
+
+
+def match_policies(
+    everyone: Sequence[PolicyResult],
+    budgets: Sequence[float],
+    *,
+    boot: Bootstrap,
+    oracle: Sequence[OracleBracket],
+) -> tuple[Match, ...]:
+    """Every policy at every budget, and the joint hull of the peers as one more."""
+    points = {one.name: one.points for one in everyone}
+    peers = [one.points for one in everyone if one.name != OURS]
+    if peers:
+        points[PEERS] = join_points(peers)
+    # the same curves for every policy and budget
+    uniform = _UniformCurves.of(points[UNIFORM], boot) if UNIFORM in points else None
+    rows = []
+    for budget in budgets:
+        by_policy = {name: match_cost(own, budget) for name, own in points.items()}
+        bracket = next((one for one in oracle if one.budget == budget), None)
+        for name, one in by_policy.items():
+            if one is not None:
+                rows.append(_make_match(name, one, by_policy, uniform, boot=boot, bracket=bracket))
+    return tuple(rows)
+
+
+def _make_match(
+    name: str,
+    mix: MatchedCost,
+    by_policy: dict[str, MatchedCost | None],
+    uniform: _UniformCurves | None,
+    *,
+    boot: Bootstrap,
+    bracket: OracleBracket | None,
+) -> Match:
+    own = boot.interval(mix.each)
+    base, peers = by_policy.get(UNIFORM), by_policy.get(PEERS)
+    gain = None if base is None or name == UNIFORM else boot.difference(mix.each, base.each)
+    return Match(
+        policy=name,
+        budget=mix.budget,
+        cost=mix.cost,
+        accuracy=mix.accuracy,
+        low=None if own.low is None else max(0.0, own.low),
+        high=None if own.high is None else min(1.0, own.high),
+        gain=gain,
+        lead=None if peers is None or name != OURS else boot.difference(mix.each, peers.each),
+        recovered=(None, None) if base is None or name == UNIFORM else _recovered_shares(mix, base, bracket),
+        worth=None if uniform is None or name == UNIFORM else _uniform_equivalent(mix, uniform, boot=boot),
+    )
+
+
+def _recovered_shares(
+    mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
+) -> tuple[float | None, float | None]:
+    """The share of the oracle's gain over uniform that a policy has, for both bounds."""
+    if bracket is None:
+        return None, None
+    gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
+    low, high = (
+        None if gain is None or gain < _SMALLEST_GAIN else (mix.accuracy - base.accuracy) / gain
+        for gain in gains
+    )
+    return low, high
+
+
+def uniform_equivalent(mix: MatchedCost, uniform: PolicyPoints, *, boot: Bootstrap) -> Interval:
+    """How many uniform samples are as accurate as this mix; infinite where even the most
+    aren't.
+
+    Both sides are computed again in each draw of problems, so the interval is paired.
+    """
+    return _uniform_equivalent(mix, _UniformCurves.of(uniform, boot), boot=boot)
+
+
+def _uniform_equivalent(mix: MatchedCost, uniform: _UniformCurves, *, boot: Bootstrap) -> Interval:
+    mean = _cost_for_accuracy(uniform.overall, mix.accuracy)
+    if not uniform.by_draw:
+        return Interval(mean=mean, low=None, high=None)
+    reached = boot.means(mix.each)  # (draws,)
+    values = np.array(
+        [_cost_for_accuracy(own, wanted) for own, wanted in zip(uniform.by_draw, reached, strict=True)]
+    )
+    interval = make_interval(mean, np.minimum(values, _UNREACHABLE))  # percentiles need finite values
+    low, high = (
+        math.inf if end is None or end > uniform.most else end for end in (interval.low, interval.high)
+    )
+    return Interval(mean=mean, low=low, high=high)
+
+
+def _hull_curve(cost: Floats, accuracy: Floats) -> _HullCurve:
+    corners = find_hull(cost, accuracy)
+    return cost[corners], accuracy[corners]
+
+
+def _cost_for_accuracy(curve: _HullCurve, wanted: float) -> float:
+    """The least cost at which a rising curve reaches an accuracy."""
+    spent, reached = curve
+    if wanted > reached[-1] + 1e-12:
+        return math.inf
+    return float(np.interp(wanted, reached, spent))

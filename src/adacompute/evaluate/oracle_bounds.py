@@ -1,0 +1,338 @@
+"""The uniform baseline, and the lower and upper bound of the one-shot oracle.
+
+An oracle that is chosen and judged on the same samples is too good: it picks what luck has
+raised. One that is chosen on half of the samples and judged on the other half (cross-fitted) is
+too poor, since half of the samples choose worse. The truth about this oracle lies between. It
+decides before sampling; a policy that watches the votes may do better.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import BudgetOutOfRange, ScoreError, TooFewSamples
+from adacompute.evaluate.comparison import OracleBracket
+from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
+from adacompute.evaluate.scored_pool import Scoring
+from adacompute.policies.base import fit_confidence_weights
+from adacompute.pool import Ballots
+from adacompute.records import AccuracyTable, Allocation, Frontier, Mode, format_lower_bound
+from adacompute.score import MeanEstimate, halves
+from adacompute.score.pool_summary import estimate_mean
+from adacompute.score.shrinkage import shrink as shrink_table
+from adacompute.solve import frontier, solve
+
+__all__ = [
+    "CrossFit",
+    "Oracle",
+    "OracleComparison",
+    "UniformAllocation",
+    "bracket_oracle",
+    "compare_with_uniform",
+    "compute_expectation",
+    "cost_for_accuracy",
+    "cross_fit",
+    "score_halves",
+    "solve_uniform",
+    "uniform_frontier",
+]
+
+Floats = npt.NDArray[np.float64]
+
+_TOLERANCE = 1e-9  # of accuracy: sums in another order may differ by less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformAllocation:
+    """All problems treated the same: each gets `modes[1]` with `probability`, else `modes[0]`."""
+
+    budget: float  # the average cost asked for
+    cost: float  # the average cost spent
+    accuracy: MeanEstimate  # with its 95% interval over problems
+    modes: tuple[Mode, Mode]  # the same twice where one mode is enough
+    probability: float  # of the second; 0 where one mode is enough
+    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
+
+
+def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
+    """What an average cost buys when every problem is treated the same.
+
+    The best one can do without looking at a problem is the upper concave hull of the modes'
+    averages: between two modes each problem gets the dearer one with the same probability.
+
+    >>> allocation = solve_uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=1.5)
+    >>> allocation.modes, allocation.probability, round(allocation.accuracy.mean, 3)
+    ((1, 2), 0.5, 0.7)
+    """
+    averages = _average_modes(table)
+    if budget < (cheapest := float(averages.costs.min())) * (1 - _TOLERANCE):
+        raise BudgetOutOfRange(
+            f"budget {budget} is below what all problems alike can cost ({format_lower_bound(cheapest)} {table.unit}, "
+            f"the average of the cheapest mode); give {format_lower_bound(cheapest)} or more"
+        )
+    plan = solve(averages, budget=max(budget, cheapest))
+    first, share = int(plan.choice[0]), 0.0
+    second = first
+    for move in plan.mix:
+        second, share = move.mode, move.probability
+    each = (1 - share) * table.accuracy[:, first] + share * table.accuracy[:, second]  # (problems,)
+    return UniformAllocation(
+        budget=budget,
+        cost=plan.mixed_cost,
+        accuracy=estimate_mean(each),
+        modes=(table.modes[first], table.modes[second]),
+        probability=share,
+        each=each,
+    )
+
+
+def uniform_frontier(table: AccuracyTable) -> Frontier:
+    """The uniform baseline's accuracy at every average cost: the hull of the modes' averages."""
+    return frontier(_average_modes(table))
+
+
+def cost_for_accuracy(curve: Frontier, accuracy: float) -> float | None:
+    """The least average cost at which a frontier reaches an accuracy, to 1e-9; None where it
+    never does.
+    """
+    if not accuracy <= curve.accuracy[-1] + _TOLERANCE:
+        return None
+    return float(np.interp(accuracy, curve.accuracy, curve.cost))
+
+
+def _average_modes(table: AccuracyTable) -> AccuracyTable:
+    """One row: every mode's averages over problems."""
+    return AccuracyTable.of(
+        np.clip(table.accuracy.mean(axis=0, keepdims=True), 0.0, 1.0),
+        costs=table.cost_matrix.mean(axis=0),
+        modes=table.modes,
+        unit=table.unit,
+        order="any",
+    )
+
+
+Pair = tuple[AccuracyTable, AccuracyTable]
+
+_SPLITS = 5
+_SEED = 0  # of the splits where no generator is given, so that results repeat
+_DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossFit:
+    """An oracle that chose on half of each problem's samples and was judged on the other half,
+    both ways.
+    """
+
+    budget: float  # the average cost asked for
+    cost: float  # the average cost on the half that judged
+    accuracy: MeanEstimate  # with its 95% interval over problems
+    splits: int  # random splits that it is the mean of
+    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OracleComparison:
+    """One average budget: spent by the oracle, with both bounds, and spent uniformly."""
+
+    plan: Allocation  # in-sample: the upper bound
+    crossfitted: CrossFit | None  # the lower bound; None: too few samples
+    uniform: UniformAllocation
+    difference: OracleGain
+
+
+def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
+    """An allocation beside its cross-fitted value and beside the uniform baseline at its
+    budget.
+
+    `table` is as scored, not shrunk: only choosing is misled by luck, and the baseline
+    chooses nothing. `pairs` are what `score_halves` gives; without any there is no lower
+    bound.
+    """
+    baseline = solve_uniform(table, budget=plan.budget)
+    cross_fit_value = cross_fit(pairs, budget=plan.budget) if pairs else None
+    return OracleComparison(
+        plan=plan,
+        crossfitted=cross_fit_value,
+        uniform=baseline,
+        difference=_gain(plan, cross_fit_value, baseline),
+    )
+
+
+def _gain(plan: Allocation, cross_fit_value: CrossFit | None, baseline: UniformAllocation) -> OracleGain:
+    base = baseline.accuracy.mean
+    return OracleGain(
+        low_end=None if cross_fit_value is None else cross_fit_value.accuracy.mean - base,
+        high_end=plan.mixed_accuracy - base,  # with the random mix that spends the budget
+        interval=None if cross_fit_value is None else paired_interval(cross_fit_value.each, baseline.each),
+    )
+
+
+def score_halves(
+    ballots: Ballots,
+    table: AccuracyTable,
+    *,
+    scoring: Scoring,
+    splits: int = _SPLITS,
+    shrink: bool = False,
+    rng: np.random.Generator | None = None,
+) -> tuple[Pair, ...]:
+    """Pairs of tables to choose on and to judge on, two for each split: each half serves as
+    both.
+
+    They have the problems and budgets of `table`, which was scored from these ballots with
+    the same `scoring`. Only the table to choose on is shrunk: luck spoils the choice, not
+    the verdict.
+    """
+    rng = np.random.default_rng(_SEED) if rng is None else rng
+    subset, budgets = _ballots_of(ballots, table), [int(mode) for mode in table.modes]
+    scoring = scoring.for_rows(_rows_of(ballots, table), len(ballots))
+    fewest = int(subset.drawn.min())
+    if fewest < 2 * budgets[-1]:
+        raise TooFewSamples(
+            f"choosing on half of the samples needs {2 * budgets[-1]} of each problem, and problem "
+            f"{subset.ids[int(subset.drawn.argmin())]!r} has {fewest}; give smaller budgets or collect more"
+        )
+    pairs: list[Pair] = []
+    for _ in range(splits):
+        first, second = (scoring.score_table(half, budgets, draws=_DRAWS) for half in halves(subset, rng))
+        pairs += (
+            [(_shrink_half(first), second), (_shrink_half(second), first)]
+            if shrink
+            else [(first, second), (second, first)]
+        )
+    return tuple(pairs)
+
+
+def _shrink_half(half: AccuracyTable) -> AccuracyTable:
+    try:
+        return shrink_table(half)
+    except ScoreError as exc:  # the whole table could be shrunk, so half of the samples are too few
+        raise TooFewSamples(f"half of the samples are too few to shrink: {exc}") from exc
+
+
+def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
+    """The value of choices made on the first table of each pair and judged on the second, mixes
+    included.
+
+    >>> luck = AccuracyTable.of([[0.5, 0.9]], costs=[1, 2])
+    >>> truth = AccuracyTable.of([[0.5, 0.7]], costs=[1, 2])
+    >>> cross_fit([(luck, truth)], budget=1.5).accuracy.mean
+    0.6
+    """
+    plans = [(solve(chosen, budget=_affordable(chosen, budget)), judge) for chosen, judge in pairs]
+    accuracy = np.mean(
+        [compute_expectation(judge.accuracy, plan) for plan, judge in plans], axis=0
+    )  # (problems,)
+    cost = np.mean([compute_expectation(judge.cost_matrix, plan) for plan, judge in plans])
+    return CrossFit(
+        budget=budget,
+        cost=float(cost),
+        accuracy=estimate_mean(accuracy),
+        splits=max(1, len(pairs) // 2),
+        each=accuracy,
+    )
+
+
+def compute_expectation(values: Floats, plan: Allocation) -> Floats:
+    """What each problem gets under an allocation, its mix included: (problems,) of (problems,
+    modes).
+    """
+    rows = np.arange(len(plan.choice))
+    result = values[rows, plan.choice]
+    mixed_rows, share = plan.mix.problems, plan.mix.probabilities
+    np.add.at(
+        result,
+        mixed_rows,
+        share * (values[mixed_rows, plan.mix.modes] - values[mixed_rows, plan.choice[mixed_rows]]),
+    )
+    return np.asarray(result)
+
+
+def _affordable(table: AccuracyTable, budget: float) -> float:
+    """The budget, or the cost of the cheapest modes where tokens happen to be dearer in this
+    half.
+    """
+    return max(budget, float(table.cost_matrix.min(axis=1).mean()))
+
+
+def _ballots_of(ballots: Ballots, table: AccuracyTable) -> Ballots:
+    """The ballots of the table's problems."""
+    rows = _rows_of(ballots, table)
+    return ballots if len(rows) == len(ballots) else ballots.only(rows)
+
+
+def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
+    wanted = set(table.ids or ballots.ids)
+    return [row for row, name in enumerate(ballots.ids) if name in wanted]
+
+
+CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Oracle:
+    """What the oracle chooses by and is judged by: all samples for the upper bound, halves for
+    the lower.
+    """
+
+    choices: tuple[int, ...]  # numbers of samples that it may give a problem
+    table: AccuracyTable = field(repr=False)
+    pairs: Sequence[Pair] = field(repr=False)  # empty where there are too few samples
+    why: str  # why there are no pairs
+
+    @classmethod
+    def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
+        """Score the oracle's tables, with votes counted as the policies count them."""
+        weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
+        scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
+        possible = [choice for choice in choices if choice <= setup.longest]
+        table = scoring.score_table(setup.ballots, possible)
+        pairs: Sequence[Pair] = ()
+        why = ""
+        try:
+            pairs = score_halves(
+                setup.ballots, table, scoring=scoring, rng=np.random.default_rng([setup.seed, 0x0AC1])
+            )
+        except TooFewSamples as exc:
+            why = str(exc)
+        return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
+
+    def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
+        """Its cost, and the accuracy of each problem, (problems,), chosen and judged on the
+        same samples.
+        """
+        plan = solve(self.table, budget=budget)
+        return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
+
+    def cross_fit_accuracy(self, budget: float) -> Floats | None:
+        """The accuracy of each problem, (problems,), cross-fitted; None where there are too few
+        samples.
+        """
+        return cross_fit(self.pairs, budget=budget).each if self.pairs else None
+
+
+def bracket_oracle(
+    setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
+) -> tuple[OracleBracket, ...]:
+    """Both bounds at each budget, with votes counted as the policies count them."""
+    oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
+    boot = Bootstrap.of(len(setup.ballots), rng=np.random.default_rng([setup.seed, 0xB007]))
+    rows = []
+    for budget in setup.budgets:
+        plan = solve(oracle.table, budget=budget)
+        each = oracle.cross_fit_accuracy(budget)
+        rows.append(
+            OracleBracket(
+                budget=budget,
+                cost=plan.mixed_cost,
+                low=None if each is None else boot.interval(each),
+                high=plan.mixed_accuracy,
+                why=oracle.why,
+            )
+        )
+    return tuple(rows)

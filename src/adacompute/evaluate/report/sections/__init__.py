@@ -1,1 +1,0 @@
-"""The sections of the report: words, tables and pictures put together. Knows no HTML."""

@@ -1,0 +1,285 @@
+"""Recorded samples in random orders, with the votes counted after each draw.
+
+A problem's samples are shuffled and cut into disjoint windows as long as a policy may ask for; each
+window is one path, as if the samples had come in that order. The counts equal those of
+`adacompute.answers.Tally` to the last bit, with ties going to the answer seen first.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import VoteWeights
+from adacompute.answers.vote import WEIGHT_UNIT
+from adacompute.errors import TooFewSamples
+from adacompute.policies.base import Floats, Ints, VoteState
+from adacompute.pool import Ballots
+from adacompute.pool.ballots import ABSENT
+from adacompute.score.aggregates import compute_weight_units
+from adacompute.score.grades import grade_samples, mask_graded, measure_classes
+
+__all__ = ["PathLayout", "Paths", "VoteState", "build_paths", "compute_full_vote", "draw_paths"]
+
+Int16s = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathVotes:
+    """The votes of some paths, step first."""
+
+    classes: npt.NDArray[np.int32]  # (longest, paths)
+    weights: Ints  # (longest, paths)
+    worth: Floats  # (paths, classes)
+    full: Floats  # (paths, classes) share of the full vote
+
+
+def count_steps(votes: PathVotes, out: dict[str, npt.NDArray[Any]]) -> None:
+    """Counts the votes draw by draw, and writes the tally after each step into `out`."""
+    longest, count = votes.classes.shape
+    class_count = votes.worth.shape[1]
+    weights, counts = (
+        np.zeros(count * class_count, dtype=np.int64),
+        np.zeros(count * class_count, dtype=np.int16),
+    )
+    first_step = np.full(
+        count * class_count, longest, dtype=np.int16
+    )  # step at which a class was first given
+    offset = np.arange(count) * class_count
+    top, runner = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+    answered, total, kinds = (
+        np.zeros(count, np.int16),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int16),
+    )
+    for t in range(longest):
+        rows = np.flatnonzero(votes.classes[t] >= 0)
+        cell = offset[rows] + votes.classes[t, rows]
+        answered[rows] += 1
+        total[rows] += votes.weights[t, rows]
+        new = counts[cell] == 0
+        first_step[cell[new]] = t
+        kinds[rows] += new
+        counts[cell] += 1
+        weights[cell] += votes.weights[t, rows]
+        _update_leaders(rows, cell, top, runner, weights, first_step)
+        for name, leading in (("first", top), ("second", runner)):
+            out[name][t] = np.where(leading >= 0, counts[leading], 0)
+        for name, leading in (("lead", top), ("runner", runner)):
+            out[name][t] = np.where(leading >= 0, weights[leading], 0) / WEIGHT_UNIT
+        out["answered"][t], out["total"][t], out["kinds"][t] = answered, total / WEIGHT_UNIT, kinds
+        out["grade"][t] = np.where(top >= 0, votes.worth.reshape(-1)[top], votes.worth[:, 0] * 0.0)
+        out["agrees"][t] = np.where(top >= 0, votes.full.reshape(-1)[top], 0.0)
+
+
+def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
+    """Writes the length of the run of equal answers at each step into `out`."""
+    out[0] = classes[0] >= 0
+    for t in range(1, len(classes)):
+        out[t] = np.where(classes[t] == classes[t - 1], out[t - 1] + 1, 1) * (classes[t] >= 0)
+
+
+def _update_leaders(
+    rows: Ints, cell: Ints, top: Ints, runner: Ints, weights: Ints, first_step: Int16s
+) -> None:
+    """Updates leader and runner-up after one more vote.
+
+    Weights only grow, so only the answer just given can overtake either of them.
+    """
+
+    def beats(left: Ints, right: Ints) -> npt.NDArray[np.bool_]:
+        ours, theirs = weights[left], weights[right]
+        ahead = (ours > theirs) | ((ours == theirs) & (first_step[left] < first_step[right]))
+        return np.asarray((right < 0) | ahead)
+
+    leader, second = top[rows], runner[rows]
+    challenger = cell != leader
+    to_top = challenger & beats(cell, leader)
+    to_runner = challenger & ~to_top & (cell != second) & beats(cell, second)
+    runner[rows[to_top]] = leader[to_top]
+    top[rows[to_top]] = cell[to_top]
+    runner[rows[to_runner]] = cell[to_runner]
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+_CELLS = 1 << 16  # (path, class) pairs at a time, so that they stay in the second-level cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Paths:
+    """Every path's tally after 1, 2, ... `longest` draws; arrays are (longest, paths), step first.
+
+    Path i * orders + r is the r-th order of problem i.
+    """
+
+    ballots: Ballots = field(repr=False)
+    orders: int  # paths a problem
+    longest: int  # draws a path
+    weigh: VoteWeights | None
+    answered: Int16s
+    first: Int16s
+    second: Int16s
+    kinds: Int16s
+    run: Int16s
+    lead: Floats
+    runner: Floats
+    total: Floats
+    entropy: Floats  # (paths,) of the first sample
+    grade: Floats  # worth of the answer that leads, 0 to 1; NaN: not known
+    agrees: Floats  # 1 where it is the answer of the vote of all the problem's samples, shared in a tie
+    tokens: Floats  # output tokens of all draws so far; NaN: not known
+
+    def __len__(self) -> int:
+        return len(self.entropy)
+
+    @property
+    def problems(self) -> Ints:
+        """The row of each path's problem, (paths,)."""
+        return np.repeat(np.arange(len(self.ballots)), self.orders)
+
+    def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
+        """The vote state of paths after so many draws (1 or more), each (requests,)."""
+        index = (drawn - 1, rows)
+        return VoteState(
+            drawn=drawn,
+            answered=self.answered[index].astype(np.int64),
+            first=self.first[index].astype(np.int64),
+            second=self.second[index].astype(np.int64),
+            kinds=self.kinds[index].astype(np.int64),
+            run=self.run[index].astype(np.int64),
+            lead=self.lead[index],
+            runner=self.runner[index],
+            total=self.total[index],
+            entropy=self.entropy[rows],
+        )
+
+    def mean_per_problem(self, values: Floats | Ints) -> Floats:
+        """The mean over the orders of each problem, (problems,) from (paths,)."""
+        return np.asarray(values.reshape(len(self.ballots), self.orders).mean(axis=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathLayout:
+    """How shuffles of a problem's samples are cut into paths."""
+
+    longest: int  # draws a path
+    windows: int  # a shuffle
+    shuffles: int  # a problem
+
+    @classmethod
+    def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
+        """A layout with at least `orders` paths for every problem, given the smallest number of samples."""
+        windows = max(1, min_samples // longest)
+        return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
+
+    def draw_orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
+        """Which samples each path draws, (problems, orders, longest)."""
+        order = _shuffle_samples(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
+        return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
+
+
+def draw_paths(
+    ballots: Ballots,
+    *,
+    rng: np.random.Generator,
+    orders: int = 100,
+    longest: int = 16,
+    weigh: VoteWeights | None = None,
+) -> Paths:
+    """At least `orders` random paths of each problem: whole shuffles, cut into disjoint windows."""
+    min_samples = int(ballots.drawn.min(initial=longest))
+    if min_samples < longest:
+        raise TooFewSamples(
+            f"replaying up to {longest} samples needs as many of each problem, and problem "
+            f"{ballots.ids[int(ballots.drawn.argmin())]!r} has {min_samples}; "
+            "collect more, or lower `longest`"
+        )
+    fewest_samples = int(ballots.drawn.min(initial=ballots.classes.shape[1]))
+    layout = PathLayout.for_orders(fewest_samples, orders=orders, longest=longest)
+    return build_paths(ballots, layout.draw_orders(ballots, rng), weigh=weigh)
+
+
+def build_paths(
+    ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: VoteWeights | None = None
+) -> Paths:
+    """The paths that draw these samples, by number and in this order, (problems, orders, longest)."""
+    problems, orders, longest = order.shape
+    path_count = problems * orders
+    counts = {name: np.zeros((longest, path_count), dtype=np.int16) for name in _COUNT_FIELDS}
+    values = {name: np.zeros((longest, path_count)) for name in _VALUE_FIELDS}
+    entropy = np.zeros(path_count)
+    weights = _vote_weights(ballots, weigh)
+    worth, full_shares = _class_worth(ballots), compute_full_vote(ballots, weights)
+    chunk = max(1, _CELLS // max(1, orders * worth.shape[1]))
+    for start in range(0, problems, chunk):
+        rows = np.arange(start, min(start + chunk, problems))
+        owner = np.repeat(rows, orders)
+        sample = order[rows].reshape(-1, longest)
+        flat_index = owner[:, None] * ballots.classes.shape[1] + sample  # (paths, longest)
+        columns = slice(start * orders, start * orders + len(owner))
+        votes = PathVotes(
+            classes=_take_samples(ballots.classes, flat_index),
+            weights=_take_samples(weights, flat_index),
+            worth=worth[owner],
+            full=full_shares[owner],
+        )
+        count_steps(votes, {name: array[:, columns] for name, array in {**counts, **values}.items()})
+        count_runs(votes.classes, counts["run"][:, columns])
+        np.cumsum(_take_samples(ballots.tokens, flat_index), axis=0, out=values["tokens"][:, columns])
+        entropy[columns] = ballots.entropy[owner, sample[:, 0]]
+    return Paths(
+        ballots=ballots, orders=orders, longest=longest, weigh=weigh, entropy=entropy, **counts, **values
+    )
+
+
+_COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
+_VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
+
+
+def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:
+    """Random orders of each problem's samples, (problems, shuffles, samples); absent samples come last."""
+    problems, samples = ballots.classes.shape
+    bits = max(1, (samples - 1).bit_length())
+    # the key holds the sample's number: sorting integers is fast, and the same on every machine
+    keys: Ints = rng.integers(0, 1 << (62 - bits), (problems, shuffles, samples), dtype=np.int64) << bits
+    keys |= np.arange(samples)
+    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]
+    keys.sort(axis=2)
+    keys &= (1 << bits) - 1
+    return keys
+
+
+def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray[_Scalar]:
+    """Values of the samples at these flat indices, (longest, paths), step first."""
+    return np.ascontiguousarray(np.take(values.reshape(-1), flat_index).T)
+
+
+def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
+    """What each sample's vote weighs, in units, (problems, samples); 1 each without the signal."""
+    if weigh is None or not np.isfinite(ballots.signal(weigh.signal)).any():
+        return np.full(ballots.classes.shape, WEIGHT_UNIT)
+    return compute_weight_units(ballots, weigh)
+
+
+def _class_worth(ballots: Ballots) -> Floats:
+    """The worth of each class, (problems, classes): its mean grade; NaN where a problem has no grades."""
+    values = grade_samples(ballots)
+    worth = measure_classes(ballots.classes, values)[1]
+    if worth.shape[1] == 0:  # all abstain
+        worth = np.zeros((len(ballots), 1))
+    worth[~mask_graded(ballots, values)] = np.nan
+    return worth
+
+
+def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
+    """Each class's share of winning the vote of all of a problem's samples, (problems, classes)."""
+    weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
+    kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
+    sums = np.zeros((len(ballots), kinds), dtype=np.int64)
+    row, column = np.nonzero(ballots.classes >= 0)
+    np.add.at(sums, (row, ballots.classes[row, column]), weights[row, column])
+    best = sums.max(axis=1, keepdims=True)
+    wins = (sums == best) & (best > 0)
+    return np.asarray(wins / np.maximum(wins.sum(axis=1, keepdims=True), 1))

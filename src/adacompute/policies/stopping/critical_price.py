@@ -1,0 +1,364 @@
+"""Critical prices of vote states: the highest price of a sample at which drawing on still pays.
+
+They are learned from recorded paths by backward induction: as a table over plain tallies, and as trees
+over the features of a state that take one step of policy improvement over that table. `WavePlan` turns
+critical prices into how many samples to draw now.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.policies.base import Arrays, Floats, Ints
+from adacompute.policies.paths import Paths, VoteState
+from adacompute.policies.trees import Trees, read_booster
+
+__all__ = [
+    "FEATURE_NAMES",
+    "WAVE_QUANTILES",
+    "CriticalPriceTrees",
+    "WavePlan",
+    "build_price_table",
+    "compute_features",
+    "find_crossing",
+    "find_unweighted",
+    "fit_critical_prices",
+    "look_up_prices",
+]
+
+Bools = npt.NDArray[np.bool_]
+
+# name, and the sign of its effect on the worth of going on: more margin never means more sampling
+_FEATURES: Final = {
+    "drawn": 0,
+    "first": -1,
+    "second": 1,
+    "answered": 0,
+    "kinds": 0,
+    "share": -1,  # of the leader, in votes
+    "weighed_share": -1,  # of the leader, in weight
+    "margin": -1,  # weight of the leader less the runner-up's
+    "sureness": 0,  # log of the mean weight of all votes
+    "leader_sureness": 0,  # log of the mean weight of the leader's votes
+    "odds": -1,  # log of the leader's weight over the runner-up's
+}
+FEATURE_NAMES: Final = tuple(_FEATURES)
+MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
+_NO_ANSWER = -9.0  # the leader's sureness where no sample gave an answer
+_ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
+
+
+def compute_features(state: VoteState) -> Floats:
+    """The features of vote states, (requests, features) in the order of FEATURE_NAMES.
+
+    All are free of scale: a weight of 1 is a sample of average confidence, whatever the model.
+    """
+    answered, first = np.maximum(state.answered, 1), np.maximum(state.first, 1)
+    has_answer = state.answered > 0
+    total, lead = np.maximum(state.total, 1e-9), np.maximum(state.lead, 1e-9)
+    rows = np.empty((len(state), len(FEATURE_NAMES)))
+    rows[:, 0] = state.drawn
+    rows[:, 1] = state.first
+    rows[:, 2] = state.second
+    rows[:, 3] = state.answered
+    rows[:, 4] = state.kinds
+    rows[:, 5] = state.first / answered
+    rows[:, 6] = state.lead / total
+    rows[:, 7] = state.lead - state.runner
+    rows[:, 8] = np.where(has_answer, np.log(total / answered), 0.0)
+    rows[:, 9] = np.where(has_answer, np.log(lead / first), _NO_ANSWER)
+    rows[:, 10] = np.log((state.lead + _ODDS_PRIOR) / (state.runner + _ODDS_PRIOR))
+    return rows
+
+
+def find_unweighted(state: VoteState) -> Bools:
+    """Where votes are counted, not weighted, (requests,): every weight so far is exactly 1."""
+    return np.asarray(
+        (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
+    )
+
+
+_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # as logarithms, from the ends of the grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CriticalPriceTrees:
+    """Trees that predict logarithms of critical prices from the features of states."""
+
+    trees: Trees  # one output
+
+    def predict(self, rows: Floats) -> Floats:
+        """Logarithm of the critical price of each row, (rows,)."""
+        return self.trees.scores(rows)[:, 0]
+
+    def arrays(self, prefix: str) -> Arrays:
+        """What was learned, under names that begin with `prefix`."""
+        return {f"{prefix}{name}": array for name, array in self.trees.arrays().items()}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, prefix: str, *, features: int) -> "CriticalPriceTrees":
+        """The trees that gave these arrays; PolicyInvalid where none could have."""
+        tree_arrays = {
+            name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)
+        }
+        return cls(trees=Trees.restore(tree_arrays, features=features, outputs=1))
+
+
+def find_crossing(prices: Floats, advantages: Floats) -> Floats:
+    """Where advantages of going on, (rows, prices), fall through zero: that price's logarithm, (rows,).
+
+    Advantages fall with the price, so there is one price at which going on just pays.
+
+    >>> float(np.exp(find_crossing(np.array([0.01, 0.04]), np.array([[0.1, -0.1]]))[0]).round(3))
+    0.02
+    """
+    falling = np.minimum.accumulate(advantages, axis=1)
+    count = (falling > 0).sum(axis=1)
+    grid, rows = np.log(prices), np.arange(len(falling))
+    left = np.clip(count - 1, 0, len(prices) - 2)
+    before, after = falling[rows, left], falling[rows, left + 1]
+    share = np.clip(before / np.maximum(before - after, 1e-12), 0.0, 1.0)
+    inside = grid[left] + share * (grid[left + 1] - grid[left])
+    below = grid[0] + np.clip(falling[:, 0] * _SLOPE_BELOW, _MIN_BELOW, 0.0)
+    above = grid[-1] + np.clip(falling[:, -1] * _SLOPE_ABOVE, 0.0, _MAX_ABOVE)
+    return np.asarray(np.where(count == 0, below, np.where(count == len(prices), above, inside)))
+
+
+_TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
+_MIN_PROBLEMS = 4  # problems: with fewer, a tally's own price is not used
+MIN_PRICE = 1e-5  # the critical price where going on is never worth it
+
+
+def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
+    """Logarithms of critical prices, (draws, first, second), each from 0 (draws from 1 on: row t - 1).
+
+    By backward induction over recorded paths, price by price: after t draws, going on is worth what the
+    paths through a tally went on to get, by the choices already made for later tallies, less the price
+    of their draws. A tally that few problems passed through takes its price from its neighbours.
+    `values` are what each path's answer is worth after each draw, (longest, paths), one a recording.
+    """
+    longest = recordings[0].longest
+    worth = np.concatenate(values, axis=1)
+    keys = [_tally_keys(recordings, t, longest) for t in range(longest - 1)]
+    problems = _number_problems(recordings)
+    draws_on = [np.ones((len(_TABLE_PRICES), (longest + 1) ** 2), dtype=bool) for _ in keys]
+    for row, price in enumerate(_TABLE_PRICES):
+        later = worth[-1].copy()
+        for t in range(longest - 2, -1, -1):
+            gain = np.bincount(keys[t], later - price - worth[t], minlength=(longest + 1) ** 2)
+            draws_on[t][row] = gain > 0
+            later = np.where(draws_on[t][row][keys[t]], later - price, worth[t])
+    table = np.zeros((longest - 1, longest + 1, longest + 1))
+    for t, key in enumerate(keys):
+        price_count = np.minimum.accumulate(draws_on[t], axis=0).sum(
+            axis=0
+        )  # prices at which it goes on, from the lowest
+        critical = np.log(_price_levels()[price_count]).reshape(longest + 1, longest + 1)
+        known = (_count_problems(key, problems, longest) >= _MIN_PROBLEMS).reshape(longest + 1, longest + 1)
+        table[t] = _smooth(critical, known)
+    return table
+
+
+def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
+    """Logarithms of critical prices of tallies, (requests,); those beyond the table count as its last."""
+    last_index = table.shape[1] - 1
+    return np.asarray(
+        table[
+            np.minimum(np.maximum(drawn, 1), len(table)) - 1,
+            np.minimum(first, last_index),
+            np.minimum(second, last_index),
+        ]
+    )
+
+
+def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
+    return np.concatenate(
+        [one.first[t].astype(np.int64) * (longest + 1) + one.second[t] for one in recordings]
+    )
+
+
+def _number_problems(recordings: Sequence[Paths]) -> Ints:
+    """The problem of each path, numbered across all recordings."""
+    starts = np.cumsum([0, *(len(one.ballots) for one in recordings)])
+    return np.concatenate([one.problems + start for one, start in zip(recordings, starts, strict=False)])
+
+
+def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
+    """How many problems pass through each tally."""
+    pairs = np.unique(key * (problems.max() + 1) + problems)
+    return np.bincount(pairs // (problems.max() + 1), minlength=(longest + 1) ** 2)
+
+
+def _price_levels() -> Floats:
+    """The price that stands for "goes on at the first k prices, and not at the next", by k."""
+    middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
+    return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
+
+
+def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
+    """The middle of the two monotone envelopes of the known prices, (first, second).
+
+    So more votes for the first answer never mean more sampling, nor do fewer for the second.
+    """
+    if not known.any():
+        return np.full(critical.shape, np.log(MIN_PRICE))
+    upper = np.where(known, critical, -np.inf)  # the highest of any tally with more margin
+    upper = np.maximum.accumulate(np.maximum.accumulate(upper[::-1], axis=0)[::-1], axis=1)
+    lower = np.where(known, critical, np.inf)  # the lowest of any tally with less margin
+    lower = np.minimum.accumulate(np.minimum.accumulate(lower, axis=0)[:, ::-1], axis=1)[:, ::-1]
+    upper = np.where(np.isfinite(upper), upper, np.log(MIN_PRICE))
+    lower = np.where(np.isfinite(lower), lower, critical[known].max())
+    return np.asarray((upper + lower) / 2)
+
+
+WAVE_QUANTILES = (0.0, 0.3, 0.5)  # of critical prices: no limit on waves, several waves, one wave
+_STEEP_RATIO = 2.5  # critical price over price, from which the larger of two steps is taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WavePlan:
+    """How samples are drawn together.
+
+    Without a limit on waves: one more sample while the price is below the critical price; at the start,
+    as many at once as (nearly) every tally would go on to draw. With `max_waves`, the first wave is as
+    many as seven tenths of all tallies would go on to draw, and later ones are larger the further the
+    price is below the critical price. The wave is derived from the number drawn, so that nobody has to
+    keep count: after the first wave, waves in between end within as many samples each as the first one
+    had (two at least), the last beyond.
+    """
+
+    longest: int  # samples a request, at most
+    max_waves: int | None = None
+    ladder: tuple[int, ...] | None = None  # the only numbers of samples to stop at
+
+    def count_draws(self, price: float, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
+        """How many more samples each request gets, (requests,).
+
+        `critical` are logarithms of critical prices, (requests,), ignored on empty tallies; `quantiles`
+        are theirs after each draw, (WAVE_QUANTILES, draws).
+        """
+        log = math.log(price) if price > 0 else -math.inf
+        draws_on = critical > log
+        if self.ladder is not None:
+            target = self._next_rung(drawn, draws_on)
+        elif self.max_waves is None or self.max_waves >= self.longest:
+            start = self._first_wave(log, quantiles[0])
+            target = np.where(drawn < start, start, np.where(draws_on, drawn + 1, drawn))
+        else:
+            target = self._next_wave(log, drawn, critical, quantiles)
+        return np.maximum(np.minimum(target, self.longest) - drawn, 0)
+
+    def _first_wave(self, log: float, critical: Floats) -> int:
+        """Samples to draw at once: one, and one more for every draw after which all would go on."""
+        stops = np.flatnonzero(~(critical > log))
+        return min(1 + int(stops[0] if len(stops) else len(critical)), self.longest)
+
+    def _next_rung(self, drawn: Ints, draws_on: npt.NDArray[np.bool_]) -> Ints:
+        rungs = np.array(self.ladder, dtype=np.int64)
+        above = np.searchsorted(rungs, drawn, side="right")
+        following = rungs[np.minimum(above, len(rungs) - 1)]
+        moves = (above < len(rungs)) & (draws_on | (drawn < rungs[0]))
+        return np.where(moves, following, drawn)
+
+    def _next_wave(self, log: float, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
+        wave_limit = self.max_waves or 1
+        start = self._first_wave(log, quantiles[2 if wave_limit == 1 else 1])
+        steepness = np.exp(np.minimum(critical - log, 20.0)) if log > -math.inf else np.full(len(drawn), 1e9)
+        width = max(2, start)
+        done = 1 + np.maximum(0, -(-(drawn - start) // width))  # waves, derived from the number drawn
+        base = start + width * (done - 1)
+        between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)
+        final = start + width * (wave_limit - 2)  # where the last wave but one ends
+        more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
+        last = np.maximum(drawn + more, final + 1)
+        target = np.where(done < wave_limit - 1, between, last)
+        draws_on = (steepness > 1) & (done < wave_limit)
+        return np.where(drawn < start, start, np.where(draws_on, target, drawn))
+
+
+TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
+_TREES = 40
+_SETTINGS: dict[str, Any] = {
+    "max_depth": 4,
+    "eta": 0.1,
+    "tree_method": "hist",
+    "min_child_weight": 100,  # rows, many of them of one problem
+    "reg_lambda": 50,
+    "max_bin": 64,
+    "subsample": 0.7,
+    "colsample_bynode": 0.7,
+    "nthread": 1,
+    "base_score": 0.0,
+    "verbosity": 0,
+}
+_FINAL_SETTINGS: dict[str, Any] = {"max_depth": 5, "eta": 0.2, "min_child_weight": 20, "reg_lambda": 1}
+_FINAL_TREES = 40
+
+
+def fit_critical_prices(
+    recordings: Sequence[Paths],
+    values: Sequence[Floats],
+    table: Floats,
+    *,
+    hints: Sequence[Floats] | None = None,
+    seed: int = 0,
+) -> CriticalPriceTrees:
+    """Critical prices of states, and of what prompts hint at where `hints` are given, (problems, hints) each.
+
+    At each price the paths are followed back from their end: going on from a state is worth what its
+    paths went on to get under the policy of `table`, less the price of their draws. Trees learn how
+    that advantage depends on the state; the price at which it falls through zero is the critical price,
+    which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is what
+    `build_price_table` gives.
+    """
+    import xgboost as xgb
+
+    steps = recordings[0].longest - 1
+    rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)]).astype(np.float32)
+    worth = np.concatenate(values, axis=1)
+    table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])  # (steps, paths)
+    data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
+    extra = rows.shape[1] - len(MONOTONE_SIGNS)
+    settings = {**_SETTINGS, "seed": seed, "monotone_constraints": (*MONOTONE_SIGNS, *(0,) * extra)}
+    advantages = []
+    for price in TRAINING_PRICES:
+        data.set_label(_compute_advantages(worth, table_prices > np.log(price), price).ravel())
+        advantages.append(xgb.train(settings, data, _TREES).predict(data))
+    # a last set of trees predicts the critical price itself: only these decide about requests
+    data.set_label(find_crossing(TRAINING_PRICES, np.stack(advantages, axis=1)))
+    booster = xgb.train({**settings, **_FINAL_SETTINGS}, data, _FINAL_TREES)
+    return CriticalPriceTrees(trees=read_booster(booster.save_raw("json"), outputs=1))
+
+
+def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
+    """What going on brought over stopping, net of its price, (steps, paths)."""
+    advantages = np.empty(draws_on.shape)
+    later = worth[-1].copy()
+    for t in range(len(draws_on) - 1, -1, -1):
+        advantages[t] = later - price - worth[t]
+        later = np.where(draws_on[t], later - price, worth[t])
+    return advantages
+
+
+def _build_rows(recordings: Sequence[Paths], t: int, hints: Sequence[Floats] | None) -> Floats:
+    parts = []
+    for k, paths in enumerate(recordings):
+        path_rows = np.arange(len(paths))
+        features = compute_features(paths.state_after(path_rows, np.full(len(paths), t + 1)))
+        parts.append(
+            features if hints is None else np.hstack([features, np.repeat(hints[k], paths.orders, axis=0)])
+        )
+    return np.concatenate(parts)
+
+
+def _look_up_table(recordings: Sequence[Paths], t: int, table: Floats) -> Floats:
+    parts = []
+    for paths in recordings:
+        first, second = paths.first[t].astype(np.int64), paths.second[t].astype(np.int64)
+        parts.append(look_up_prices(table, np.full(len(paths), t + 1), first, second))
+    return np.concatenate(parts)

@@ -1,0 +1,287 @@
+"""What one pool adds to the prior: critical prices learned on it, and what the words of a prompt hint at.
+
+With few problems the prior has most of the weight, with many the pool has. The hints come from a ridge
+regression on hashed words and pairs of words; they are dropped where they don't predict held-out
+problems better than the mean by two standard errors. A prompt learned from gets its held-out hints.
+"""
+
+import functools
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import VoteWeights
+from adacompute.errors import PolicyInvalid
+from adacompute.policies.base import Arrays, Floats, Ints, read_array
+from adacompute.policies.paths import Paths, draw_paths
+from adacompute.policies.stopping.critical_price import FEATURE_NAMES, CriticalPriceTrees, fit_critical_prices
+from adacompute.policies.stopping.prior import Prior, compute_values, fingerprint_prompts
+from adacompute.pool import Ballots
+
+__all__ = ["HINT_COUNT", "PoolModel", "fit_hints", "fit_pool_model"]
+
+HINT_COUNT = 3  # hints a prompt
+BUCKETS = 4096  # that words are hashed into
+_MAX_CHARACTERS = 4000  # characters of a prompt that are read, so that reading stays fast
+_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, signs
+_PENALTIES = (0.3, 1.0, 3.0, 10.0)
+_FOLDS = 5
+_PAIR_FACTOR = 31  # of the first word of a pair, so that order matters
+_STANDARD_ERRORS = 2.0  # standard errors by which words must do better than the mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PromptHints:
+    """Prompts -> (prompts, HINT_COUNT): how right one sample is, how right the vote, what votes add."""
+
+    mean: Floats  # (hints,)
+    rarity: Floats  # (buckets,) how much a bucket counts
+    weights: Floats  # (buckets, hints)
+    fingerprints: npt.NDArray[np.uint64]  # (problems,) of the prompts it was learned on, ascending
+    held_out: Floats  # (problems, hints) what the other problems predict for each of them
+
+    def predict(self, prompts: Sequence[str]) -> Floats:
+        """The hints of each prompt by itself, so that they don't depend on the other prompts."""
+        hints = np.empty((len(prompts), HINT_COUNT))
+        hashes = fingerprint_prompts(prompts)
+        nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
+        for row, prompt in enumerate(prompts):
+            known = self.fingerprints[nearest[row]] == hashes[row]
+            hints[row] = self.held_out[nearest[row]] if known else self._predict_new(prompt)
+        return hints
+
+    def _predict_new(self, prompt: str) -> Floats:
+        buckets = hash_words(prompt)
+        rarity = self.rarity[buckets]
+        length = float(np.sqrt((rarity**2).sum()))
+        return (
+            self.mean
+            if length == 0
+            else self.mean + (self.weights[buckets] * rarity[:, None]).sum(axis=0) / length
+        )
+
+    def arrays(self) -> Arrays:
+        """What was learned."""
+        return {
+            "hint_mean": self.mean,
+            "hint_rarity": self.rarity,
+            "hint_weights": self.weights,
+            "hint_taught": self.fingerprints,
+            "hint_told": self.held_out,
+        }
+
+    @classmethod
+    def restore(cls, arrays: Arrays) -> "PromptHints":
+        """The hints that gave these arrays; PolicyInvalid where none could have."""
+        fingerprints = read_array(arrays, "hint_taught", np.uint64, (None,))
+        if not len(fingerprints) or (fingerprints[1:] < fingerprints[:-1]).any():
+            raise PolicyInvalid("array 'hint_taught' doesn't ascend, or is empty")
+        hints = cls(
+            mean=read_array(arrays, "hint_mean", np.float64, (HINT_COUNT,)),
+            rarity=read_array(arrays, "hint_rarity", np.float64, (BUCKETS,)),
+            weights=read_array(arrays, "hint_weights", np.float64, (BUCKETS, HINT_COUNT)),
+            fingerprints=fingerprints,
+            held_out=read_array(arrays, "hint_told", np.float64, (len(fingerprints), HINT_COUNT)),
+        )
+        if (hints.rarity < 0).any():
+            raise PolicyInvalid("array 'hint_rarity' holds a number below 0")
+        return hints
+
+
+def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
+    """Fits hints on problems, with the held-out hints of each of them. Equal prompts count as one.
+
+    None where words don't help to predict the targets, (problems, HINT_COUNT), of held-out problems.
+    """
+    fingerprints, first, prompt_index = np.unique(
+        fingerprint_prompts(prompts), return_index=True, return_inverse=True
+    )
+    if len(fingerprints) < 2 * _FOLDS:  # too few to tell whether words help
+        return None
+    counts = np.bincount(prompt_index)[:, None]
+    targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
+    word_marks = _mark_words([prompts[row] for row in first])
+    folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
+    guesses = _predict_held_out(word_marks, targets, folds)
+    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
+    best = int(np.argmin([error.sum() for error in errors]))
+    gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
+    if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
+        return None
+    (ridge,) = _fit_ridges(word_marks, targets, _PENALTIES[best : best + 1])
+    return PromptHints(
+        mean=ridge.mean,
+        rarity=ridge.rarity,
+        weights=ridge.weights,
+        fingerprints=fingerprints,
+        held_out=guesses[best],
+    )
+
+
+def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
+    """What the other folds predict, by each penalty, (penalties, problems, HINT_COUNT)."""
+    predictions = np.empty((len(_PENALTIES), *targets.shape))
+    for fold in range(_FOLDS):
+        training = folds != fold
+        ridges = _fit_ridges(word_marks[training], targets[training], _PENALTIES)
+        rows = _normalise(word_marks[~training], ridges[0].rarity)
+        for index, ridge in enumerate(ridges):
+            predictions[index, ~training] = ridge.predict(rows)
+    return predictions
+
+
+def hash_words(prompt: str) -> Ints:
+    """The buckets of a prompt's words and pairs of words, ascending, each once."""
+    hashes = np.array(
+        [_hash_word(word) for word in _TOKENS.findall(prompt[:_MAX_CHARACTERS].lower())], dtype=np.int64
+    )
+    pairs = hashes[:-1] * _PAIR_FACTOR + hashes[1:]
+    return np.unique(np.concatenate([hashes, pairs]) % BUCKETS)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _hash_word(word: str) -> int:
+    return zlib.crc32(word.encode(errors="replace"))
+
+
+def _mark_words(prompts: Sequence[str]) -> Floats:
+    marks = np.zeros((len(prompts), BUCKETS))
+    for row, prompt in enumerate(prompts):
+        marks[row, hash_words(prompt)] = 1.0
+    return marks
+
+
+@dataclass(frozen=True, slots=True)
+class _Ridge:
+    """A ridge regression on rows of word marks."""
+
+    mean: Floats
+    rarity: Floats
+    weights: Floats
+
+    def predict(self, rows: Floats) -> Floats:
+        """The hints of rows that were normalised with its rarity."""
+        return np.asarray(self.mean + rows @ self.weights)
+
+
+def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
+    """One regression for each penalty; they differ in their weights only."""
+    rarity = np.log((1 + len(marks)) / (1 + marks.sum(axis=0))) + 0.1
+    rows = _normalise(marks, rarity)
+    mean = targets.mean(axis=0)
+    gram = rows @ rows.T
+    duals = [np.linalg.solve(gram + penalty * np.eye(len(rows)), targets - mean) for penalty in penalties]
+    return [_Ridge(mean, rarity, np.asarray(rows.T @ dual)) for dual in duals]
+
+
+def _normalise(marks: Floats, rarity: Floats) -> Floats:
+    weighted = marks * rarity
+    return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
+
+
+_PATHS = 12000  # in all
+_ORDERS = (8, 64)  # a problem, at least and at most
+_MAX_HINT_PROBLEMS = 2000  # problems that hints are learned on, at most: time grows with the cube
+_EQUAL_WEIGHT_HINTS = 120  # problems with which the pool and the prior have equal weight
+_EQUAL_WEIGHT_BARE = 480  # the same, where prompts hint at nothing: the prior knows most of the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PoolModel:
+    """What was learned on one pool."""
+
+    trees: CriticalPriceTrees  # of states, and hints where there are any
+    hints: PromptHints | None
+    problems: int
+    labels: bool  # learned from labels too, not only from agreement
+    weighted: bool  # votes were weighted
+    fingerprints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
+
+    @property
+    def share(self) -> float:
+        """Its weight beside the prior's, 0 to 1; 0 without weights and hints: the prior knows counts."""
+        if self.hints is None and not self.weighted:
+            return 0.0
+        return self.problems / (
+            self.problems + (_EQUAL_WEIGHT_BARE if self.hints is None else _EQUAL_WEIGHT_HINTS)
+        )
+
+    def arrays(self) -> Arrays:
+        """What was learned."""
+        arrays = {**self.trees.arrays("own_"), "taught": self.fingerprints}
+        return arrays if self.hints is None else {**arrays, **self.hints.arrays()}
+
+    @classmethod
+    def restore(
+        cls, arrays: Arrays, *, problems: int, labels: bool, weighted: bool, has_hints: bool
+    ) -> "PoolModel":
+        """What gave these arrays; PolicyInvalid where nothing could have."""
+        trees = CriticalPriceTrees.restore(
+            arrays, "own_", features=len(FEATURE_NAMES) + (HINT_COUNT if has_hints else 0)
+        )
+        hints = PromptHints.restore(arrays) if has_hints else None
+        fingerprints = np.sort(read_array(arrays, "taught", np.uint64, (None,)))
+        return cls(
+            trees=trees,
+            hints=hints,
+            problems=problems,
+            labels=labels,
+            weighted=weighted,
+            fingerprints=fingerprints,
+        )
+
+
+def fit_pool_model(
+    ballots: Ballots,
+    prior: Prior,
+    *,
+    weigh: VoteWeights | None,
+    longest: int,
+    labels: bool,
+    features: bool,
+    seed: int,
+) -> PoolModel:
+    """Fits a model on these samples; `features`: from the words of prompts too, where they help."""
+    orders = int(np.clip(_PATHS // max(1, len(ballots)), *_ORDERS))
+    recorded_paths = draw_paths(
+        ballots, rng=np.random.default_rng(seed), orders=orders, longest=longest, weigh=weigh
+    )
+    values = compute_values(recorded_paths, labels=labels)
+    hints = _fit_pool_hints(ballots, recorded_paths, labels=labels, seed=seed) if features else None
+    prompt_hints = (
+        None if hints is None else [hints.predict(ballots.prompts)]
+    )  # each prompt's from the other ones
+    trees = fit_critical_prices([recorded_paths], [values], prior.table, hints=prompt_hints, seed=seed)
+    return PoolModel(
+        trees=trees,
+        hints=hints,
+        problems=len(ballots),
+        labels=labels,
+        weighted=weigh is not None,
+        fingerprints=np.unique(fingerprint_prompts(ballots.prompts)),
+    )
+
+
+def _fit_pool_hints(
+    ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
+) -> PromptHints | None:
+    """Hints learned on the problems with labels, where labels are used; on some of very many."""
+    targets = _hint_targets(recorded_paths, labels=labels)
+    rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
+    if len(rows) > _MAX_HINT_PROBLEMS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _MAX_HINT_PROBLEMS, replace=False))
+    return fit_hints([ballots.prompts[row] for row in rows], targets[rows], seed=seed)
+
+
+def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
+    """What prompts may hint at: one sample's worth, the last vote's, and what half of the draws add."""
+    values = recorded_paths.grade if labels else recorded_paths.agrees
+    single, half, last = (
+        recorded_paths.mean_per_problem(values[t])
+        for t in (0, recorded_paths.longest // 2 - 1, recorded_paths.longest - 1)
+    )
+    return np.stack([single, last, half - single], axis=1)

@@ -1,0 +1,379 @@
+"""Pool files: JSON lines, plain or gzip, and Parquet, one problem a line or row.
+
+Pyarrow is loaded when called.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
+
+import orjson
+
+from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid
+from adacompute.pool.content_hash import Json, to_canonical_json
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, map_errors, raise_flaw, to_one_line
+
+__all__ = [
+    "LINE_LIMIT",
+    "Entry",
+    "FileEntries",
+    "encode_place",
+    "parse_exactly",
+    "read_jsonl",
+    "read_parquet",
+    "write_jsonl",
+    "write_parquet",
+]
+
+_LINE_BITS = 40  # of a place for the line; the rest is the file's number
+
+
+class Entry(NamedTuple):
+    """One problem of a file, not yet checked."""
+
+    place: int
+    value: Any
+    reparse: Callable[[], Any] | None = None  # the same, parsed slowly and exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntries:
+    """The entries of one file or several, being read."""
+
+    path: Path
+    unit: str  # what places count: "line", "row", ...
+    files: tuple[str, ...]  # names within `path`; one: it is `path` itself
+    entries: Iterator[Entry]
+
+    def format_place(self, place: int) -> str:
+        """A place in words, for messages."""
+        number, line = place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
+        return f"{self.files[number]} {self.unit} {line}" if len(self.files) > 1 else f"{self.unit} {line}"
+
+
+def encode_place(file: int, line: int) -> int:
+    """The place of a line (from 1) in one of several files (from 0), as one number."""
+    return file << _LINE_BITS | line
+
+
+LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
+_BUFFER = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterator[Entry]:
+    """The lines of a file that are not blank, parsed; errors name the file and the line."""
+    number = 0
+    try:
+        with map_errors(path), _open_jsonl(path) as stream:
+            while line := stream.readline(limit + 1):
+                number += 1
+                if len(line) > limit:
+                    raise RecordInvalid(
+                        f"{path}: line {number} is longer than {limit} bytes; split its samples over files"
+                    )
+                line = (line.removeprefix(_BOM) if number == 1 else line).strip()
+                if line:
+                    yield _parse_line(line, path, number, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        truncated = isinstance(exc, EOFError)
+        # it is unpacked a buffer ahead of the lines
+        where = f"after line {number}" if number else f"within its first {_BUFFER >> 20} MiB"
+        raise PoolError(
+            f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "
+            "copy the file again"
+        ) from exc
+
+
+def parse_exactly(line: bytes) -> Json:
+    """JSON as written, with whole numbers of any size. Raises ValueError where it is not JSON."""
+    try:
+        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"is not UTF-8 at byte {exc.start + 1}") from exc
+    except RecursionError as exc:
+        raise ValueError("is nested too deeply") from exc
+
+
+def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) -> None:
+    """Writes one line a problem; equal lines give equal bytes."""
+    with path.open("wb", buffering=_BUFFER) as raw:
+        if not compress:
+            raw.writelines(map(_dump_line, lines))
+            return
+        # no name and no time in the header: the bytes depend on the content alone
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
+            for line in lines:
+                packed.write(_dump_line(line))
+
+
+@contextmanager
+def _open_jsonl(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("rb", buffering=_BUFFER) as raw:
+        start = cast("io.BufferedReader", raw).peek(2)[:2]  # not read: a pipe can't go back
+        if not (path.suffix == ".gz" or start == _GZIP_MAGIC):
+            yield raw
+            return
+        # GzipFile's own lines are slow: let a buffer cut them
+        with io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), _BUFFER) as stream:
+            yield stream
+
+
+def _parse_line(line: bytes, path: Path, number: int, file: int) -> Entry:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # it may still be JSON: the fast parser refuses half surrogates and deep nesting
+        return Entry(encode_place(file, number), _parse_line_exactly(line, path, number))
+    return Entry(encode_place(file, number), value, lambda: _parse_line_exactly(line, path, number))
+
+
+def _parse_line_exactly(line: bytes, path: Path, number: int) -> Json:
+    try:
+        return parse_exactly(line)
+    except ValueError as exc:
+        raise RecordInvalid(f"{path}: line {number} is not JSON: {exc}; write one object a line") from exc
+
+
+def _dump_line(line: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # a whole number of more than 64 bits among the unknown keys
+        return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+Arrow: TypeAlias = Any  # pyarrow ships no types
+
+_BATCH_ROWS = 128  # problems read at a time
+_GROUP_SAMPLES = 50_000  # a row group when writing; of 200 bytes a text, 10 MB
+_GROUP_BYTES = 32 << 20
+# what pyarrow raises on bytes that are no Parquet: its own errors are ValueErrors, LookupErrors and the like
+_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+_JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
+_TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
+
+
+def read_parquet(path: Path, *, file: int = 0) -> Iterator[Entry]:
+    """The rows as lines of a pool file; a null is a missing key, except for `answer`."""
+    with map_errors(path), path.open("rb") as raw:
+        batches = _read_batches(raw, path)
+        number = 0
+        while True:
+            try:
+                rows = next(batches, None)
+            except _PARQUET_ERRORS as exc:
+                raise PoolDamaged(
+                    f"{path}: can't be read after row {number} ({to_one_line(exc)}); copy it again"
+                ) from exc
+            if rows is None:
+                return
+            for row, samples in rows:
+                number += 1
+                try:
+                    yield Entry(encode_place(file, number), _build_parquet_line(row, samples))
+                except Flaw as exc:
+                    raise RecordInvalid(f"{path}: row {number}: {exc}") from exc
+
+
+def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
+    """One row a problem, zstd; `levels` are the SQLite types of the levels there are."""
+    import pyarrow.parquet as pq
+
+    schema = _build_schema(levels)
+    with pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=12, data_page_size=8 << 20, version="2.6"
+    ) as writer:
+        group: list[dict[str, Any]] = []
+        samples = size = 0
+        for line in lines:
+            group.append(line)
+            samples += len(line["samples"])
+            size += _count_characters(line) + sum(map(_count_characters, line["samples"]))
+            if samples >= _GROUP_SAMPLES or size >= _GROUP_BYTES:
+                writer.write_table(_build_table(group, schema))
+                group, samples, size = [], 0, 0
+        if group:
+            writer.write_table(_build_table(group, schema))
+
+
+def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
+    """Rows with their samples, a batch at a time; every error of pyarrow is raised from here."""
+    import pyarrow.parquet as pq
+
+    try:
+        source = pq.ParquetFile(raw)
+        schema = source.schema_arrow
+        names = [field.name for field in schema]
+    except _PARQUET_ERRORS as exc:
+        raise NotAPool(
+            f"{path}: is not a Parquet file ({to_one_line(exc)}); copy or export it again"
+        ) from exc
+    _check_columns(schema, names, path)
+    names.remove("samples")
+    for batch in source.iter_batches(batch_size=_BATCH_ROWS):
+        columns = [batch.column(name).to_pylist() for name in names]
+        heads = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        yield list(zip(heads, _read_samples(batch.column("samples")), strict=True))
+
+
+def _check_columns(schema: Arrow, names: list[str], path: Path) -> None:
+    import pyarrow as pa
+
+    for name in ("id", "question", "samples"):
+        if name not in names:
+            raise RecordInvalid(f"{path}: has no column {name!r}; it has {', '.join(names) or 'none'}")
+    _check_unique(names, f"{path}: has two columns")
+    kind = schema.field("samples").type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(
+        kind.value_type
+    ):
+        raise RecordInvalid(f"{path}: column 'samples' is {kind}; give a list of structs, one a sample")
+    _check_unique([field.name for field in kind.value_type], f"{path}: samples have two fields")
+
+
+def _check_unique(names: list[str], complaint: str) -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise RecordInvalid(f"{complaint} {name!r}; give each its own name")
+
+
+def _build_parquet_line(row: dict[str, Any], samples: list[Any] | None) -> dict[str, Any]:
+    line = {name: _parse_json_field(name, value, name) for name, value in row.items() if value is not None}
+    line |= line.pop("extra", {})
+    for i, sample in enumerate(samples or ()):
+        if sample is not None and "extra" in sample:
+            sample |= _parse_json_field("extra", sample.pop("extra"), f"samples[{i}].extra")
+    if samples is not None:
+        line["samples"] = samples
+    return line
+
+
+def _parse_json_field(name: str, value: Json, where: str) -> Json:
+    if name not in _JSON_COLUMNS:
+        return value
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise_flaw(where, value, "JSON")
+    if name == "extra" and type(value) is not dict:
+        raise_flaw(where, value, "a JSON object")
+    return value
+
+
+def _read_samples(column: Arrow) -> Iterator[list[Any] | None]:
+    """The samples of each row, converted column by column, which is many times faster than row by row."""
+    import pyarrow.compute as pc
+
+    structs = column.flatten()
+    names = [field.name for field in structs.type]
+    fields = [part.to_pylist() for part in structs.flatten()]
+    valid = structs.is_valid().to_pylist() if structs.null_count else None
+    rows = zip(*fields, strict=True) if fields else iter([()] * len(structs))
+    samples: list[Any] = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None or name == "answer"}
+        for row in rows
+    ]
+    if valid is not None:
+        samples = [sample if there else None for sample, there in zip(samples, valid, strict=True)]
+    start = 0
+    for length in pc.list_value_length(column).to_pylist():
+        yield None if length is None else samples[start : start + length]
+        start += length or 0
+
+
+def _build_schema(levels: set[str]) -> Arrow:
+    import pyarrow as pa
+
+    level = {frozenset(["integer"]): pa.int64(), frozenset(["real"]): pa.float64()}
+    sample = pa.struct(
+        [
+            ("index", pa.int64()),
+            ("text", pa.string()),
+            ("answer", pa.string()),
+            ("correct", pa.float64()),
+            ("tokens", pa.int64()),
+            ("logprob", pa.float64()),
+            ("entropy", pa.float64()),
+            ("finished", pa.bool_()),
+            ("extra", pa.string()),
+        ]
+    )
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in _TEXT_COLUMNS),
+            ("level", level.get(frozenset(levels), pa.string())),
+            *((name, pa.string()) for name in _JSON_COLUMNS),
+            ("samples", pa.list_(sample)),
+        ]
+    )
+
+
+def _build_table(lines: Sequence[dict[str, Any]], schema: Arrow) -> Arrow:
+    import pyarrow as pa
+
+    kinds = {pa.int64(): int, pa.float64(): float, pa.string(): str}
+    level = {"level": kinds[schema.field("level").type]}
+    columns = set(schema.names) - {"samples", "extra"}
+    heads = [_pack_row({k: v for k, v in line.items() if k != "samples"}, columns, level) for line in lines]
+    arrays = [pa.array([h.get(f.name) for h in heads], type=f.type) for f in schema if f.name != "samples"]
+    inner = schema.field("samples").type.value_type
+    columns = {field.name for field in inner} - {"extra"}
+    rows = [_pack_row(sample, columns, {"index": int}) for line in lines for sample in line["samples"]]
+    structs = pa.StructArray.from_arrays(
+        [pa.array([row.get(field.name) for row in rows], type=field.type) for field in inner],
+        fields=list(inner),
+    )
+    offsets = [0]
+    for line in lines:
+        offsets.append(offsets[-1] + len(line["samples"]))
+    arrays.append(
+        pa.ListArray.from_arrays(
+            pa.array(offsets, type=pa.int32()), structs, type=schema.field("samples").type
+        )
+    )
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _pack_row(line: dict[str, Any], columns: set[str], kinds: dict[str, type]) -> dict[str, Any]:
+    """Values that fit a column go there; the rest, explicit nulls included, goes into `extra` as JSON."""
+    row: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in line.items():
+        if (
+            name not in columns
+            or (value is None and name != "answer")
+            or not _fits_column(kinds.get(name), value)
+        ):
+            rest[name] = value
+        else:
+            row[name] = to_canonical_json(value) if name in _JSON_COLUMNS else value
+    if rest:
+        row["extra"] = to_canonical_json(rest)
+    return row
+
+
+def _fits_column(kind: type | None, value: Json) -> bool:
+    fits = not isinstance(value, int) or -(2**63) <= value < 2**63
+    return kind is None or (type(value) is kind and fits)
+
+
+def _count_characters(line: dict[str, Any]) -> int:
+    """Approximate number of characters of a line, without its samples."""
+    return sum(
+        len(value) if isinstance(value, str) else len(to_canonical_json(value))
+        for name, value in line.items()
+        if isinstance(value, str | dict | list) and name != "samples"
+    )

@@ -1,0 +1,687 @@
+"""The pool: recorded samples of many problems, in SQLite.
+
+`PoolReader` is the reading half, `Pool` adds writing.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import sqlite3
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from adacompute.answers import Classes, Task, same_answer
+from adacompute.atomic import WriterLock
+from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound
+from adacompute.pool.ballots import Ballots, read_ballots
+from adacompute.pool.content_hash import fingerprint, hash_setting, make_record_prefix, to_canonical_json
+from adacompute.pool.error_mapping import Flaw, format_value, map_errors, map_read_errors, translate_error
+from adacompute.pool.rows import (
+    ClassNumbering,
+    ProblemRow,
+    StoredRow,
+    check_parameters,
+    encode_text,
+    failure_to_dict,
+    grade_new_samples,
+    problem_to_line,
+    read_failure,
+    read_problem,
+    rebuild_row,
+    sample_to_row,
+)
+from adacompute.pool.sqlite import check_task, connect_pool
+from adacompute.pool.tables import (
+    Census,
+    Source,
+    SourceTotals,
+    build_line,
+    build_problem,
+    build_recorded,
+    choose_source,
+    find_source,
+    get_or_insert_record,
+    get_or_insert_source,
+    hash_problem_row,
+    insert_calls,
+    insert_failures,
+    insert_if_new,
+    insert_problem,
+    insert_samples,
+    read_calls,
+    read_census,
+    read_sources,
+    read_totals,
+    stream_problems,
+    sum_calls,
+)
+from adacompute.pool.verification import Verification, compute_digest, verify
+from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
+
+__all__ = ["DrawnSamples", "Pool", "PoolCounts", "attach_pool"]
+
+T = TypeVar("T")
+_SELECT_LAST_INDEX = """
+    SELECT max(s.idx) FROM problems p JOIN records r ON r.problem = p.key JOIN samples s ON s.record = r.key
+    WHERE r.source = ? AND p.id = ?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCounts:
+    """How many rows a pool holds."""
+
+    problems: int
+    samples: int
+    failures: int
+    sources: int  # (model, parameters) pairs
+
+
+class PoolReader:
+    """The reading half of a pool: every read sees one committed state, and long reads stream.
+
+    Reads use a connection that nothing is written through, so none sees half of a write. Each
+    streaming read has a connection of its own, so that other reads don't see an old state while it is
+    open.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        path: str,
+        task: Task,
+        reopen: Callable[[], sqlite3.Connection] | None = None,
+        writer: sqlite3.Connection | None = None,
+        lock: WriterLock | None = None,
+    ) -> None:
+        self.path = path
+        self.task = task
+        self.writable = writer is not None
+        self._connection = connection
+        self._reopen = reopen  # None: a private copy, which nobody changes
+        self._read_lock = threading.RLock()
+        self._opener_pid = os.getpid()
+        self._connections = [connection] if writer is None else [connection, writer]
+        self._finalizer = weakref.finalize(
+            self, _close_connections, self._connections, lock, self._opener_pid
+        )
+
+    def close(self) -> None:
+        """Frees the file and the writer's lock; a second call does nothing."""
+        with self._read_lock:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Pool({self.path!r}, {'writable' if self.writable else 'read-only'})"
+
+    def __len__(self) -> int:
+        return self._query_number("SELECT count(*) FROM problems")
+
+    def __bool__(self) -> bool:
+        return True  # an empty pool is a pool
+
+    def __iter__(self) -> Iterator[Recorded]:
+        """Every problem with each source's samples, streaming, in order of insertion."""
+        return self._stream(lambda connection: map(build_recorded, stream_problems(connection)))
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Like iterating, as lines of a pool file: plain data."""
+        return self._stream(lambda connection: map(build_line, stream_problems(connection)))
+
+    def problems(self) -> Iterator[Problem]:
+        """Every problem, streaming, in order of insertion."""
+        query = "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
+        return self._stream(lambda connection: map(build_problem, connection.execute(query)))
+
+    def problem(self, problem_id: str) -> Problem | None:
+        """The problem of that id, or None."""
+        query = "SELECT id, question, gold, subject, level, extra FROM problems WHERE id = ?"
+        with self._read_state():
+            stored_row = self._connection.execute(query, (problem_id,)).fetchone()
+        return None if stored_row is None else build_problem(stored_row)
+
+    def recorded(
+        self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
+    ) -> Recorded:
+        """One problem with the samples of one source; without samples where the source has none for it."""
+        with self._read_state():
+            source = choose_source(self._connection, self.path, model=model, parameters=parameters)
+            stored_problems = list(
+                stream_problems(self._connection, "AND r.source IS ? WHERE p.id = ?", (source, problem_id))
+            )
+        if not stored_problems:
+            raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; pool.problems() lists them")
+        return build_recorded(stored_problems[0])
+
+    @property
+    def models(self) -> list[tuple[str | None, dict[str, Any]]]:
+        """Every (model, parameters) in the pool, in order of insertion."""
+        with self._read_state():
+            return list(read_sources(self._connection).values())
+
+    def counts(self) -> PoolCounts:
+        """How many problems, samples, failures and sources there are."""
+        with self._read_state():
+            tables = ("problems", "samples", "failures", "sources")
+            return PoolCounts(**{name: self._query_number(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
+
+    def keys(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> set[tuple[str, int]]:
+        """(problem id, sample index) of all samples of this source: the rest is a set difference."""
+        with self._read_state():
+            return set(
+                self._connection.execute(
+                    "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
+                    "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
+                    "WHERE s.model IS ? AND s.fingerprint = ?",
+                    (model, fingerprint(parameters or {})),
+                )
+            )
+
+    def indexes(
+        self, model: str | None, parameters: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[str, set[int]]]:
+        """Like `keys`, streaming by problem: (id, indexes) of the problems with a sample of this source."""
+        query = (
+            "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
+            "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
+            "WHERE s.model IS ? AND s.fingerprint = ? ORDER BY r.key"
+        )
+        values = (model, fingerprint(parameters or {}))
+
+        def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
+            for id_, group in itertools.groupby(connection.execute(query, values), key=lambda row: row[0]):
+                yield id_, {index for _, index in group}
+
+        return self._stream(group_indexes)
+
+    def next_index(
+        self, problem_id: str, model: str | None, parameters: Mapping[str, Any] | None = None
+    ) -> int:
+        """The index after the last sample of a problem from this source; 0 where there is none."""
+        with self._read_state():
+            source = find_source(self._connection, model, parameters or {})
+            row = self._connection.execute(_SELECT_LAST_INDEX, (source, problem_id)).fetchone()
+        return 0 if row[0] is None else int(row[0]) + 1
+
+    def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
+        """Calls to this source and their tokens so far, over every collection into this pool."""
+        with self._read_state():
+            return sum_calls(self._connection, find_source(self._connection, model, parameters or {}))
+
+    def calls(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Iterator[Call]:
+        """Every call to this source, streaming, in the order stored."""
+        source_parameters = parameters or {}
+        return self._stream(lambda rows: read_calls(rows, find_source(rows, model, source_parameters)))
+
+    def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
+        """The votes of one source as arrays; problems without a sample of it are left out."""
+        with self._read_state():
+            return self.ballots_of(
+                choose_source(self._connection, self.path, model=model, parameters=parameters)
+            )
+
+    def ballots_of(self, source: int | None) -> Ballots:
+        """Like `ballots`, by the source's key."""
+        with self._read_state():
+            name, values = read_sources(self._connection)[source] if source is not None else (None, {})
+            return read_ballots(self._connection, source, model=name, parameters=values)
+
+    def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
+        """The key of exactly this source, or None."""
+        with self._read_state():
+            return find_source(self._connection, model, parameters)
+
+    def totals(self, source: int | None) -> SourceTotals:
+        """Shares and means over all samples of one source, and its failures by kind."""
+        with self._read_state():
+            return read_totals(self._connection, source)
+
+    def census(self) -> Census:
+        """Problems with gold, by subject and by level."""
+        with self._read_state():
+            return read_census(self._connection)
+
+    def level_types(self) -> set[str]:
+        """SQLite's names of the types that the problems' levels have."""
+        with self._read_state():
+            rows = self._connection.execute(
+                "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
+            )
+            return {name for (name,) in rows}
+
+    def verify(self) -> Verification:
+        """Checks every row against the hash it was stored with, and runs SQLite's own checks of the file."""
+        with self._read_state():
+            return verify(self._connection)
+
+    def digest(self) -> str:
+        """Hash of all that was recorded: equal for equal content, whatever the order or the file."""
+        with self._read_state():
+            return compute_digest(self._connection)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of one state of the pool; reads of other threads wait."""
+        with self._read_lock, map_errors(self.path):
+            self._check_open()
+            opens_transaction = not self._connection.in_transaction
+            if opens_transaction:
+                self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if opens_transaction:
+                    self._connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _read_state(self) -> Iterator[None]:
+        with self.snapshot(), map_read_errors(self.path):
+            yield
+
+    def _stream(self, read: Callable[[sqlite3.Connection], Iterator[T]]) -> Iterator[T]:
+        self._check_open()
+        with map_read_errors(self.path):
+            if self._reopen is None:
+                yield from read(self._connection)
+                return
+            connection = self._reopen()
+            self._connections.append(connection)
+            try:
+                connection.execute("BEGIN")
+                yield from read(connection)
+            finally:
+                self._connections.remove(connection)
+                _close_connections([connection], None, self._opener_pid)
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._opener_pid:
+            raise PoolError(
+                f"{self.path}: was opened by process {self._opener_pid}, of which this is a fork; "
+                "open it again in this one"
+            )
+        if not self._finalizer.alive:
+            raise PoolError(f"{self.path}: the pool is closed; open it again")
+
+    def _query_number(self, statement: str) -> int:
+        with self._read_state():
+            return int(self._connection.execute(statement).fetchone()[0])
+
+
+def _close_connections(
+    connections: list[sqlite3.Connection], lock: WriterLock | None, opener_pid: int
+) -> None:
+    if os.getpid() != opener_pid:  # in a fork: the connections and the lock belong to the parent
+        for connection in connections:
+            # also keep it from garbage collection: a child may not even close what its parent opened
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        return
+    for connection in connections:
+        with contextlib.suppress(sqlite3.Error):  # nothing is lost: what was committed is in the log
+            connection.close()
+    if lock is not None:
+        lock.release()
+
+
+_SELECT_STORED_PROBLEM = "SELECT key, question, gold, subject, level, extra FROM problems WHERE id = ?"
+_UPDATE_PROBLEM = "UPDATE problems SET gold = ?, subject = ?, level = ?, extra = ?, hash = ? WHERE key = ?"
+_SELECT_RECORDS = """
+    SELECT r.key, s.model, s.fingerprint FROM records r JOIN sources s ON s.key = r.source WHERE r.problem = ?
+"""
+_SELECT_RECORD_SAMPLES = """
+    SELECT idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    FROM samples WHERE record = ? ORDER BY rowid
+"""
+_UPDATE_GRADE = "UPDATE samples SET class = ?, correct = ?, hash = ? WHERE record = ? AND idx = ?"
+
+
+def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *, regrade: bool) -> bool:
+    """Updates a stored problem with the new fields of `row`; returns whether anything changed.
+
+    Missing fields are filled in; a gold answer that differs is taken only with `regrade`. Samples are
+    graded by the new gold, except those whose grade was given rather than computed here. The question
+    never changes.
+    """
+    id_, _, gold, subject, level, extra = row
+    key, question, old_gold, old_subject, old_level, old_extra = connection.execute(
+        _SELECT_STORED_PROBLEM, (id_,)
+    ).fetchone()
+    differs = old_gold is not None and gold is not None and not same_answer(gold, old_gold, task)
+    if differs and not regrade:
+        raise Flaw(
+            f"gold is {format_value(gold)}, and in the pool {format_value(old_gold)}; use --regrade to take the new one and "
+            "grade the samples again, or put the old one back"
+        )
+    new_gold = gold if differs or old_gold is None else old_gold
+    new_row = (
+        id_,
+        question,
+        new_gold,
+        subject if old_subject is None else old_subject,
+        level if old_level is None else old_level,
+        _merge_extra(extra, old_extra),
+    )
+    if new_row == (id_, question, old_gold, old_subject, old_level, old_extra):
+        return False
+    connection.execute(_UPDATE_PROBLEM, (*new_row[2:], hash_problem_row(new_row), key))
+    if new_gold != old_gold and new_gold is not None:
+        for record, model, fingerprint in connection.execute(_SELECT_RECORDS, (key,)).fetchall():
+            prefix = make_record_prefix(id_.encode(), encode_text(model), fingerprint.encode())
+            _regrade(connection, record, prefix, old_gold=old_gold, gold=new_gold, task=task)
+    return True
+
+
+def _merge_extra(extra: str | None, old: str | None) -> str | None:
+    """The keys of both; the pool's values win, because samples were drawn by them."""
+    if extra is None or old is None:
+        return extra if old is None else old
+    return to_canonical_json({**json.loads(extra), **json.loads(old)})
+
+
+def _regrade(
+    connection: sqlite3.Connection, record: int, prefix: bytes, *, old_gold: str | None, gold: str, task: Task
+) -> None:
+    classes = Classes(task=task)
+    numbers: dict[int, int] = {}  # class as placed now -> in order of first appearance
+    for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
+        idx, text, answer, _, correct, *rest = row
+        if correct is None or (old_gold is not None and correct == _grade_answer(answer, old_gold, task)):
+            correct = _grade_answer(answer, gold, task)
+        class_number = classes.place(answer, correct)  # a grade can part answers that look alike
+        number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
+        new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
+        connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
+
+
+def _grade_answer(answer: str | None, gold: str, task: Task) -> float:
+    return 0.0 if answer is None else float(same_answer(answer, gold, task))
+
+
+_MARK_PREFIX = "taken in: "  # among the settings, of which the task is another
+
+
+def add_mark(connection: sqlite3.Connection, name: str) -> bool:
+    """Stores a batch's name in the same transaction as the batch; False where it was stored before."""
+    key = _MARK_PREFIX + name
+    mark_hash = hash_setting(key.encode(), b"1")
+    cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
+    return cursor.rowcount == 1
+
+
+def remove_marks(connection: sqlite3.Connection) -> None:
+    """Removes all batch names."""
+    connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
+
+
+_CACHED_RECORDS = 1024  # problems whose answer classes are kept at hand while samples come in
+
+
+class DrawnSamples(NamedTuple):
+    """What calls gave for one problem; calls without a problem have the id None."""
+
+    problem_id: str | None
+    samples: Sequence[tuple[int, Sample]] = ()  # with their indexes
+    failures: Sequence[Failure] = ()
+    calls: Sequence[Call] = ()
+
+
+class Pool(PoolReader):
+    """Recorded samples of many problems. Open one with `open_pool`; reads stream, writes are durable.
+
+    One pool may be used from several threads: writes take turns, and reads see what was committed.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        path: str,
+        task: Task,
+        reopen: Callable[[], sqlite3.Connection] | None = None,
+        writer: sqlite3.Connection | None = None,
+        lock: WriterLock | None = None,
+    ) -> None:
+        super().__init__(connection, path=path, task=task, reopen=reopen, writer=writer, lock=lock)
+        self._writer = writer
+        self._write_lock = threading.RLock()
+        self._classes: OrderedDict[int, ClassNumbering] = OrderedDict()
+
+    def close(self) -> None:
+        """Frees the file and the writer's lock once other threads' calls have ended.
+
+        A second call does nothing.
+        """
+        with self._write_lock:
+            super().close()
+
+    def add_problem(self, problem: Problem) -> None:
+        """Stores a problem, durably. Raises DuplicateRecord where its id is taken."""
+        with self._transaction(f"problem {problem.id!r}") as connection:
+            insert_problem(connection, read_problem(problem_to_line(problem), exact=True))
+
+    def add_problems(self, problems: Iterable[Problem]) -> int:
+        """Stores problems, all or none, with one flush.
+
+        A problem already stored with equal fields is left as it is.
+        """
+        added = 0
+        with self._transaction("problems") as connection:
+            for problem in problems:
+                try:
+                    row = read_problem(problem_to_line(problem), exact=True)
+                    added += insert_if_new(connection, row)
+                except Flaw as exc:
+                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
+        return added
+
+    def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
+        """Fills in missing fields of stored problems, all or none, and returns how many problems changed.
+
+        Questions stay. A new gold answer grades the samples; one that differs from the pool's is refused
+        without `regrade`.
+        """
+        changed = 0
+        with self._transaction("problems") as connection:
+            for problem in problems:
+                self._find_problem(connection, problem.id)
+                try:
+                    row = read_problem(problem_to_line(problem), exact=True)
+                    changed += amend_problem(connection, row, self.task, regrade=regrade)
+                except Flaw as exc:
+                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
+            self._classes.clear()
+        return changed
+
+    def add_samples(
+        self,
+        problem_id: str,
+        samples: Sequence[tuple[int, Sample]],
+        *,
+        model: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stores (index, sample) pairs of one problem, all or none, durable on return.
+
+        Where a sample has a text and no answer, the pool's task extracts the answer (to keep it
+        abstaining, give `extra={"answer": None}`); where gold is known and `correct` is None, the sample
+        is graded.
+        """
+        with self._transaction(f"problem {problem_id!r}") as connection:
+            rows = [sample_to_row(index, sample) for index, sample in samples]
+            problem, gold = self._find_problem(connection, problem_id)
+            source = get_or_insert_source(connection, model, check_parameters(parameters))
+            record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
+            numbering = self._load_classes(connection, record)
+            graded_rows = grade_new_samples(
+                rows, gold=gold, record=record, prefix=prefix, numbering=numbering, task=self.task
+            )
+            insert_samples(connection, graded_rows)
+
+    def add_failure(
+        self,
+        problem_id: str,
+        failure: Failure,
+        *,
+        model: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
+        with self._transaction(f"problem {problem_id!r}") as connection:
+            row = read_failure(0, failure_to_dict(failure))
+            problem, _ = self._find_problem(connection, problem_id)
+            source = get_or_insert_source(connection, model, check_parameters(parameters))
+            record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
+            insert_failures(connection, [row], record=record, prefix=prefix)
+
+    def add_drawn(
+        self,
+        drawn: Iterable[DrawnSamples],
+        *,
+        model: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        once: str | None = None,
+    ) -> bool:
+        """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk.
+
+        `once` names this batch: a batch stored under a name is not stored again until `forget`. Returns
+        whether it was stored.
+        """
+        with self._transaction("samples") as connection:
+            if once is not None and not add_mark(connection, once):
+                return False
+            source = get_or_insert_source(connection, model, check_parameters(parameters))
+            rows: list[StoredRow] = []
+            calls: list[Call] = []
+            for draw in drawn:
+                try:
+                    rows += self._grade_drawn(connection, draw, source)
+                except Flaw as exc:
+                    raise Flaw(f"problem {draw.problem_id!r}: {exc}") from exc
+                calls += draw.calls
+            insert_samples(connection, rows)
+            insert_calls(
+                connection,
+                calls,
+                source=source.key,
+                model=source.model,
+                source_fingerprint=source.fingerprint,
+            )
+        return True
+
+    def forget(self) -> None:
+        """Removes the names of batches that were stored with `once`."""
+        with self._transaction("names") as connection:
+            remove_marks(connection)
+
+    def _grade_drawn(
+        self, connection: sqlite3.Connection, drawn: DrawnSamples, source: Source
+    ) -> list[StoredRow]:
+        """The graded rows of the samples; failures are inserted at once."""
+        if drawn.problem_id is None:
+            return []
+        problem, gold = self._find_problem(connection, drawn.problem_id)
+        record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
+        if drawn.failures:
+            failures = [read_failure(0, failure_to_dict(failure)) for failure in drawn.failures]
+            insert_failures(connection, failures, record=record, prefix=prefix)
+        if not drawn.samples:
+            return []
+        return grade_new_samples(
+            [sample_to_row(index, sample) for index, sample in drawn.samples],
+            gold=gold,
+            record=record,
+            prefix=prefix,
+            numbering=self._load_classes(connection, record),
+            task=self.task,
+        )
+
+    @contextlib.contextmanager
+    def bulk(self) -> Iterator[sqlite3.Connection]:
+        """One transaction over many lines, for imports: all or nothing."""
+        with self._transaction("import") as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _transaction(self, what: str) -> Iterator[sqlite3.Connection]:
+        connection = self._writer
+        if connection is None:
+            raise PoolError(
+                f"{self.path}: is open for reading; open it with write=True, or import it into a pool"
+            )
+        with self._write_lock, map_errors(self.path):
+            self._check_open()
+            busy = bool(connection.in_transaction)
+            if busy:
+                raise PoolError(f"{self.path}: this thread is writing to it already; let that call end first")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as exc:
+                if connection.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    connection.execute("ROLLBACK")
+                self._classes.clear()  # they hold answers that were rolled back
+                raise self._translate_error(exc, what) from exc
+
+    def _translate_error(self, exc: BaseException, what: str) -> BaseException:
+        if isinstance(exc, Flaw):
+            return RecordInvalid(f"{self.path}: {what}: {exc}")
+        if isinstance(exc, sqlite3.IntegrityError) and "UNIQUE" in str(exc):
+            return DuplicateRecord(f"{self.path}: {what}: already exists ({exc}); give another id or index")
+        return translate_error(exc, self.path) if isinstance(exc, sqlite3.Error) else exc
+
+    def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str | None]:
+        row = connection.execute("SELECT key, gold FROM problems WHERE id = ?", (problem_id,)).fetchone()
+        if row is None:
+            raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; add it with add_problem first")
+        return row[0], row[1]
+
+    def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
+        """The numbering of a record's stored answers, from the cache or read in order of insertion."""
+        numbering = self._classes.pop(record, None)
+        if numbering is None:
+            numbering = ClassNumbering(self.task)
+            with map_read_errors(self.path):
+                for row in connection.execute(
+                    "SELECT answer, correct, class FROM samples WHERE record = ? ORDER BY rowid", (record,)
+                ):
+                    numbering.add_known(*row)
+        self._classes[record] = numbering
+        while len(self._classes) > _CACHED_RECORDS:
+            self._classes.popitem(last=False)
+        return numbering
+
+
+def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
+    """Opens the pool at `path`; for writing where a lock is given, which the pool then releases."""
+    reopen = partial(connect_pool, path, write=False)
+    writer = connect_pool(path, write=True) if lock is not None else None
+    try:
+        reader = reopen()
+        try:
+            pool_task = check_task(reader, path, task)
+        except BaseException:
+            reader.close()
+            raise
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        raise
+    return Pool(reader, path=str(path), task=pool_task, reopen=reopen, writer=writer, lock=lock)

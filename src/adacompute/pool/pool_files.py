@@ -1,0 +1,406 @@
+"""Files into pools and pools into files: import, export, `open_pool`, and the bundled recordings."""
+
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+from itertools import groupby, repeat
+from pathlib import Path
+from typing import Any, Literal
+
+from adacompute.answers import Task
+from adacompute.atomic import WriterLock, publish_file, remove_leftovers, sync_path
+from adacompute.errors import DuplicateRecord, NotAPool, PoolError, PoolNotFound, RecordInvalid, TaskError
+from adacompute.pool.error_mapping import Flaw, InexactNumber, map_errors, map_read_errors
+from adacompute.pool.formats import (
+    Entry,
+    FileEntries,
+    encode_place,
+    read_jsonl,
+    read_parquet,
+    write_jsonl,
+    write_parquet,
+)
+from adacompute.pool.importers import FORMATS
+from adacompute.pool.pool import Pool, attach_pool
+from adacompute.pool.rows import MISSING, ProblemLine, read_line
+from adacompute.pool.sqlite import (
+    build_pool,
+    build_private_pool,
+    check_is_pool,
+    connect_pool,
+    describe_task_conflict,
+    is_sqlite,
+)
+from adacompute.pool.tables import BulkInsert, build_line, stream_problems
+
+__all__ = [
+    "ExportResult",
+    "ImportResult",
+    "bundled",
+    "bundled_card",
+    "bundled_names",
+    "export_file",
+    "export_shards",
+    "import_file",
+    "list_parquet_files",
+    "open_entries",
+    "open_pool",
+    "read_parquet_folder",
+]
+
+Format = Literal["native", "lm-eval", "inspect"]
+ImportProgress = Callable[[int, int], None]  # problems, samples so far
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+_PROGRESS_EVERY = 256  # problems between two calls of `progress`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """What an import added."""
+
+    problems: int  # that were new
+    samples: int
+    failures: int
+    skipped: int  # (problem, model, parameters) that were already there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """What an export wrote."""
+
+    problems: int
+    samples: int
+    bytes: int  # of the file
+
+
+def import_file(
+    path: str | os.PathLike[str],
+    pool: Pool | str | os.PathLike[str],
+    *,
+    format: Format = "native",  # noqa: A002 - the command line's word
+    task: Task | None = None,
+    default_task: Task | None = None,
+    existing: Literal["error", "skip"] = "error",
+    reread: bool = False,
+    progress: ImportProgress | None = None,
+) -> ImportResult:
+    """Adds a file's problems and samples to a pool, all or nothing; a missing pool is created.
+
+    `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another
+    pool); `"lm-eval"` and `"inspect"` read those tools' logs. `task` must be the task of an existing
+    pool; `default_task` is used for a new pool only. `reread` extracts answers from the texts again,
+    instead of taking those in the file.
+    """
+    if existing not in ("error", "skip"):
+        raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
+    entries = _read_format(Path(path), format)
+    options: dict[str, Any] = {"skip": existing == "skip", "progress": progress, "reread": reread}
+    if isinstance(pool, Pool):
+        if task is not None and task != pool.task:
+            raise TaskError(f"{pool.path}: {describe_task_conflict(pool.task, task)}")
+        with pool.bulk() as connection:
+            return fill_pool(connection, entries, into=pool.path, task=pool.task, **options)
+    target = Path(pool)
+    with _lock_pool(target) as lock:
+        if target.exists():
+            check_is_pool(target)
+            remove_leftovers(target, exclusive=True)
+            with attach_pool(target, task, lock=lock) as target_pool, target_pool.bulk() as connection:
+                return fill_pool(connection, entries, into=target_pool.path, task=target_pool.task, **options)
+        task = task or default_task or Task()
+        if target.name.endswith(SUFFIXES):
+            raise NotAPool(f"{target}: would be a file, not a pool; name it e.g. {target.stem}.sqlite")
+        with build_pool(target, task) as connection:
+            return fill_pool(connection, entries, into=str(target), task=task, **options)
+
+
+def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
+    """Writes a pool as .jsonl, .jsonl.gz or .parquet, whole or not at all; equal pools give equal bytes.
+
+    An existing file is left alone unless `overwrite=True`.
+    """
+    target = Path(path)
+    if not target.name.endswith(SUFFIXES):
+        raise NotAPool(f"{target}: has an unknown suffix; give {', '.join(SUFFIXES)}")
+    if target.exists() and not overwrite:
+        raise DuplicateRecord(f"{target}: already exists; give another name, or overwrite=True (--overwrite)")
+    if not len(pool):
+        raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
+    counts = {"problems": 0, "samples": 0}
+
+    def stream_lines() -> Iterator[dict[str, Any]]:
+        for line in pool.lines():
+            counts["problems"] += 1
+            counts["samples"] += len(line["samples"])
+            yield line
+
+    with map_errors(target), publish_file(target) as temporary:
+        if target.suffix == ".parquet":
+            write_parquet(stream_lines(), temporary, levels=pool.level_types())
+        else:
+            write_jsonl(stream_lines(), temporary, compress=target.suffix == ".gz")
+    return ExportResult(problems=counts["problems"], samples=counts["samples"], bytes=target.stat().st_size)
+
+
+def fill_pool(
+    connection: sqlite3.Connection,
+    reading: FileEntries,
+    *,
+    into: str,
+    task: Task,
+    skip: bool = False,
+    reread: bool = False,
+    progress: ImportProgress | None = None,
+    classes: Iterable[Sequence[int]] | None = None,
+) -> ImportResult:
+    """Adds all entries; the caller holds the transaction. Errors name the file and the place.
+
+    `into` names the pool. `classes` are the classes of each entry's samples, where they are known
+    already.
+    """
+    bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
+    known_classes = repeat(None) if classes is None else classes
+    number = 0
+    for number, (entry, numbers) in enumerate(
+        zip(reading.entries, known_classes, strict=classes is not None), start=1
+    ):
+        try:
+            line = _check_entry(entry)
+            bulk.add(_drop_answers(line) if reread else line, entry.place, numbers)
+        except Flaw as exc:
+            raise RecordInvalid(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
+        except DuplicateRecord as exc:
+            raise DuplicateRecord(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
+        if progress is not None and number % _PROGRESS_EVERY == 0:
+            progress(bulk.problems, bulk.samples)
+    if not number:
+        raise RecordInvalid(f"{reading.path}: holds no problem; give at least one {reading.unit}")
+    bulk.flush()
+    if progress is not None:
+        progress(bulk.problems, bulk.samples)
+    return ImportResult(
+        problems=bulk.problems, samples=bulk.samples, failures=bulk.failures, skipped=bulk.skipped
+    )
+
+
+def is_pool_file(path: Path) -> bool:
+    """Whether a path is a file to import or a folder, by its name, and not an SQLite pool."""
+    return path.is_dir() or path.name.endswith(SUFFIXES)
+
+
+def read_native(path: Path) -> FileEntries:
+    """The problems of a pool file, a folder of Parquet or another pool."""
+    if not path.exists():
+        raise PoolNotFound(f"{path}: there is no such file; check the path")
+    if path.is_dir():
+        names = list_parquet_files(path)
+        return read_parquet_folder(path, names, range(len(names)))
+    if path.suffix == ".parquet":
+        return FileEntries(path=path, unit="row", files=(path.name,), entries=read_parquet(path))
+    if path.name.endswith(SUFFIXES):
+        return FileEntries(path=path, unit="line", files=(path.name,), entries=read_jsonl(path))
+    if not is_sqlite(path):
+        raise NotAPool(
+            f"{path}: has an unknown suffix and is not a pool; give a pool, {', '.join(SUFFIXES)} or a folder"
+        )
+    return FileEntries(path=path, unit="problem", files=(path.name,), entries=_read_pool(path))
+
+
+def list_parquet_files(path: Path) -> tuple[str, ...]:
+    """The Parquet files of a folder, by their names within it, in reading order."""
+    parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
+    if not parts:
+        raise NotAPool(f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file")
+    return tuple(part.relative_to(path).as_posix() for part in parts)
+
+
+def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
+    """The entries of the files with these numbers; `names` are all files of the folder."""
+    entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
+    return FileEntries(path=path, unit="row", files=names, entries=entries)
+
+
+def _read_format(path: Path, kind: str) -> FileEntries:
+    if kind != "native" and kind not in FORMATS:
+        raise PoolError(f"format {kind!r} is not known; give native, {', '.join(FORMATS)}")
+    with map_errors(path):
+        return read_native(path) if kind == "native" else FORMATS[kind](path)
+
+
+def _read_pool(path: Path) -> Iterator[Entry]:
+    with contextlib.closing(connect_pool(path, write=False)) as connection, map_read_errors(path):
+        connection.execute("BEGIN")  # one consistent state, even if another process writes meanwhile
+        for number, row in enumerate(stream_problems(connection), start=1):
+            yield Entry(encode_place(0, number), build_line(row))
+
+
+def _check_entry(entry: Entry) -> ProblemLine:
+    try:
+        return read_line(entry.value, exact=entry.reparse is None)
+    except InexactNumber:
+        assert entry.reparse is not None
+        return read_line(entry.reparse(), exact=True)
+
+
+def _drop_answers(line: ProblemLine) -> ProblemLine:
+    """The line without answers and grades of samples that have a text, to extract them again."""
+    rows = [row if row[1] is None else (*row[:2], MISSING, MISSING, *row[4:]) for row in line.samples]
+    return line._replace(samples=rows)
+
+
+@contextlib.contextmanager
+def _lock_pool(path: Path) -> Iterator[WriterLock]:
+    with map_errors(path):
+        lock = WriterLock(path)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
+    """Writes a pool as .parquet files in a new folder, with about equally many problems each, in order.
+
+    The folder appears whole or not at all; opened as a pool, it is equal to this one.
+    """
+    target = Path(folder)
+    if shards < 1:
+        raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DuplicateRecord(f"{target}: already exists; give another name, or remove it first")
+    problems = len(pool)
+    if not problems:
+        raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
+    samples = 0
+    with map_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            for number, lines in groupby(
+                _assign_shards(pool, min(shards, problems)), key=lambda pair: pair[0]
+            ):
+                shard_lines = [line for _, line in lines]
+                samples += sum(len(line["samples"]) for line in shard_lines)
+                part = temporary / f"part-{number:05}.parquet"
+                write_parquet(shard_lines, part, levels=pool.level_types())
+                sync_path(part)
+            temporary.chmod(0o755)
+            sync_path(temporary)
+            temporary.replace(target)
+            sync_path(target.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    size = sum(part.stat().st_size for part in target.iterdir())
+    return ExportResult(problems=problems, samples=samples, bytes=size)
+
+
+def _assign_shards(pool: Pool, shards: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line with the number of its file; the lines of one problem stand in one file."""
+    problems = len(pool)
+    for place, (_, lines) in enumerate(groupby(pool.lines(), key=lambda line: line["id"])):
+        for line in lines:
+            yield place * shards // problems, line
+
+
+def open_pool(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    write: bool = False,
+    task: Task | None = None,
+    default_task: Task | None = None,
+) -> Pool:
+    """Opens a pool for reading.
+
+    `write=True` takes the writer's lock, `create=True` also makes a missing one.
+
+    A .jsonl, .jsonl.gz or .parquet file or a folder of Parquet is read into a private copy, read-only.
+    `task` says how answers of a new pool or a file are read and compared; a pool keeps its own task,
+    and another one is refused. `default_task` is used where `task` is None and the pool has no task of
+    its own.
+    """
+    location = Path(path)
+    new_task = task or default_task or Task()
+    with map_errors(location):
+        if is_pool_file(location) and not (location.is_file() and is_sqlite(location)):
+            if create or write:
+                raise PoolError(
+                    f"{location}: is a file to read; import it into a pool (.sqlite) to write to it"
+                )
+            return open_file(location, new_task)
+        if not (create or write):
+            return attach_pool(location, task)
+        if location.exists():
+            check_is_pool(location)
+        elif not create:
+            raise PoolNotFound(f"{location}: there is no such pool; check the path, or give create=True")
+        lock = WriterLock(location)
+    try:
+        if location.exists():
+            remove_leftovers(location, exclusive=True)
+        else:
+            with build_pool(location, new_task):
+                pass
+        return attach_pool(location, task, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def open_file(path: Path, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
+    """A private copy of a file; `classes` are its samples' classes by problem, where known already."""
+    return open_entries(read_native(path), task, classes=classes)
+
+
+def open_entries(reading: FileEntries, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
+    """A private copy of all entries."""
+    path = str(reading.path)
+    connection = build_private_pool(
+        path, lambda new: fill_pool(new, reading, into=path, task=task, classes=classes)
+    )
+    return Pool(connection, path=path, task=task)
+
+
+_RECORDINGS = ("facts", "words")
+_RECORDINGS_FOLDER = "recordings"
+
+
+def bundled_names() -> tuple[str, ...]:
+    """The names that `bundled` can open."""
+    return _RECORDINGS
+
+
+def bundled(name: str) -> Pool:
+    """A recording inside the package, read-only.
+
+    >>> len(bundled("facts"))
+    353
+    """
+    folder = _find_folder(name)
+    # comparing answers takes seconds, and for a fixed file it comes out the same every time
+    classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
+    with as_file(folder / f"{name}.parquet") as path:
+        return open_file(path, Task(), classes=classes)
+
+
+def bundled_card(name: str) -> str:
+    """Where a recording comes from and what its fields mean, in Markdown."""
+    return (_find_folder(name) / f"{name}.md").read_text("utf-8")
+
+
+def _find_folder(name: str) -> Traversable:
+    if name not in _RECORDINGS:
+        raise PoolNotFound(
+            f"there is no recording {name!r} in the package; there are {', '.join(_RECORDINGS)}"
+        )
+    return files("adacompute.pool") / _RECORDINGS_FOLDER

@@ -1,0 +1,475 @@
+"""One problem and its samples as rows to store: checked field by field, graded, classed and hashed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from typing import Any, NamedTuple
+
+from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
+from adacompute.pool.content_hash import DEPTH_LIMIT, Json, has_inexact_number, hash_sample, to_canonical_json
+from adacompute.pool.error_mapping import (
+    Flaw,
+    InexactNumber,
+    build_json_flaw,
+    describe_type,
+    format_value,
+    raise_flaw,
+)
+from adacompute.records import Failure, Problem, Sample
+
+__all__ = [
+    "LINE_KEYS",
+    "MISSING",
+    "ClassNumbering",
+    "ProblemLine",
+    "StoredRow",
+    "check_parameters",
+    "encode_text",
+    "failure_to_dict",
+    "grade_line",
+    "grade_new_samples",
+    "problem_to_line",
+    "read_failure",
+    "read_line",
+    "read_parameters",
+    "read_problem",
+    "rebuild_row",
+    "sample_to_row",
+]
+
+PROBLEM_KEYS = ("id", "question", "gold", "subject", "level")
+LINE_KEYS = frozenset((*PROBLEM_KEYS, "model", "parameters", "failures", "samples"))
+SAMPLE_KEYS = frozenset(("text", "answer", "correct", "tokens", "logprob", "entropy", "finished"))
+FAILURE_KEYS = frozenset(("index", "kind", "attempt", "message", "at"))
+INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
+_WHOLE_LIMIT = 2**63
+MISSING: Any = object()  # the key is missing: extract the answer, grade the correctness
+
+# idx, text, answer | ABSENT, correct | ABSENT, tokens, logprob, entropy, finished, extra as JSON
+SampleRow = tuple[int, str | None, Any, Any, int | None, float | None, float | None, int | None, str | None]
+ProblemRow = tuple[str, str, str | None, str | None, int | float | str | None, str | None]
+FailureRow = tuple[int, str, int, str | None, float | None]
+
+
+class ProblemLine(NamedTuple):
+    """One problem with the samples of one source, checked and ready to be graded and stored."""
+
+    problem: ProblemRow
+    model: str | None
+    parameters: dict[str, Any]
+    spelling: str | None  # JSON of keys given empty or null, so that they are written back
+    samples: list[SampleRow]
+    failures: list[FailureRow]
+    bare: bool  # a problem alone: no model, parameters, samples or failures
+
+
+def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
+    """The checked rows of one line of a pool file. `exact`: its numbers are known to be as written."""
+    if type(value) is not dict:
+        raise Flaw(f"is {describe_type(value)}; give one JSON object a line")
+    problem = read_problem(value, exact=exact)
+    model = _read_text(value.get("model"), "model")
+    parameters = read_parameters(value.get("parameters"), exact=exact)
+    failures = value.get("failures")
+    if failures is not None and type(failures) is not list:
+        raise_flaw("failures", failures, "a list of failures")
+    samples = value.get("samples", MISSING)
+    if samples is MISSING:
+        raise Flaw("'samples' is missing; give a list of samples, perhaps empty")
+    if type(samples) is not list:
+        raise_flaw("samples", samples, "a list of samples")
+    rows = [read_sample(i, sample, exact=exact) for i, sample in enumerate(samples)]
+    _check_order(rows)
+    spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
+    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty name is a name
+    return ProblemLine(
+        problem,
+        model,
+        parameters,
+        to_canonical_json(spelling) if spelling else None,
+        rows,
+        [read_failure(i, failure) for i, failure in enumerate(failures or ())],
+        bare=not (rows or failures or parameters or spelling) and model is None,
+    )
+
+
+def read_problem(value: dict[str, Any], *, exact: bool = False) -> ProblemRow:
+    """id, question, gold, subject, level and the unknown keys as JSON."""
+    for name in ("id", "question"):
+        if name not in value:
+            raise Flaw(f"{name!r} is missing; give a string")
+        if type(value[name]) is not str or (name == "id" and not value[name]):
+            raise_flaw(name, value[name], "a string" if name == "question" else "a string that is not empty")
+    level = value.get("level")
+    if not exact and type(level) is float and has_inexact_number(level):
+        raise InexactNumber
+    if type(level) is int and not -_WHOLE_LIMIT <= level < _WHOLE_LIMIT:
+        raise_flaw("level", level, "a number of at most 64 bits, or a string")
+    if type(level) is float:
+        level = _read_number(level, "level")
+    elif level is not None and type(level) not in (int, str):
+        raise_flaw("level", level, "a number or a string")
+    extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
+    return (
+        value["id"],
+        value["question"],
+        _read_answer(value.get("gold"), "gold", exact=exact),
+        _read_text(value.get("subject"), "subject"),
+        level,
+        _encode_json(extra, "", exact=exact) if extra else None,
+    )
+
+
+def read_parameters(value: Json, *, exact: bool = False) -> dict[str, Any]:
+    """Sampling parameters: a JSON object; null is none."""
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        raise_flaw("parameters", value, "an object")
+    _encode_json(value, "parameters", exact=exact)
+    return value
+
+
+def read_sample(i: int, sample: Json, *, exact: bool = False) -> SampleRow:
+    """The checked row of one sample. Written for speed: called for every sample of an import."""
+    if type(sample) is not dict:
+        raise_flaw(f"samples[{i}]", sample, "an object")
+    get = sample.get
+    text, answer, correct = get("text"), get("answer", MISSING), get("correct", MISSING)
+    tokens, logprob, entropy, finished = get("tokens"), get("logprob"), get("entropy"), get("finished")
+    known_keys = (answer is not MISSING) + (text is not None) + (tokens is not None) + (logprob is not None)
+    known_keys += (entropy is not None) + (finished is not None) + (correct is not MISSING)
+    if text is not None and type(text) is not str:
+        raise_flaw(f"samples[{i}].text", text, "a string")
+    if answer is not None and type(answer) is not str and answer is not MISSING:
+        answer = _read_answer(answer, f"samples[{i}].answer", exact=exact)
+    if correct is not MISSING:
+        correct = _read_share(correct, i)
+        known_keys -= correct is None
+    if tokens is not None and (type(tokens) is not int or not 0 <= tokens < _WHOLE_LIMIT):
+        tokens = _read_whole_number(tokens, f"samples[{i}].tokens")
+    if logprob is not None:
+        logprob = _read_number(logprob, f"samples[{i}].logprob")
+    if entropy is not None:
+        entropy = _read_number(entropy, f"samples[{i}].entropy")
+    if finished is not None:
+        if finished not in (0, 1) or type(finished) not in (bool, int):
+            raise_flaw(f"samples[{i}].finished", finished, "true or false")
+        finished = int(finished)
+    idx, extra = i, None
+    if known_keys != len(sample):
+        idx, extra = _read_unknown_keys(i, sample, exact=exact)
+    return idx, text, answer, correct, tokens, logprob, entropy, finished, extra
+
+
+def read_failure(i: int, failure: Json) -> FailureRow:
+    """The checked row of one failed attempt."""
+    where = f"failures[{i}]"
+    if type(failure) is not dict:
+        raise_flaw(where, failure, "an object with 'index' and 'kind'")
+    if unknown := sorted(set(failure) - FAILURE_KEYS):
+        raise Flaw(
+            f"{where} has the unknown key {unknown[0]!r}; its keys are {', '.join(sorted(FAILURE_KEYS))}"
+        )
+    if not (kind := _read_text(failure.get("kind"), f"{where}.kind")):
+        raise_flaw(f"{where}.kind", failure.get("kind"), "a short word, e.g. 'timeout'")
+    at = failure.get("at")
+    return (
+        _read_whole_number(failure.get("index"), f"{where}.index", INDEX_LIMIT),
+        kind,
+        _read_whole_number(failure.get("attempt", 1), f"{where}.attempt"),
+        _read_text(failure.get("message"), f"{where}.message"),
+        None if at is None else _read_number(at, f"{where}.at"),
+    )
+
+
+def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[int, str | None]:
+    """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
+    extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
+    idx = i
+    index = extra.get("index")
+    if type(index) is int and 0 <= index < INDEX_LIMIT:
+        idx = index
+        if idx != i:
+            del extra["index"]  # else it is written back because it was given, not because it is needed
+    return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
+
+
+def _check_order(rows: list[SampleRow]) -> None:
+    last = -1
+    for i, row in enumerate(rows):
+        if row[0] <= last:
+            raise Flaw(f"samples[{i}].index is {row[0]} after {last}; give samples in rising order of index")
+        last = row[0]
+
+
+def _read_share(value: Json, i: int) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (bool, int, float) or not 0 <= value <= 1:
+        raise_flaw(f"samples[{i}].correct", value, "true, false or a number from 0 to 1")
+    return float(value) + 0.0
+
+
+def _read_number(value: Json, where: str) -> float:
+    if type(value) is float and value - value == 0.0:  # finite, without a call: the common case
+        return value + 0.0  # SQLite keeps no negative zero
+    if type(value) not in (int, float) or not _is_finite(value):
+        raise_flaw(where, value, "a finite number")
+    return float(value) + 0.0
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # a whole number beyond the largest float
+        return False
+
+
+def _read_whole_number(value: Json, where: str, limit: int = _WHOLE_LIMIT) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not 0 <= value < limit:
+        raise_flaw(
+            where, value, "a whole number of at least 0" if limit == _WHOLE_LIMIT else f"0 to {limit - 1}"
+        )
+    return value
+
+
+def _read_text(value: Json, where: str) -> str | None:
+    if value is not None and type(value) is not str:
+        raise_flaw(where, value, "a string")
+    return value
+
+
+def _read_answer(value: Json, where: str, *, exact: bool) -> str | None:
+    """An answer as text; a number is accepted and converted."""
+    if type(value) in (int, float):
+        if not exact and has_inexact_number(value):
+            raise InexactNumber
+        if type(value) is int or _is_finite(value):
+            try:
+                return str(value)
+            except ValueError:  # more digits than Python writes
+                raise_flaw(where, value, "at most 4300 digits, or a string")
+    if value is not None and type(value) is not str:
+        raise_flaw(where, value, "a string or a finite number")
+    return value
+
+
+def _encode_json(value: dict[str, Any], where: str, *, exact: bool) -> str:
+    try:
+        inexact = has_inexact_number(value)
+        if not inexact or exact:
+            return to_canonical_json(value)
+    except (TypeError, ValueError) as exc:
+        raise build_json_flaw(value, where, exc) from exc
+    raise InexactNumber
+
+
+def problem_to_line(problem: Problem) -> dict[str, Any]:
+    """A problem as a line of a pool file, without samples."""
+    fields = {name: getattr(problem, name) for name in ("id", "question", "gold", "subject", "level")}
+    present = {name: value for name, value in fields.items() if value is not None}
+    return present | _check_extra(problem.extra, known=LINE_KEYS, present=present)
+
+
+def sample_to_row(index: int, sample: Sample) -> SampleRow:
+    """A sample as a checked row. Where it has a text and no answer, the answer is left to be extracted."""
+    if type(index) is not int or not 0 <= index < INDEX_LIMIT:
+        raise Flaw(f"sample index {format_value(index)} can't be used; give a whole number of at least 0")
+    if sample.extra.get("index", index) != index:
+        raise Flaw(
+            f"extra holds 'index' {format_value(sample.extra['index'])} in sample {index}; leave it out"
+        )
+    present = {name: value for name in SAMPLE_KEYS if (value := getattr(sample, name)) is not None}
+    line = present | _check_extra(sample.extra, known=SAMPLE_KEYS, present=present)
+    try:
+        row = read_sample(index, line, exact=True)
+    except Flaw as exc:
+        raise Flaw(str(exc).replace("samples[", "sample[", 1)) from exc
+    return (index, *row[1:])
+
+
+def failure_to_dict(failure: Failure) -> dict[str, Any]:
+    """A failure as in a pool file."""
+    return {name: value for name, value in asdict(failure).items() if value is not None}
+
+
+def check_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Parameters as plain JSON data, checked."""
+    values = _to_plain_json(dict(parameters or {}), "parameters")
+    return read_parameters(values, exact=True)
+
+
+def _check_extra(
+    extra: Mapping[str, Any], *, known: frozenset[str], present: Mapping[str, Any]
+) -> dict[str, Any]:
+    for name in extra:
+        if name in known and (extra[name] is not None or name in present):
+            raise Flaw(f"extra holds {name!r}, which is a field of its own; give it there")
+    return _to_plain_json(dict(extra), "extra")  # type: ignore[no-any-return]
+
+
+def _to_plain_json(value: Json, where: str, depth: int = 0) -> Json:
+    """Mappings and sequences as plain JSON data. Other types pass, and are refused when written as JSON."""
+    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
+        raise Flaw(f"{where} is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise Flaw(f"{where} has the key {format_value(key)}; give strings as keys")
+        return {key: _to_plain_json(v, where, depth + 1) for key, v in value.items()}
+    return [_to_plain_json(v, where, depth + 1) for v in value] if isinstance(value, list | tuple) else value
+
+
+# record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
+StoredRow = tuple[
+    int,
+    int,
+    str | None,
+    str | None,
+    int,
+    float | None,
+    int | None,
+    float | None,
+    float | None,
+    int | None,
+    str | None,
+    bytes,
+]
+GradedAnswer = tuple[str | None, float | None]  # answer, correct
+
+
+class ClassNumbering:
+    """Gives class numbers to new answers; answers that are already stored keep theirs."""
+
+    def __init__(self, task: Task) -> None:
+        self._classes = Classes(task=task)
+        self._numbers: dict[int, int] = {}  # class as placed now -> as stored
+        self._next = 0
+
+    def add_known(self, answer: str | None, correct: float | None, number: int) -> None:
+        """Adds a stored answer with its class."""
+        self._numbers.setdefault(self._classes.place(answer, correct), number)
+        self._next = max(self._next, number + 1)
+
+    def assign(self, answer: str | None, correct: float | None) -> int:
+        """The class of a new answer; -1 abstains."""
+        class_number = self._classes.place(answer, correct)
+        if class_number >= 0 and class_number not in self._numbers:
+            self._numbers[class_number] = self._next
+            self._next += 1
+        return self._numbers.get(class_number, -1)
+
+
+def grade_line(
+    line: ProblemLine, *, record: int, prefix: bytes, task: Task, classes: Sequence[int] | None = None
+) -> list[StoredRow]:
+    """Rows to store: answers extracted where missing, graded where gold is known, classed and hashed.
+
+    `classes` are given for a recording inside the package, where comparing answers again would take
+    seconds.
+    """
+    votes = _extract_votes(line.samples, gold=line.problem[2], task=task)
+    if classes is not None:
+        return [
+            _build_row(row, vote, number, record, prefix)
+            for row, vote, number in zip(line.samples, votes, classes, strict=True)
+        ]
+    distinct = dict.fromkeys(votes)  # most samples repeat an answer: class each spelling once
+    numbers = dict(
+        zip(distinct, classify([a for a, _ in distinct], [c for _, c in distinct], task=task), strict=True)
+    )
+    return [
+        _build_row(row, vote, numbers[vote], record, prefix)
+        for row, vote in zip(line.samples, votes, strict=True)
+    ]
+
+
+def grade_new_samples(
+    rows: Sequence[SampleRow],
+    *,
+    gold: str | None,
+    record: int,
+    prefix: bytes,
+    numbering: ClassNumbering,
+    task: Task,
+) -> list[StoredRow]:
+    """Like `grade_line`, for samples that join those already in `numbering`."""
+    votes = _extract_votes(rows, gold=gold, task=task)
+    return [
+        _build_row(row, vote, numbering.assign(*vote), record, prefix)
+        for row, vote in zip(rows, votes, strict=True)
+    ]
+
+
+def encode_text(text: str | None) -> bytes | None:
+    """The text as UTF-8. Raises a Flaw on half of a surrogate pair, which JSON's escapes allow."""
+    if text is None:
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        half = exc.object[exc.start]
+        raise Flaw(
+            f"{text[max(0, exc.start - 20) : exc.start + 1]!r} ends in half a surrogate pair "
+            f"(U+{ord(half):04X}), which is not text; write \\ufffd in its place"
+        ) from exc
+
+
+def _extract_votes(rows: Sequence[SampleRow], *, gold: str | None, task: Task) -> list[GradedAnswer]:
+    votes: list[GradedAnswer] = []
+    grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention is not right
+    for row in rows:
+        answer, correct = row[2], row[3]
+        if answer is MISSING:
+            text = row[1]
+            answer = None if text is None else extract_answer(text, task, finished=row[7] != 0)
+        if correct is MISSING:
+            correct = None
+            if gold is not None:
+                if answer not in grade_of_answer:
+                    grade_of_answer[answer] = float(same_answer(answer, gold, task))
+                correct = grade_of_answer[answer]
+        votes.append((answer, correct))
+    return votes
+
+
+def rebuild_row(
+    row: tuple[int, str | None, int | None, float | None, float | None, int | None, str | None],
+    vote: GradedAnswer,
+    number: int,
+    record: int,
+    prefix: bytes,
+) -> StoredRow:
+    """A stored sample's row with a new grade or class.
+
+    `row` is (idx, text, tokens, logprob, entropy, finished, extra).
+    """
+    idx, text, *rest = row
+    return _build_row((idx, text, None, None, *rest), vote, number, record, prefix)  # type: ignore[arg-type]
+
+
+def _build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
+    idx, text, _, _, tokens, logprob, entropy, finished, extra = row
+    answer, correct = vote
+    try:
+        row_hash = hash_sample(
+            prefix,
+            idx,
+            None if text is None else text.encode(),
+            None if answer is None else answer.encode(),
+            number,
+            correct,
+            tokens,
+            logprob,
+            entropy,
+            finished,
+            None if extra is None else extra.encode(),
+        )
+    except UnicodeEncodeError:
+        for part in (text, answer, extra):
+            encode_text(part)
+        raise
+    return record, idx, text, answer, number, correct, tokens, logprob, entropy, finished, extra, row_hash

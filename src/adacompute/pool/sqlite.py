@@ -1,0 +1,389 @@
+"""The SQLite file of a pool: its tables and migrations, and connections to read, write or build it."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from adacompute.answers import Task
+from adacompute.atomic import publish_file
+from adacompute.errors import NotAPool, PoolDamaged, PoolError, PoolNotFound, TaskError
+from adacompute.pool.content_hash import hash_setting
+from adacompute.pool.error_mapping import (
+    DAMAGE_ERRORS,
+    format_value,
+    map_errors,
+    map_read_errors,
+    to_one_line,
+)
+
+__all__ = [
+    "MIGRATIONS",
+    "build_pool",
+    "build_private_pool",
+    "check_is_pool",
+    "check_task",
+    "connect_pool",
+    "describe_task_conflict",
+    "is_sqlite",
+    "migrate",
+]
+
+APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
+
+_MAGIC = b"SQLite format 3\0"
+_MIN_BYTES = 512  # bytes of a page
+_APPLICATION_ID_OFFSET = 68  # of the application id in the header, big-endian
+
+Migration = Callable[[sqlite3.Connection], None]
+
+_FIRST_TABLES = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE problems (
+        key INTEGER PRIMARY KEY,  -- the order in which they came
+        id TEXT NOT NULL UNIQUE,
+        question TEXT NOT NULL,
+        gold TEXT,
+        subject TEXT,
+        level,  -- a number or text, as given
+        extra TEXT,  -- unknown keys, canonical JSON
+        hash BLOB NOT NULL
+    )""",
+    """CREATE TABLE sources (
+        key INTEGER PRIMARY KEY,
+        model TEXT,
+        parameters TEXT NOT NULL,  -- JSON
+        fingerprint TEXT NOT NULL
+    )""",
+    # a plain UNIQUE would let two nameless models in: NULL equals nothing
+    "CREATE UNIQUE INDEX one_source ON sources (model IS NULL, coalesce(model, ''), fingerprint)",
+    """CREATE TABLE records (
+        key INTEGER PRIMARY KEY,
+        problem INTEGER NOT NULL REFERENCES problems (key),
+        source INTEGER NOT NULL REFERENCES sources (key),
+        spelling TEXT,  -- keys given empty or null, canonical JSON
+        hash BLOB NOT NULL,
+        UNIQUE (problem, source)
+    )""",
+    """CREATE TABLE samples (
+        record INTEGER NOT NULL REFERENCES records (key),
+        idx INTEGER NOT NULL CHECK (idx >= 0),
+        text TEXT,
+        answer TEXT,  -- NULL abstains
+        class INTEGER NOT NULL CHECK (class >= 0 OR (class = -1 AND answer IS NULL)),
+        correct REAL CHECK (correct BETWEEN 0 AND 1),
+        tokens INTEGER CHECK (tokens >= 0),
+        logprob REAL,
+        entropy REAL,
+        finished INTEGER CHECK (finished IN (0, 1)),
+        extra TEXT,
+        hash BLOB NOT NULL,
+        PRIMARY KEY (record, idx)
+    )""",
+    """CREATE TABLE failures (
+        key INTEGER PRIMARY KEY,
+        record INTEGER NOT NULL REFERENCES records (key),
+        idx INTEGER NOT NULL CHECK (idx >= 0),
+        kind TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        message TEXT,
+        at REAL,
+        hash BLOB NOT NULL
+    )""",
+    "CREATE INDEX failures_of ON failures (record)",
+)
+
+
+def _create_first_tables(connection: sqlite3.Connection) -> None:
+    for statement in _FIRST_TABLES:
+        connection.execute(statement)
+
+
+def _create_calls_table(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE calls (
+            key INTEGER PRIMARY KEY,
+            source INTEGER NOT NULL REFERENCES sources (key),
+            at REAL NOT NULL,  -- seconds since 1970, UTC
+            seconds REAL NOT NULL,
+            asked INTEGER NOT NULL,
+            got INTEGER NOT NULL,
+            surplus INTEGER NOT NULL,
+            kind TEXT NOT NULL,  -- ok, or of the error
+            status INTEGER,  -- of HTTP
+            paid TEXT NOT NULL CHECK (paid IN ('yes', 'no', 'maybe')),
+            prompt_tokens INTEGER,
+            completion_tokens INTEGER,
+            estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+            hash BLOB NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX calls_of ON calls (source)")
+
+
+# Applied once each, in this order, and recorded by name. Never edit one that was released: add another.
+MIGRATIONS: Mapping[str, Migration] = {
+    "0001_first_tables": _create_first_tables,
+    "0002_calls": _create_calls_table,
+}
+OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that reading doesn't need
+
+
+def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Migration] = MIGRATIONS) -> list[str]:
+    """Applies the missing migrations, all in one transaction, and returns their names."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        done = read_applied_migrations(connection)
+        missing = [name for name in migrations if name not in done]
+        for name in missing:
+            migrations[name](connection)
+            connection.execute("INSERT INTO migrations VALUES (?)", (name,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return missing
+
+
+def read_applied_migrations(connection: sqlite3.Connection) -> set[str]:
+    """Names of the migrations that were applied to this pool."""
+    return {name for (name,) in connection.execute("SELECT name FROM migrations")}
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file is an SQLite database, by its first page; it is only read."""
+    return _read_application_id(path) is not None
+
+
+def check_is_pool(path: Path) -> None:
+    """Raises NotAPool unless the file's header is a pool's; no other file is read or written."""
+    application_id = _read_application_id(path)
+    if application_id is None and not path.stat().st_size:
+        raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
+    if application_id is None:
+        raise NotAPool(
+            f"{path}: is not a pool; give a pool, a .jsonl, .jsonl.gz or .parquet file, or a folder"
+        )
+    if application_id != APPLICATION_ID:
+        raise NotAPool(f"{path}: is an SQLite database of something else; give a pool")
+
+
+def store_task(connection: sqlite3.Connection, task: str) -> None:
+    """Stores a new pool's task, as JSON, with its hash."""
+    task_hash = hash_setting(b"task", task.encode())
+    connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, task_hash))
+
+
+def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
+    """The task that the pool was made with."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
+    if row is None:
+        raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
+    try:
+        return Task.from_dict(json.loads(row[0]))
+    except (*DAMAGE_ERRORS, TaskError) as exc:
+        raise PoolDamaged(
+            f"{path}: its task {format_value(row[0])} can't be read; restore it from a copy"
+        ) from exc
+
+
+def _read_application_id(path: Path) -> int | None:
+    """The application id of an SQLite file; None for an empty file or one of another kind.
+
+    SQLite reads it, never a file object of our own: closing one drops all locks that this process
+    holds on the pool, and a reader in another process could then delete the log that we write to.
+    """
+    try:
+        with map_errors(path):
+            file_status = path.stat()
+    except PoolNotFound as exc:
+        raise PoolNotFound(f"{path}: there is no such pool; check the path, or create it") from exc
+    if stat.S_ISDIR(file_status.st_mode):
+        raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
+    if not stat.S_ISREG(file_status.st_mode) or not file_status.st_size:
+        return None
+    if file_status.st_size < _MIN_BYTES:  # SQLite takes it for a new database
+        return _read_damaged_application_id(path)
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # no locks, no log, no journal
+    with map_errors(path):
+        try:
+            with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+                return int(connection.execute("PRAGMA application_id").fetchone()[0])
+        except sqlite3.DatabaseError as exc:
+            if exc.sqlite_errorname == "SQLITE_CANTOPEN":
+                path.open("rb").close()  # says why
+            if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+                raise
+            return _read_damaged_application_id(path)
+
+
+def _read_damaged_application_id(path: Path) -> int | None:
+    """The application id in the header of a file that SQLite can't read, so that nobody has it open."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    return (
+        int.from_bytes(header[_APPLICATION_ID_OFFSET : _APPLICATION_ID_OFFSET + 4], "big")
+        if header.startswith(_MAGIC)
+        else None
+    )
+
+
+_BUSY_SECONDS = 30.0  # seconds for another process to finish a transaction
+_CACHE_PRAGMA = "PRAGMA cache_size = -65536"  # 64 MiB: bounds an import's memory
+_READER_PRAGMAS = ("PRAGMA query_only = ON",)
+_WRITER_PRAGMAS = (
+    # FULL: a commit is on the disk when it returns, so a power cut loses no sample that was paid for;
+    # NORMAL would survive kill -9 alone
+    "PRAGMA synchronous = FULL",
+    "PRAGMA fullfsync = ON",  # macOS: down to the disk itself
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -8192",  # 8 MiB: samples come in order, and a long collection stays small
+)
+# errors where a reader can't create the files that SQLite shares with writers
+_UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
+
+
+def connect_pool(path: Path, *, write: bool) -> sqlite3.Connection:
+    """A connection to the pool at `path`, after checking its header and version."""
+    check_is_pool(path)
+    with map_read_errors(path):
+        if write:
+            return _open_connection(f"{_to_uri(path)}?mode=rw", path, _WRITER_PRAGMAS)
+        try:
+            return _open_connection(_choose_reader_address(path), path, _READER_PRAGMAS)
+        except sqlite3.OperationalError as exc:
+            if not str(exc.sqlite_errorname).startswith(_UNWRITABLE_ERRORS):
+                raise
+            if _has_log(path):
+                raise PoolError(
+                    f"{path}: has calls in the log beside it ({path.name}-wal), which can't be read without "
+                    f"writing beside it too ({to_one_line(exc)}); copy both files to where there is room and "
+                    "permission to write, and read them there"
+                ) from exc
+            return _open_connection(f"{_to_uri(path)}?mode=ro&immutable=1", path, _READER_PRAGMAS)
+
+
+def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
+    log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    new = not (log.exists() or shared.exists())
+    connection = _connect(address)
+    try:
+        for statement in pragmas:
+            connection.execute(statement)
+        _check_version(connection, path, write=pragmas is _WRITER_PRAGMAS)
+    except BaseException:
+        connection.close()
+        if new and not _has_log(path):  # on a full disk SQLite leaves these behind
+            log.unlink(missing_ok=True)
+            shared.unlink(missing_ok=True)
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
+    """A new pool, filled beside `path` and moved there when complete. The caller holds the lock."""
+    task_json = json.dumps(task.to_dict())
+    with (
+        map_errors(path),
+        publish_file(path, exclusive=True) as temporary,
+        contextlib.closing(_connect(f"{temporary.absolute().as_uri()}?mode=rwc")) as connection,
+    ):
+        _prepare(connection, task_json)
+        connection.execute("BEGIN")
+        yield connection
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
+    """A temporary pool that holds one file's content: in memory, and beyond the cache in an unlinked file."""
+    with map_errors(name):
+        connection = _connect("file:")  # the empty name is SQLite's for a temporary database
+        try:
+            _prepare(connection, "{}")
+            connection.execute("BEGIN")
+            fill(connection)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) -> Task:
+    """The pool's own task; raises TaskError where another one is asked for."""
+    with map_read_errors(path):
+        pool_task = read_task(connection, path)
+    if task is not None and task != pool_task:
+        raise TaskError(f"{path}: {describe_task_conflict(pool_task, task)}")
+    return pool_task
+
+
+def describe_task_conflict(pool_task: Task, task: Task) -> str:
+    """Says in which settings a pool's task differs from the one asked for, and what to do about it."""
+    settings = [(name, getattr(pool_task, name), getattr(task, name)) for name in ("extract", "percent")]
+    differences = " and ".join(
+        f"{name} {one!r}, not {other!r}" for name, one, other in settings if one != other
+    )
+    return (
+        f"was made with {differences}; leave that out, or read its texts again into another pool: "
+        f"adacompute import OLD --pool NEW --reread --extract … --percent …"
+    )
+
+
+def _prepare(connection: sqlite3.Connection, task: str) -> None:
+    connection.execute("PRAGMA journal_mode = OFF")  # on an error the whole file is removed
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(_CACHE_PRAGMA)
+    migrate(connection)
+    store_task(connection, task)
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        address,
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
+    )
+
+
+def _choose_reader_address(path: Path) -> str:
+    """Readers open for writing too, where they may: the last one to close then removes SQLite's log."""
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return f"{_to_uri(path)}?mode=rw"
+    return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
+
+
+def _to_uri(path: Path) -> str:
+    return path.absolute().as_uri()
+
+
+def _has_log(path: Path) -> bool:
+    """Whether finished calls may be in SQLite's log only, not yet in the pool's file."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _check_version(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    applied_migrations = read_applied_migrations(connection)
+    if unknown := sorted(applied_migrations - set(MIGRATIONS)):
+        raise NotAPool(f"{path}: is from a newer version of adacompute ({unknown[0]}); upgrade adacompute")
+    missing = set(MIGRATIONS) - applied_migrations
+    if not missing or (not write and missing <= OPTIONAL_MIGRATIONS):
+        return
+    if not write:
+        raise NotAPool(
+            f"{path}: is from an older version; open it once with write=True to bring it up to date"
+        )
+    migrate(connection)

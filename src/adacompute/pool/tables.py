@@ -1,0 +1,643 @@
+"""Rows in and out of a pool's tables: problems, sources, samples, failures and calls.
+
+Functions that write run inside a transaction that the caller holds.
+"""
+
+import json
+import shlex
+import sqlite3
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from adacompute.answers import Task
+from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous
+from adacompute.pool.content_hash import (
+    fingerprint,
+    hash_call,
+    hash_failure,
+    hash_problem,
+    hash_record,
+    make_record_prefix,
+    to_canonical_json,
+)
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, format_value, map_read_errors
+from adacompute.pool.rows import FailureRow, ProblemLine, ProblemRow, StoredRow, encode_text, grade_line
+from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
+
+__all__ = [
+    "BulkInsert",
+    "Census",
+    "Source",
+    "SourceTotals",
+    "build_line",
+    "build_problem",
+    "build_recorded",
+    "choose_source",
+    "find_damaged_calls",
+    "find_source",
+    "get_or_insert_record",
+    "get_or_insert_source",
+    "hash_problem_row",
+    "insert_calls",
+    "insert_failures",
+    "insert_if_new",
+    "insert_problem",
+    "insert_samples",
+    "pick_source",
+    "read_calls",
+    "read_census",
+    "read_sources",
+    "read_totals",
+    "stream_problems",
+    "sum_calls",
+]
+
+Row = tuple[Any, ...]
+
+_SELECT_PROBLEMS = """
+    SELECT p.id, p.question, p.gold, p.subject, p.level, p.extra, r.key, r.source, r.spelling
+    FROM problems p LEFT JOIN records r ON r.problem = p.key
+"""
+_SELECT_SAMPLES = """
+    SELECT idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    FROM samples WHERE record = ? ORDER BY idx
+"""
+_SELECT_FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE record = ? ORDER BY key"
+
+
+class StoredProblem(NamedTuple):
+    """One problem with the rows of one source."""
+
+    problem: Row  # id, question, gold, subject, level, extra
+    model: str | None
+    parameters: dict[str, Any]
+    spelling: str | None
+    samples: Sequence[Row]  # idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    failures: Sequence[Row]  # idx, kind, attempt, message, at
+
+
+class Census(NamedTuple):
+    """How many problems there are of each kind."""
+
+    gold: int  # with a gold answer
+    subjects: dict[str, int]
+    levels: dict[str, int]
+
+
+class SourceTotals(NamedTuple):
+    """Totals over all samples of one source; None: not recorded."""
+
+    answered: float | None  # share with an answer
+    finished: float | None  # share, of those where it is known
+    tokens: float | None  # mean
+    failures: dict[str, int]  # by kind
+
+
+def read_sources(connection: sqlite3.Connection) -> dict[int, tuple[str | None, dict[str, Any]]]:
+    """Every (model, parameters) of the pool by key, in order of insertion."""
+    rows = connection.execute("SELECT key, model, parameters FROM sources ORDER BY key")
+    return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
+
+
+def find_source(
+    connection: sqlite3.Connection, model: str | None, parameters: Mapping[str, Any]
+) -> int | None:
+    """The key of exactly this source, or None."""
+    row = connection.execute(
+        "SELECT key FROM sources WHERE model IS ? AND fingerprint = ?", (model, fingerprint(parameters))
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTotals:
+    """Shares and means over all samples of one source."""
+    answered, finished, tokens = connection.execute(
+        "SELECT avg(s.answer IS NOT NULL), avg(s.finished), avg(s.tokens) "
+        "FROM records r JOIN samples s ON s.record = r.key WHERE r.source = ?",
+        (source,),
+    ).fetchone()
+    kinds = connection.execute(
+        "SELECT f.kind, count(*) FROM records r JOIN failures f ON f.record = r.key "
+        "WHERE r.source = ? GROUP BY f.kind ORDER BY f.kind",
+        (source,),
+    )
+    return SourceTotals(answered, finished, tokens, dict(kinds))
+
+
+def read_census(connection: sqlite3.Connection) -> Census:
+    """Problems with gold, by subject and by level."""
+    (gold,) = connection.execute("SELECT count(gold) FROM problems").fetchone()
+    subjects = connection.execute(
+        "SELECT subject, count(*) FROM problems WHERE subject IS NOT NULL GROUP BY subject"
+    )
+    levels: Counter[str] = Counter()
+    for level, number in connection.execute(
+        "SELECT level, count(*) FROM problems WHERE level IS NOT NULL GROUP BY typeof(level), level"
+    ):
+        levels[str(level)] += number
+    return Census(gold, dict(sorted(subjects)), dict(sorted(levels.items())))
+
+
+def choose_source(
+    connection: sqlite3.Connection,
+    path: str,
+    *,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> int | None:
+    """The key of the one source that matches; None where the pool has no source at all."""
+    return pick_source(read_sources(connection), path, model=model, parameters=parameters)
+
+
+def pick_source(
+    sources: Mapping[int, tuple[str | None, dict[str, Any]]],
+    path: str,
+    *,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> int | None:
+    """Like `choose_source`, among given sources by key."""
+    wanted_fingerprint = None if parameters is None else fingerprint(parameters)
+    matches = [
+        key
+        for key, (name, values) in sources.items()
+        if (model is None or name == model)
+        and (wanted_fingerprint is None or fingerprint(values) == wanted_fingerprint)
+    ]
+    if len(matches) == 1 or not sources:
+        return matches[0] if matches else None
+    ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))  # the ones to learn from
+    suggestions = ", or ".join(_format_source(name, values) for name, values in ordered[:8])
+    if not matches:
+        wanted = f"model {model!r}" + (f" with {dict(parameters)}" if parameters is not None else "")
+        raise RecordNotFound(f"{path}: has no samples of {wanted}; give {suggestions}")
+    raise SourceAmbiguous(
+        f"{path}: holds {len(matches)} sources that fit; name one by model= and parameters=, "
+        f"on the command line {suggestions}"
+    )
+
+
+def _format_source(model: str | None, parameters: Mapping[str, Any]) -> str:
+    """A source as command-line options, to be pasted."""
+    name = "" if model is None else f"--model {shlex.quote(model)} "
+    return f"{name}--parameters {shlex.quote(json.dumps(parameters))}"
+
+
+def stream_problems(
+    connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = (), *, order: str = "p.key"
+) -> Iterator[StoredProblem]:
+    """Problems with their samples, streaming; the caller holds a transaction."""
+    sources_by_key = {
+        key: row for key, *row in connection.execute("SELECT key, model, parameters FROM sources")
+    }
+    has_failures = connection.execute("SELECT EXISTS (SELECT 1 FROM failures)").fetchone()[0]
+    for row in connection.execute(f"{_SELECT_PROBLEMS} {where} ORDER BY {order}, r.source", values):
+        problem, (record, source, spelling) = row[:6], row[6:]
+        if record is None:
+            yield StoredProblem(problem, None, {}, None, (), ())
+            continue
+        model, parameters = sources_by_key[source]
+        samples = connection.execute(_SELECT_SAMPLES, (record,)).fetchall()
+        failures = connection.execute(_SELECT_FAILURES, (record,)).fetchall() if has_failures else ()
+        # parsed for each record, so that changing one record's parameters changes no other's
+        yield StoredProblem(problem, model, json.loads(parameters), spelling, samples, failures)
+
+
+def build_problem(row: Row) -> Problem:
+    """A problem's row as a record."""
+    id_, question, gold, subject, level, extra = row
+    return Problem(
+        id=id_,
+        question=question,
+        gold=gold,
+        subject=subject,
+        level=level,
+        extra=json.loads(extra) if extra else {},
+    )
+
+
+def build_recorded(row: StoredProblem) -> Recorded:
+    """The record of a stored problem; classes are numbered by first appearance in drawing order."""
+    numbers: dict[int, int] = {-1: -1}
+    classes = tuple([numbers.setdefault(sample[3], len(numbers) - 1) for sample in row.samples])
+    return Recorded(
+        problem=build_problem(row.problem),
+        samples=tuple([_build_sample(sample) for sample in row.samples]),
+        classes=classes,
+        model=row.model,
+        parameters=row.parameters,
+        failures=tuple([_build_failure(failure) for failure in row.failures]),
+    )
+
+
+def build_line(row: StoredProblem) -> dict[str, Any]:
+    """A stored problem as a line of a pool file: known keys in a fixed order, then the unknown ones."""
+    id_, question, gold, subject, level, extra = row.problem
+    line: dict[str, Any] = {"id": id_, "question": question}
+    for name, value in (("gold", gold), ("subject", subject), ("level", level), ("model", row.model)):
+        if value is not None:
+            line[name] = value
+    if row.parameters:
+        line["parameters"] = row.parameters
+    for keys_json in (row.spelling, extra):
+        if keys_json:
+            line |= json.loads(keys_json)
+    if row.failures:
+        line["failures"] = [
+            {
+                k: v
+                for k, v in zip(("index", "kind", "attempt", "message", "at"), f, strict=True)
+                if v is not None
+            }
+            for f in row.failures
+        ]
+    line["samples"] = [_build_sample_line(i, sample) for i, sample in enumerate(row.samples)]
+    return line
+
+
+def _build_sample_line(i: int, row: Row) -> dict[str, Any]:
+    idx, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
+    line: dict[str, Any] = {} if idx == i else {"index": idx}
+    if text is not None:
+        line["text"] = text
+    line["answer"] = answer
+    if correct is not None:
+        line["correct"] = int(correct) if correct in (0.0, 1.0) else correct
+    if tokens is not None:
+        line["tokens"] = tokens
+    if logprob is not None:
+        line["logprob"] = logprob
+    if entropy is not None:
+        line["entropy"] = entropy
+    if finished is not None:
+        line["finished"] = bool(finished)
+    return line | json.loads(extra) if extra else line
+
+
+def _build_sample(row: Row) -> Sample:
+    _, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
+    return Sample(
+        text=text,
+        answer=answer,
+        correct=correct,
+        tokens=tokens,
+        logprob=logprob,
+        entropy=entropy,
+        finished=None if finished is None else bool(finished),
+        extra=json.loads(extra) if extra else {},
+    )
+
+
+def _build_failure(row: Row) -> Failure:
+    idx, kind, attempt, message, at = row
+    return Failure(index=idx, kind=kind, attempt=attempt, message=message, at=at)
+
+
+_BATCH_SAMPLES = 4096  # samples a statement: beyond this, executemany gains nothing and rows only fill memory
+_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
+_INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Source(NamedTuple):
+    """A model under one set of parameters."""
+
+    key: int
+    model: str | None
+    fingerprint: str  # fingerprint of the parameters
+
+
+def get_or_insert_source(
+    connection: sqlite3.Connection, model: str | None, parameters: dict[str, Any]
+) -> Source:
+    """The source's row, inserted if it is new."""
+    encode_text(model)
+    encode_text(text := to_canonical_json(parameters))
+    parameters_hash = fingerprint(parameters)
+    row = connection.execute(
+        "SELECT key FROM sources WHERE model IS ? AND fingerprint = ?", (model, parameters_hash)
+    ).fetchone()
+    if row is None:
+        cursor = connection.execute(
+            "INSERT INTO sources (model, parameters, fingerprint) VALUES (?, ?, ?)",
+            (model, text, parameters_hash),
+        )
+        return Source(int(cursor.lastrowid or 0), model, parameters_hash)
+    return Source(row[0], model, parameters_hash)
+
+
+def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
+    """Inserts a problem and returns its key. Raises sqlite3.IntegrityError where its id is taken."""
+    row_hash = hash_problem_row(row)
+    cursor = connection.execute(
+        "INSERT INTO problems (id, question, gold, subject, level, extra, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*row, row_hash),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
+    """Inserts the problem if it is new, and says whether it was.
+
+    Raises a Flaw where its id is another problem's.
+    """
+    existing = connection.execute("SELECT * FROM problems WHERE id = ?", (_check_id(row[0]),)).fetchone()
+    if existing is None:
+        insert_problem(connection, row)
+        return True
+    if (difference := _find_difference(row, existing[1:])) is not None:
+        name, ours, theirs = difference
+        raise Flaw(
+            f"{name} is {format_value(ours)}, and in the pool {format_value(theirs)}; "
+            "give each problem its own id, or use another pool"
+        )
+    return False
+
+
+def _find_difference(row: ProblemRow, existing: Sequence[Any]) -> tuple[str, Any, Any] | None:
+    """The first field in which two problems differ, and both values."""
+    for name, ours, theirs in zip(_PROBLEM_FIELDS, row, existing, strict=False):
+        if (ours, type(ours)) != (theirs, type(theirs)):
+            return name, ours, theirs
+    return None
+
+
+def get_or_insert_record(
+    connection: sqlite3.Connection,
+    problem: int,
+    problem_id: str,
+    source: Source,
+    spelling: str | None = None,
+) -> tuple[int, bytes, bool]:
+    """Links a problem to a source: the row's key, its hash prefix, and whether it was inserted."""
+    prefix = make_record_prefix(problem_id.encode(), encode_text(source.model), source.fingerprint.encode())
+    row = connection.execute(
+        "SELECT key FROM records WHERE problem = ? AND source = ?", (problem, source.key)
+    ).fetchone()
+    if row is not None:
+        return row[0], prefix, False
+    cursor = connection.execute(
+        "INSERT INTO records (problem, source, spelling, hash) VALUES (?, ?, ?, ?)",
+        (problem, source.key, spelling, hash_record(prefix, encode_text(spelling))),
+    )
+    return int(cursor.lastrowid or 0), prefix, True
+
+
+def insert_samples(connection: sqlite3.Connection, rows: Iterable[StoredRow]) -> None:
+    """Many samples at once."""
+    connection.executemany(_INSERT_SAMPLE, rows)
+
+
+def insert_failures(
+    connection: sqlite3.Connection, rows: Iterable[FailureRow], *, record: int, prefix: bytes
+) -> None:
+    """Failed attempts of one record."""
+    connection.executemany(
+        "INSERT INTO failures (record, idx, kind, attempt, message, at, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                record,
+                *row,
+                hash_failure(prefix, row[0], encode_text(row[1]) or b"", row[2], encode_text(row[3]), row[4]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def hash_problem_row(row: ProblemRow) -> bytes:
+    """The hash that a problem's row is stored with."""
+    id_, question, gold, subject, level, extra = row
+    if isinstance(level, str):
+        encode_text(level)
+    return hash_problem(
+        encode_text(id_) or b"",
+        encode_text(question) or b"",
+        encode_text(gold),
+        encode_text(subject),
+        level,
+        encode_text(extra),
+    )
+
+
+class BulkInsert:
+    """Inserts whole lines of a file quickly, and names the place of a duplicate. Call `flush` at the end."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        path: str,
+        task: Task,
+        skip: bool,
+        format_place: Callable[[int], str],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._task = task
+        self._skip = skip
+        self._format_place = format_place  # a place in words, for messages
+        self._rows: list[StoredRow] = []
+        self._sources: dict[tuple[str | None, str], Source] = {}
+        self._first_problem = self._next_key("problems")
+        self._first_record = self._next_key("records")
+        self._problem_places = array("q")  # by key: eight bytes a problem, however many there are
+        self._record_places = array("q")
+        self.samples = self.failures = self.skipped = 0
+
+    @property
+    def problems(self) -> int:
+        """Problems that were new."""
+        return len(self._problem_places)
+
+    def add(self, line: ProblemLine, place: int, classes: Sequence[int] | None = None) -> None:
+        """Adds one line; `place` is its number in the file, `classes` its samples' classes where known."""
+        with map_read_errors(self._path):
+            record_and_prefix = self._insert_record(line, place)
+        if record_and_prefix is None:
+            return
+        record, prefix = record_and_prefix
+        self._rows += grade_line(line, record=record, prefix=prefix, task=self._task, classes=classes)
+        if line.failures:
+            insert_failures(self._connection, line.failures, record=record, prefix=prefix)
+        self.samples += len(line.samples)
+        self.failures += len(line.failures)
+        if len(self._rows) >= _BATCH_SAMPLES:
+            self.flush()
+
+    def _insert_record(self, line: ProblemLine, place: int) -> tuple[int, bytes] | None:
+        """The new row that links the line's problem to its source; None where there is nothing to add."""
+        problem, new = self._insert_problem(line.problem, place)
+        if line.bare:  # it says nothing but the problem, and that is known to be the same
+            self.skipped += not new and problem < self._first_problem
+            return None
+        source = self._get_source(line)
+        record, prefix, new = get_or_insert_record(
+            self._connection, problem, line.problem[0], source, line.spelling
+        )
+        if not new:
+            self._handle_duplicate(line, self._find_place(record, self._first_record, self._record_places))
+            return None
+        self._record_places.append(place)
+        return record, prefix
+
+    def flush(self) -> None:
+        """Writes the samples that are waiting."""
+        insert_samples(self._connection, self._rows)
+        self._rows.clear()
+
+    def _insert_problem(self, row: ProblemRow, place: int) -> tuple[int, bool]:
+        existing = self._connection.execute(
+            "SELECT * FROM problems WHERE id = ?", (_check_id(row[0]),)
+        ).fetchone()
+        if existing is None:
+            key = insert_problem(self._connection, row)
+            self._problem_places.append(place)
+            return key, True
+        if (difference := _find_difference(row, existing[1:])) is not None:
+            first = self._find_place(existing[0], self._first_problem, self._problem_places)
+            where = f"in {self._format_place(first)}" if first is not None else "in the pool"
+            raise DuplicateRecord(
+                f"id {row[0]!r} is already {where} with another {difference[0]}; give each problem its own id"
+            )
+        return int(existing[0]), False
+
+    def _get_source(self, line: ProblemLine) -> Source:
+        key = (line.model, to_canonical_json(line.parameters))
+        if key not in self._sources:
+            self._sources[key] = get_or_insert_source(self._connection, line.model, line.parameters)
+        return self._sources[key]
+
+    def _handle_duplicate(self, line: ProblemLine, first: int | None) -> None:
+        id_ = line.problem[0]
+        if first is not None:
+            raise DuplicateRecord(
+                f"id {id_!r} is already in {self._format_place(first)} with the same model and parameters; "
+                "keep one, or put their samples together"
+            )
+        if not self._skip:
+            raise DuplicateRecord(
+                f"id {id_!r} is already in the pool with the same model and parameters; "
+                'import with existing="skip" (--existing skip) to leave it as it is'
+            )
+        self.skipped += 1
+
+    def _find_place(self, key: int, first: int, places: "array[int]") -> int | None:
+        return places[key - first] if key >= first else None
+
+    def _next_key(self, table: str) -> int:
+        with map_read_errors(self._path):
+            (last,) = self._connection.execute(f"SELECT max(key) FROM {table}").fetchone()  # noqa: S608 - our own names
+            return int(last or 0) + 1
+
+
+def _check_id(text: str) -> str:
+    encode_text(text)
+    if len(text) > 100_000:
+        raise Flaw(f"'id' has {len(text)} characters; give at most 100000")
+    return text
+
+
+_INSERT_CALL = "INSERT INTO calls VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_CALL_SUMS = """
+    SELECT count(*), total(paid = 'yes'), total(paid = 'maybe'), total(asked), total(got),
+        total(iif(paid = 'yes', prompt_tokens, 0)), total(iif(paid = 'yes', completion_tokens, 0)),
+        total(iif(paid = 'maybe', prompt_tokens, 0)), total(iif(paid = 'maybe', completion_tokens, 0)),
+        total(estimated)
+    FROM calls WHERE source = ?
+"""
+_ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
+_CALL_FIELDS = (
+    "at",
+    "seconds",
+    "asked",
+    "got",
+    "surplus",
+    "kind",
+    "status",
+    "paid",
+    "prompt_tokens",
+    "completion_tokens",
+)
+_SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
+_SELECT_CALL_ROWS = """
+    SELECT c.key, CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB), at, seconds, asked, got, surplus,
+        CAST(kind AS BLOB), status, CAST(paid AS BLOB), prompt_tokens, completion_tokens, estimated, hash
+    FROM calls c JOIN sources s ON s.key = c.source ORDER BY c.key
+"""
+
+
+def insert_calls(
+    connection: sqlite3.Connection,
+    calls: Iterable[Call],
+    *,
+    source: int,
+    model: str | None,
+    source_fingerprint: str,
+) -> None:
+    """Calls to one source, in the order given."""
+    connection.executemany(
+        _INSERT_CALL, [_build_call_row(call, source, model, source_fingerprint) for call in calls]
+    )
+
+
+def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
+    """The sum of all calls to one source; empty for a pool that nothing was collected into."""
+    if source is None or not _has_calls_table(connection):
+        return Account()
+    row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
+    return Account(**dict(zip(_ACCOUNT_FIELDS, map(int, row), strict=True)))
+
+
+def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
+    """Every call to one source, in the order stored."""
+    if source is None or not _has_calls_table(connection):
+        return
+    for *row, estimated in connection.execute(_SELECT_CALLS, (source,)):
+        yield Call(**dict(zip(_CALL_FIELDS, row, strict=True)), estimated=bool(estimated))
+
+
+def find_damaged_calls(connection: sqlite3.Connection) -> Iterator[int]:
+    """Keys of the calls whose rows are not what was written."""
+    if not _has_calls_table(connection):
+        return
+    for key, *row, stored_hash in connection.execute(_SELECT_CALL_ROWS):
+        try:
+            matches = hash_call(*row) == stored_hash
+        except DAMAGE_ERRORS:  # a column is not even of its type
+            matches = False
+        if not matches:
+            yield key
+
+
+def _build_call_row(
+    call: Call, source: int, model: str | None, source_fingerprint: str
+) -> tuple[object, ...]:
+    at, seconds = float(call.at) + 0.0, float(call.seconds) + 0.0
+    if call.paid not in ("yes", "no", "maybe"):
+        raise Flaw(f"a call's paid is {call.paid!r}; give 'yes', 'no' or 'maybe'")
+    prompt, completion, estimated = call.prompt_tokens, call.completion_tokens, int(call.estimated)
+    row_hash = hash_call(
+        encode_text(model),
+        source_fingerprint.encode(),
+        at,
+        seconds,
+        call.asked,
+        call.got,
+        call.surplus,
+        encode_text(call.kind) or b"",
+        call.status,
+        call.paid.encode(),
+        prompt,
+        completion,
+        estimated,
+    )
+    outcome = (call.kind, call.status, call.paid, prompt, completion, estimated)
+    return (source, at, seconds, call.asked, call.got, call.surplus, *outcome, row_hash)
+
+
+def _has_calls_table(connection: sqlite3.Connection) -> bool:
+    tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'calls'")
+    return tables.fetchone() is not None

@@ -1,0 +1,538 @@
+"""Reads problems from any source, checks them and gives each an id (`read_problems`).
+
+Rows of known datasets that would be misread without their preset are refused.
+"""
+
+import datetime
+import decimal
+import difflib
+import math
+import re
+import uuid
+from collections.abc import Collection, Container, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+from adacompute.errors import ProblemsInvalid
+from adacompute.pool import bundled_names, open_pool, bundled
+from adacompute.pool.content_hash import DEPTH_LIMIT, Json, to_canonical_json
+from adacompute.pool.error_mapping import Flaw, describe_type, format_value
+from adacompute.pool.rows import problem_to_line, read_problem
+from adacompute.pool.sqlite import is_sqlite
+from adacompute.pool.tables import build_problem
+from adacompute.problems.dataset_loaders import (
+    DEFAULT_SIZE,
+    HubName,
+    find_usual_preset,
+    generate_rows,
+    read_hub_rows,
+)
+from adacompute.problems.presets import COLUMNS, PRESETS, Preset, find_preset
+from adacompute.problems.row_fields import (
+    LETTERS,
+    Choices,
+    RowFields,
+    is_blank,
+    list_names,
+    read_choices,
+    read_gold,
+    read_id,
+    read_level,
+    read_question,
+    read_right_choice,
+    read_subject,
+    shuffle_order,
+)
+from adacompute.problems.row_readers import (
+    STDIN,
+    ProblemRow,
+    RowSource,
+    read_csv_rows,
+    read_folder_rows,
+    read_json_rows,
+    read_parquet_rows,
+    translate_os_errors,
+)
+from adacompute.problems.template import Template
+from adacompute.records import Problem
+
+__all__ = ["IdMaker", "ProblemSet", "read_problems"]
+
+_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution
+_CHOICE_LISTS = PRESETS["mmlu"].columns["choices"]
+_RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
+
+
+def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
+    """Raises a Flaw if a row looks like a known dataset's that the given preset, or none, would misread.
+
+    A field whose column the user named is taken as it is.
+    """
+    if preset is None and "gold" not in named_fields:
+        _refuse_solution_as_gold(fields)
+    if "question" in named_fields or "gold" in named_fields:
+        return
+    if preset is None:
+        _refuse_unread_choices(fields)
+    if preset is None or (preset.gold is None and preset.choices is None):
+        _refuse_unread_solution(fields)
+
+
+def _refuse_solution_as_gold(fields: RowFields) -> None:
+    gold, column = fields.peek("gold"), fields.choose_column("gold")
+    if type(gold) is str and _GSM8K_ENDING.search(gold):
+        raise Flaw(
+            f"'{column}' ends with {format_value(gold.rstrip().rpartition(chr(10))[2])} as in GSM8K; read it with "
+            f"--preset gsm8k, or with --columns gold={column} to take it as it is"
+        )
+
+
+def _refuse_unread_choices(fields: RowFields) -> None:
+    if fields.find_column(_RIGHT_COLUMN) is not None and fields.find_column(_WRONG_COLUMN) is not None:
+        _raise_has_choices(fields, f"'{_RIGHT_COLUMN}'", "gpqa")
+    for column in map(fields.find_column, _CHOICE_LISTS):
+        if column is not None and _is_list(fields.row[column]):
+            _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
+    letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
+    gold = str(fields.peek("gold")).strip("(). ").upper()
+    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
+    if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
+        _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
+
+
+def _raise_has_choices(fields: RowFields, where: str, presets: str) -> NoReturn:
+    raise Flaw(
+        f"has choices in {where}, which would not be asked; read it with --preset {presets}, "
+        f"or with --columns question={fields.choose_column('question')} to take it as it is"
+    )
+
+
+def _is_list(value: Json) -> bool:
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, str):  # from CSV
+        return value.strip()[:1] == "[" and value.strip()[-1:] == "]"
+    return isinstance(value, list) and len(value) > 1
+
+
+def _refuse_unread_solution(fields: RowFields) -> None:
+    column = fields.find_column("solution")
+    solution = fields.row[column] if column else None
+    if type(solution) is str and "\\boxed" in solution and is_blank(fields.peek("gold")):
+        raise Flaw(
+            f"has no answer but in '{column}', as in MATH; read it with --preset math, "
+            f"or with --columns question={fields.choose_column('question')} to take it as it is"
+        )
+
+
+_TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
+
+
+def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
+    """The value as plain JSON data: dates as ISO text, NaN (a missing number) as null; bytes are refused."""
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, float):
+        return _check_number(float(value), where)
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return _convert_container(value, where, depth)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return convert_to_json(value.value, where, depth)
+    if isinstance(value, str | _TEXT_TYPES):
+        return str(value)
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy's scalars and arrays
+        return convert_to_json(to_list(), where, depth + 1)
+    kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
+    raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")
+
+
+def _check_number(value: float, where: str) -> float | None:
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        raise Flaw(f"'{where}' is {value}; give a finite number")
+    return value
+
+
+def _convert_container(value: Any, where: str, depth: int) -> Json:  # noqa: ANN401
+    if depth >= DEPTH_LIMIT:
+        raise Flaw(f"'{where}' is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) not in (str, int, float, bool):
+                raise Flaw(f"'{where}' has the key {format_value(key)}; give strings as keys")
+        return {str(key): convert_to_json(v, f"{where}.{key}", depth + 1) for key, v in value.items()}
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    return [convert_to_json(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+
+
+_ROWS_BEYOND_LIMIT = 10_000  # rows after the limit that are searched for a named column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSchema:
+    """How rows are read: the preset, and the columns that the user names."""
+
+    preset: Preset | None = None
+    columns: Mapping[str, str]  # the column of a field, where the user names it
+    seed: int = 0  # decides the order of shuffled choices
+
+    def locate_fields(self) -> dict[str, tuple[str, ...]]:
+        """The columns that may hold each field, in order of preference."""
+        columns: dict[str, tuple[str, ...]] = {**COLUMNS, **(self.preset.columns if self.preset else {})}
+        for field, column in self.columns.items():
+            self._check_field(field, columns)
+            if not column:
+                raise ProblemsInvalid(f"columns give {column!r} for {field}; give the name of a column")
+            columns[field] = (column,)
+        return columns
+
+    def _check_field(self, field: str, known: Collection[str]) -> None:
+        if field == "choices" and field not in known:
+            raise ProblemsInvalid("columns name the field 'choices'; give preset multiple-choice with it")
+        if field not in known:
+            near = difflib.get_close_matches(field, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ProblemsInvalid(
+                f"columns name the field {field!r}; {hint}the fields are {', '.join(known)}"
+            )
+        preset = self.preset
+        if preset and preset.choices == "shuffled" and field in ("gold", "choices"):
+            raise ProblemsInvalid(
+                f"columns name {field}, and preset {preset.name} takes the right choice from "
+                f"{preset.columns['choices'][0]!r}; leave it out, or give preset multiple-choice"
+            )
+
+
+class IdMaker:
+    """Makes ids from what is asked, so that they stay when rows move; repeats get -2, -3, ..."""
+
+    def __init__(self, taken: Container[str]) -> None:
+        self._taken = taken
+        self._times: dict[str, int] = {}  # how often each was made; recounting would be quadratic
+
+    def make_id(self, question: str, choices: Choices | None) -> str:
+        """The next id for a question with its choices."""
+        content = question if choices is None else to_canonical_json([question, choices.texts])
+        base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        number = self._times.get(base, 0) + 1
+        while (key := base if number == 1 else f"{base}-{number}") in self._taken:
+            number += 1
+        self._times[base] = number
+        return key
+
+
+def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = None) -> list[Problem]:
+    """The first `limit` problems of a source; errors name the source, the place and the field."""
+    columns = schema.locate_fields()
+    names: set[str] = set()
+    problems: list[Problem] = []
+    places: dict[str, tuple[str, Problem]] = {}  # by id
+    ids = IdMaker(places)
+    for place, value in source.rows:
+        try:
+            names |= _check_object(value).keys()
+            problem = (
+                build_problem(read_problem(value, exact=True))
+                if schema.preset is None and not schema.columns and _is_pool_line(value)
+                else _build_problem(
+                    RowFields(_convert_row(value), columns), schema, typed=source.typed, ids=ids
+                )
+            )
+            _check_storable(problem)
+        except Flaw as exc:
+            raise ProblemsInvalid(f"{source.place}: {place}: {exc}") from exc
+        earlier = places.get(problem.id)
+        if earlier is None:
+            places[problem.id] = (place, problem)
+            problems.append(problem)
+        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line for each model
+            raise ProblemsInvalid(
+                f"{source.place}: {place}: the id {format_value(problem.id)} is that of {earlier[0]} already; "
+                "give each problem its own, or none at all"
+            )
+        if len(problems) == limit:
+            break
+    _check_columns(source, schema, names, limited=len(problems) == limit)
+    if not problems:
+        raise ProblemsInvalid(f"{source.place}: holds no problem; give at least one, with its 'question'")
+    return problems
+
+
+def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
+    """Refuses a named column that no row has; if a limit cut the rows off, some more are searched."""
+    present = {name.casefold() for name in names}
+    missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
+    if not names or not missing:
+        return
+    if limited:
+        for value in _read_beyond_limit(source):
+            present |= {name.casefold() for name in value}
+            if all(name.casefold() in present for name in missing.values()):
+                return
+    for field, column in missing.items():
+        if column.casefold() not in present:
+            raise ProblemsInvalid(
+                f"{source.place}: has no column {column!r} for {field}; there is {list_names(names)}"
+            )
+
+
+def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
+    """Rows after the limit, up to the first that can't be read: its fault doesn't matter here."""
+    with suppress(ProblemsInvalid):
+        yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
+
+
+def _check_object(value: Json) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Flaw(f"is {describe_type(value)}; give one object a problem")
+    return value
+
+
+def _is_pool_line(row: Mapping[str, Any]) -> bool:
+    """Whether it is a line of a pool file, which a pool reads by its own rules (nulls are kept)."""
+    return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
+
+
+def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as JSON data."""
+    recorded = ("samples", "failures")  # many, and not part of a problem
+    return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
+
+
+def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: IdMaker) -> Problem:
+    preset = schema.preset
+    refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
+    question = read_question(fields)
+    choices = read_choices(fields, choice_format=preset.choices) if preset and preset.choices else None
+    key = read_id(fields) or ids.make_id(question, choices)
+    if preset is None or preset.choices is None or choices is None:
+        gold = read_gold(fields, preset)
+    elif preset.choices == "shuffled":
+        choices, gold = _shuffle_choices(choices, seed=schema.seed, key=key)
+    else:
+        gold = read_right_choice(choices, fields, choice_format=preset.choices)
+    subject = read_subject(fields, by_user="subject" in schema.columns)
+    level = read_level(fields, by_user="level" in schema.columns, typed=typed)
+    extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
+    if choices is not None:
+        extra["choices"] = choices.texts
+        question = question.rstrip()  # a prompt puts the choices below it
+    return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
+
+
+def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
+    """Choices whose first is right, in shuffled order, and the letter of the right one."""
+    order = shuffle_order(len(choices.texts), seed=seed, key=key)
+    return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
+
+
+def _check_storable(problem: Problem) -> None:
+    """Raises a Flaw if no pool could store the problem."""
+    row = read_problem(problem_to_line(problem), exact=True)
+    for text in row:
+        if type(text) is str:
+            try:
+                text.encode()
+            except UnicodeEncodeError as exc:
+                raise Flaw(
+                    f"{format_value(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
+                    "write the text again as UTF-8"
+                ) from exc
+
+
+SOURCE_KINDS = (
+    ".jsonl, .json, .csv, .tsv (each also as .gz), .parquet, a folder of Parquet, a pool, hf:NAME or gym:NAME"
+)
+_HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
+_PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
+_BUNDLED_TEMPLATES = {"facts": "answer-line", "words": "boxed"}  # the prompts of the bundled recordings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemSet:
+    """Problems, with the prompt and extractor that suit them."""
+
+    name: str
+    problems: tuple[Problem, ...]
+    template: Template | None = None  # the preset's
+    extract: str | None = None  # the preset's extractor, for answers.Task
+    choices: bool = False  # answers are letters of choices, which the prompt must show
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.problems)
+
+    def check(self, template: Template) -> None:
+        """Refuses a template that can't ask these problems because it doesn't show their choices."""
+        if self.choices and "choices" not in template.placeholders:
+            raise ProblemsInvalid(
+                f"{self.name}: these problems have choices, and template {template.name!r} doesn't show "
+                "them; use --template choice, or put {choices} into it"
+            )
+
+
+def read_problems(
+    source: str | Path,
+    *,
+    preset: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> ProblemSet:
+    """The checked problems of a file, a pipe, a pool, a dataset by name (`hf:`) or a generator (`gym:`).
+
+    `preset` says how a known dataset writes them, `columns` names the column of a field
+    ({"question": "text"}), `limit` takes only the first problems; the seed decides the order of shuffled
+    choices and what is generated.
+    """
+    with translate_os_errors(source):
+        return _read_source(str(source), preset, columns, split=split, limit=limit, seed=seed)
+
+
+def _read_source(
+    text: str,
+    preset: str | None,
+    columns: Mapping[str, str] | None,
+    *,
+    split: str | None,
+    limit: int | None,
+    seed: int,
+) -> ProblemSet:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ProblemsInvalid(f"limit {limit!r} can't be used; give a whole number of at least 1, or none")
+    chosen_preset = _look_up_preset(preset)
+    if split is not None and not text.startswith(_HUB_PREFIX):
+        raise ProblemsInvalid(
+            f"{text}: split {split!r} is for hf: names; give hf:{text} for a folder, or none"
+        )
+    if _is_pool(text):
+        if columns:
+            raise ProblemsInvalid(f"{text}: is a pool, whose fields have their names; leave columns out")
+        return _read_pool(text, chosen_preset, limit)
+    if chosen_preset is None and text.startswith(_HUB_PREFIX):
+        usual = find_usual_preset(HubName.of(text.removeprefix(_HUB_PREFIX), split=split).name)
+        chosen_preset = usual[0] if usual else None
+    rows = _open_rows(text, split=split, limit=limit, seed=seed)
+    schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
+    problems = build_problems(rows, schema, limit=limit)
+    columns_only = chosen_preset is None and columns  # named columns outrank what they look like
+    has_choices = not columns_only and any(map(_has_lettered_choices, problems))
+    template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
+    return _make_problem_set(
+        _name_source(text), tuple(problems), template, chosen_preset, choices=has_choices
+    )
+
+
+def _make_problem_set(
+    name: str, problems: tuple[Problem, ...], template: str | None, preset: Preset | None, *, choices: bool
+) -> ProblemSet:
+    template = template or ("choice" if choices else None)
+    prompt = Template.named(template) if template else None
+    extract = preset.extract if preset else prompt.extract if prompt else None
+    return ProblemSet(name=name, problems=problems, template=prompt, extract=extract, choices=choices)
+
+
+def _has_lettered_choices(problem: Problem) -> bool:
+    """Whether it is multiple choice as our presets read it, also if it was stored in a pool since."""
+    choices, gold = problem.extra.get("choices"), problem.gold
+    if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
+        return False
+    return gold is None or gold in tuple(LETTERS[: len(choices)])
+
+
+def _look_up_preset(name: str | None) -> Preset | None:
+    if name is None:
+        return None
+    if name.lower() in PRESETS:
+        return PRESETS[name.lower()]
+    near = difflib.get_close_matches(name.lower(), PRESETS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ProblemsInvalid(f"there is no preset {format_value(name)}; {hint}there are {', '.join(PRESETS)}")
+
+
+def _is_pool(text: str) -> bool:
+    path = Path(text)
+    if text.startswith((_HUB_PREFIX, _GYM_PREFIX)) or text == STDIN:
+        return False
+    if not path.exists():
+        return text in bundled_names()
+    return path.is_file() and is_sqlite(path)
+
+
+def _read_pool(text: str, preset: Preset | None, limit: int | None) -> ProblemSet:
+    is_bundled = not Path(text).exists()
+    with bundled(text) if is_bundled else open_pool(text) as pool:
+        problems = tuple(islice(pool.problems(), limit))
+    if not problems:
+        raise ProblemsInvalid(f"{text}: is a pool without problems; add some first")
+    template = preset.template if preset else _BUNDLED_TEMPLATES.get(text) if is_bundled else None
+    return _make_problem_set(
+        _name_source(text), problems, template, preset, choices=any(map(_has_lettered_choices, problems))
+    )
+
+
+def _open_rows(text: str, *, split: str | None, limit: int | None, seed: int) -> RowSource:
+    if text.startswith(_GYM_PREFIX):
+        rows = generate_rows(text.removeprefix(_GYM_PREFIX), size=limit or DEFAULT_SIZE, seed=seed)
+        return RowSource(place=text, rows=rows)
+    if text.startswith(_HUB_PREFIX):
+        dataset = HubName.of(text.removeprefix(_HUB_PREFIX), split=split)
+        if not Path(dataset.name).is_file():
+            return RowSource(place=f"hf:{dataset.name}", rows=read_hub_rows(dataset))
+        text = dataset.name
+    rows, typed = _open_file_rows(text)
+    return RowSource(place=text, rows=rows, typed=typed)
+
+
+def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
+    """The rows of a file by its name, and whether their values have types."""
+    path = Path(text)
+    if text != STDIN and not path.exists():
+        raise ProblemsInvalid(
+            f"{text}: there is no such file; {_suggest_source(text)}check the path, or give {SOURCE_KINDS}"
+        )
+    if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a plain file
+        return read_json_rows(text, remedy=_PIPE_REMEDY), True
+    if path.is_dir():
+        return read_folder_rows(path), True
+    match path.name.lower().removesuffix(".gz").rpartition(".")[2]:
+        case "jsonl" | "ndjson" | "json":
+            return read_json_rows(path), True
+        case "csv":
+            return read_csv_rows(path), False
+        case "tsv":
+            return read_csv_rows(path, delimiter="\t"), False
+        case "parquet":
+            return read_parquet_rows(path), True
+    raise ProblemsInvalid(f"{text}: can't tell what kind of file this is; give {SOURCE_KINDS}")
+
+
+def _suggest_source(text: str) -> str:
+    """A hint for a dataset's or preset's name without hf:, or one close to a bundled recording's."""
+    name = text.partition("@")[0].partition(":")[0]
+    if find_preset(name) is not None:
+        return f"did you mean hf:{text}? "
+    if (preset := PRESETS.get(name.lower())) and preset.hub:
+        return f"did you mean hf:{next(iter(preset.hub))}? "
+    near = difflib.get_close_matches(text, bundled_names(), n=1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def _name_source(text: str) -> str:
+    if text == STDIN:
+        return "stdin"
+    if text.startswith(_GYM_PREFIX):
+        return text.removeprefix(_GYM_PREFIX)
+    return text.removeprefix(_HUB_PREFIX) if text.startswith(_HUB_PREFIX) else Path(text).name

@@ -1,0 +1,339 @@
+"""Reads one row's fields: id, question, gold answer, subject, level and choices.
+
+Choices are written as lists, as columns A to J, or as one right answer among wrong ones.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from adacompute.errors import ProblemsInvalid
+from adacompute.pool.content_hash import Json
+from adacompute.pool.error_mapping import Flaw, format_value, raise_flaw
+from adacompute.pool.rows import LINE_KEYS
+from adacompute.problems.presets import ChoiceFormat, Columns, Preset
+
+__all__ = [
+    "LETTERS",
+    "Choices",
+    "RowFields",
+    "format_choices",
+    "is_blank",
+    "list_names",
+    "read_choices",
+    "read_gold",
+    "read_id",
+    "read_level",
+    "read_question",
+    "read_right_choice",
+    "read_subject",
+    "shuffle_order",
+]
+
+_LEVEL_TEXT = re.compile(r"(?i:level)\s*(\d{1,15})")
+_WHOLE_NUMBER, _DECIMAL_NUMBER = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
+_NAMES_SHOWN = 12  # names that a message shows
+
+
+class RowFields:
+    """A row's values by field, and what is left of the row once the fields are read."""
+
+    def __init__(self, row: Mapping[str, Any], columns: Columns) -> None:
+        self.row, self.columns = row, columns
+        self.used: set[str] = set()  # columns that a field was read from
+        self._folded = {name.casefold(): name for name in reversed(list(row))}  # the first of equal names
+
+    def find_column(self, name: str) -> str | None:
+        """The row's column of this name, whatever its capitals (`Question`); None if there is none."""
+        return name if name in self.row else self._folded.get(name.casefold())
+
+    def choose_column(self, field: str) -> str:
+        """The column that holds a field, or the first candidate if none does.
+
+        A column counts by its name, even if it is empty: else another column would fill a gap in one row.
+        """
+        names = self.columns[field]
+        present = (column for name in names if (column := self.find_column(name)) is not None)
+        return next(present, names[0] if names else field)
+
+    def peek(self, field: str) -> Json:
+        """A field's value; None where there is none."""
+        return self.row.get(self.choose_column(field)) if self.columns[field] else None
+
+    def take(self, field: str) -> Json:
+        """As `peek`, and marks the column as used, so that it isn't part of the rest."""
+        if self.columns[field]:
+            self.used.add(self.choose_column(field))
+        return self.peek(field)
+
+    def collect_rest(self) -> dict[str, Any]:
+        """The columns that no field was read from, without the names that a pool file reserves."""
+        remaining = ((k, v) for k, v in self.row.items() if k not in self.used and k not in LINE_KEYS)
+        return {k: v for k, v in remaining if v is not None}
+
+
+def read_question(fields: RowFields) -> str:
+    """The question: a text that is not empty."""
+    question, column = fields.take("question"), fields.choose_column("question")
+    if question is None and column in fields.row:
+        raise Flaw(f"'{column}' is empty; give a question, or leave the row out")
+    if question is None:
+        columns = " or ".join(map(repr, fields.columns["question"]))
+        raise Flaw(
+            f"{columns} is missing; give the question there, or say which column holds it "
+            f"(question=NAME); there is {list_names(fields.row)}"
+        )
+    if type(question) is not str:
+        raise_flaw(column, question, "the question as a string")
+    if not question.strip():
+        raise Flaw(
+            f"'{column}' is {format_value(question)}, which is empty; give a question, or leave the row out"
+        )
+    return question
+
+
+def read_id(fields: RowFields) -> str | None:
+    """The id as text; None where there is none."""
+    value, column = fields.take("id"), fields.choose_column("id")
+    if type(value) is float and value.is_integer():  # pandas writes whole numbers with gaps as floats
+        value = int(value)
+    if type(value) in (int, float):
+        return str(value)
+    if value is not None and (type(value) is not str or not value):
+        raise_flaw(column, value, "a string that is not empty, or a number")
+    return value
+
+
+def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
+    """The gold answer; the preset may say how to read it out of a solution."""
+    value, column = fields.take("gold"), fields.choose_column("gold")
+    if preset is not None and preset.gold is not None:
+        if value is None:
+            how = "empty" if column in fields.row else "missing"
+            raise Flaw(f"'{column}' is {how}; give {preset.gold_is}, or leave the preset {preset.name} out")
+        gold = preset.gold(value) if type(value) is str else None
+        if gold is None:
+            raise_flaw(column, value, f"{preset.gold_is}, or leave the preset {preset.name} out")
+        return gold
+    if is_blank(value):
+        _check_other_gold(fields, column)
+        return None
+    if type(value) not in (str, int, float):
+        raise_flaw(
+            column, value, "the answer as a string or a number, or say which column holds it (gold=NAME)"
+        )
+    return str(value)
+
+
+def _check_other_gold(fields: RowFields, column: str) -> None:
+    for name in fields.columns["gold"]:
+        other = fields.find_column(name)
+        if other not in (None, column) and not is_blank(fields.row[str(other)]):
+            raise Flaw(
+                f"'{column}' is empty, and '{other}' isn't; say which column holds the answer (gold={other})"
+            )
+
+
+def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
+    """The subject as text. `by_user`: the user named its column, so it must be a subject."""
+    value, column = fields.peek("subject"), fields.choose_column("subject")
+    if value is not None and type(value) not in (str, int, float):
+        if by_user or column == "subject":
+            raise_flaw(column, value, "a string")
+        return None  # may not be meant as a subject: it stays in the rest
+    fields.take("subject")
+    return None if value is None or value == "" else str(value)
+
+
+def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float | str | None:
+    """The level as a number or text; "Level 3" is 3."""
+    value, column = fields.peek("level"), fields.choose_column("level")
+    if value is not None and type(value) not in (str, int, float):
+        if by_user or column == "level":
+            raise_flaw(column, value, "a number or a string")
+        return None
+    fields.take("level")
+    if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
+        return int(level_match[1])
+    if type(value) is str and not typed:  # CSV has no numbers: 3 in CSV means what 3 means in JSON
+        return (
+            int(value)
+            if _WHOLE_NUMBER.fullmatch(value)
+            else float(value)
+            if _DECIMAL_NUMBER.fullmatch(value)
+            else value
+        )
+    return None if value == "" else value
+
+
+def is_blank(value: Json) -> bool:
+    """Whether a value is empty: null, or a text without a visible character."""
+    return value is None or (type(value) is str and not value.strip())
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Names as a message lists them: quoted, sorted, cut after twelve."""
+    shown_names = sorted(map(str, names))
+    more = f" and {len(shown_names) - _NAMES_SHOWN} more" if len(shown_names) > _NAMES_SHOWN else ""
+    return ", ".join(map(format_value, shown_names[:_NAMES_SHOWN])) + more if shown_names else "nothing"
+
+
+LETTERS = "ABCDEFGHIJ"  # the letters that the extractor "choice" reads
+
+
+def format_choices(choices: Sequence[str]) -> str:
+    r"""Choices as a prompt shows them.
+
+    >>> format_choices(["red", "blue"])
+    'A) red\nB) blue'
+    """
+    if len(choices) > len(ascii_uppercase):
+        raise ProblemsInvalid(f"{len(choices)} choices are more than there are letters; give at most 10")
+    return "\n".join(f"{letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
+
+
+def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
+    """An order of `number` things that depends only on the seed and the key, on any machine.
+
+    >>> sorted(shuffle_order(4, seed=0, key="q1"))
+    [0, 1, 2, 3]
+    """
+    return sorted(range(number), key=lambda i: blake2b(f"{seed}\0{key}\0{i}".encode()).digest())
+
+
+_CHOICE_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # "B) blue", "(B) blue", "B. blue"
+
+
+class Choices(NamedTuple):
+    """The possible answers, in the row's own order."""
+
+    texts: list[str]
+    labels: list[str] | None = None  # the row's own names for them, where it has some
+
+
+def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
+    """A row's choices: a list, columns named A, B, C, D, or one column each if they are to be shuffled."""
+    choices = _read_choice_columns(fields) if choice_format == "shuffled" else _read_list_or_letters(fields)
+    if not 2 <= len(choices.texts) <= len(LETTERS):
+        raise Flaw(f"has {len(choices.texts)} choices; give 2 to {len(LETTERS)}")
+    return choices._replace(texts=_strip_letters(choices.texts))
+
+
+def _read_choice_columns(fields: RowFields) -> Choices:
+    """Choices from one column each. All must be there: without the first, a wrong one would be right."""
+    names = [fields.find_column(name) for name in fields.columns["choices"]]
+    for name, expected in zip(names, fields.columns["choices"], strict=True):
+        if name is None or is_blank(fields.row[name]):
+            how = "missing" if name is None else "empty"
+            hint = f"; there is {list_names(fields.row)}" if name is None else ""
+            raise Flaw(f"'{expected}' is {how}; give every choice, or leave the row out{hint}")
+    columns = [name for name in names if name is not None]
+    fields.used.update(columns)
+    return Choices([_read_choice_text(fields.row[name], name) for name in columns])
+
+
+def _read_list_or_letters(fields: RowFields) -> Choices:
+    row, names = fields.row, fields.columns["choices"]
+    for column in map(fields.find_column, names):
+        if column is not None and not is_blank(row[column]):
+            fields.used.add(column)
+            return _read_choice_list(row[column], column)
+    filled = [letter for letter in LETTERS if not is_blank(row.get(letter))]
+    if not filled:
+        raise Flaw(f"has no choices; give a list in {names[0]!r}, or columns A, B, C, D")
+    gap = next((letter for letter in LETTERS[: len(filled)] if letter not in filled), None)
+    if gap:
+        raise Flaw(f"'{gap}' is empty, and '{filled[-1]}' isn't; give the choices without a gap")
+    fields.used.update(filled)
+    return Choices([_read_choice_text(row[letter], letter) for letter in filled])
+
+
+def _strip_letters(texts: list[str]) -> list[str]:
+    """Choices without letters of their own, as in "A) red", if all have one: the prompt adds them."""
+    marks = [_CHOICE_MARK.match(text) for text in texts]
+    if all(mark and mark[1] == letter for mark, letter in zip(marks, LETTERS, strict=False)):
+        return [text[mark.end() :] for text, mark in zip(texts, marks, strict=True) if mark]
+    return texts
+
+
+def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: ChoiceFormat) -> str | None:
+    """The letter of the right choice, as the row marks it; None if it doesn't."""
+    answer = fields.take("gold")
+    if is_blank(answer):
+        return None
+    texts, labels = choices
+    index = (
+        _find_choice(texts, answer, by_name=choice_format == "named")
+        if labels is None
+        else _find_index(labels, str(answer).strip())
+    )
+    if index is None:
+        remedy = f"a letter from A to {LETTERS[len(texts) - 1]} or a number from 0 to {len(texts) - 1}"
+        raise_flaw(
+            fields.choose_column("gold"), answer, remedy if labels is None else f"one of {', '.join(labels)}"
+        )
+    return LETTERS[index]
+
+
+def _read_choice_list(value: Json, column: str) -> Choices:
+    if isinstance(value, str):  # CSV has no lists
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise_flaw(column, value, 'a JSON list, e.g. ["red", "blue"], or columns A, B, C, D')
+    labels = None
+    if isinstance(value, dict) and isinstance(value.get("text"), list):  # {"text": [...], "label": [...]}
+        labels, value = value.get("label"), value["text"]
+    if not isinstance(value, list):
+        raise_flaw(column, value, "a list of texts")
+    texts = [_read_choice_text(choice, f"{column}[{i}]") for i, choice in enumerate(value)]
+    if labels is None:
+        return Choices(texts)
+    if not isinstance(labels, list) or len(labels) != len(texts):
+        raise_flaw(f"{column}.label", labels, "as many labels as texts")
+    return Choices(texts, [_read_choice_text(label, f"{column}.label") for label in labels])
+
+
+def _read_choice_text(value: Json, where: str) -> str:
+    if type(value) in (int, float):
+        return str(value)
+    if type(value) is not str or not value.strip():
+        raise_flaw(where, value, "the choice as a string")
+    return str(value).strip()
+
+
+def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | None:
+    """The index of the choice meant: a letter first, then a number, and if `by_name` a choice's text."""
+    if type(answer) is float and answer.is_integer():
+        answer = int(answer)
+    if type(answer) is int:
+        return answer if 0 <= answer < len(texts) else None
+    if type(answer) is not str:
+        return None
+    text = answer.strip()
+    mark = _CHOICE_MARK.match(text)
+    if (
+        by_name
+        and mark
+        and text not in texts
+        and _find_index(texts, text[mark.end() :]) == LETTERS.index(mark[1])
+    ):
+        return LETTERS.index(mark[1])  # "B) blue"
+    letter = _find_index(LETTERS[: len(texts)], text.strip("().").upper())
+    if letter is not None:
+        return letter
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else len(texts)
+    by_text = _find_index(texts, text) if by_name else None
+    indices = {at for at in (number, by_text) if at is not None and at < len(texts)}
+    if len(indices) > 1:
+        raise Flaw(
+            f"the answer {format_value(answer)} is a choice and the number of another; give its letter"
+        )
+    return indices.pop() if indices else None
+
+
+def _find_index(among: Sequence[str], text: str) -> int | None:
+    return among.index(text) if len(text) and text in list(among) else None

@@ -1,0 +1,338 @@
+"""Reads rows from files, pipes and standard input: JSON lines, JSON lists, CSV and Parquet, also gzipped.
+
+A row is not yet checked and has no meaning here. pyarrow is imported only when a Parquet file is read.
+"""
+
+import csv
+import errno
+import gzip
+import io
+import json
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeAlias, cast
+
+from adacompute.errors import ProblemsInvalid
+from adacompute.pool.content_hash import Json
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, format_value, to_one_line
+from adacompute.pool.formats import parse_exactly
+
+__all__ = [
+    "LINE_LIMIT",
+    "STDIN",
+    "ProblemRow",
+    "RowSource",
+    "list_arrow_rows",
+    "read_csv_rows",
+    "read_folder_rows",
+    "read_json_rows",
+    "read_parquet_rows",
+    "translate_os_errors",
+]
+
+
+class ProblemRow(NamedTuple):
+    """One problem as its source writes it, not yet checked."""
+
+    place: str  # in words, e.g. "line 7"
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSource:
+    """A source of rows that is being read."""
+
+    place: str  # what messages call the source, e.g. its path
+    rows: Iterator[ProblemRow]
+    typed: bool = True  # False: every value is text, as in CSV
+
+
+STDIN = "-"
+LINE_LIMIT = 64 << 20  # bytes; a pool file's line holds one problem with all its samples
+WHOLE_LIMIT = 1 << 30  # bytes of a file that is read at once
+_BUFFER = 1 << 20
+_GZIP_MARK = b"\x1f\x8b"
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+
+
+@contextmanager
+def translate_os_errors(path: str | Path) -> Iterator[None]:
+    """Turns errors of the file system into ProblemsInvalid, naming `path`."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise ProblemsInvalid(f"{path}: there is no such file; check the path") from exc
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        raise ProblemsInvalid(f"{path}: the gzip data is cut off or corrupt ({exc}); copy it again") from exc
+    except BrokenPipeError:  # from our own output, not from the file
+        raise
+    except OSError as exc:
+        if exc.errno == errno.EISDIR:
+            raise ProblemsInvalid(f"{path}: is a folder; give a file") from exc
+        raise ProblemsInvalid(
+            f"{path}: can't be read ({exc.strerror or exc}); check the path and its permissions"
+        ) from exc
+
+
+@contextmanager
+def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
+    """Opens a file, a pipe or `-` (standard input), and unpacks gzip, which its first bytes show."""
+    with translate_os_errors(path):
+        if str(path) == STDIN:
+            if sys.stdin is None:
+                raise ProblemsInvalid("-: there is no standard input here; give a file")
+            yield _unzip(sys.stdin.buffer)  # not ours to close
+            return
+        with Path(path).open("rb", buffering=_BUFFER) as raw:
+            yield _unzip(raw)
+
+
+def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines with their ends, without a byte order mark; raises on a line that is too long."""
+    number = 0
+    while line := stream.readline(LINE_LIMIT + 1):
+        number += 1
+        if len(line) > LINE_LIMIT:
+            raise ProblemsInvalid(f"{place}: line {number} is longer than {LINE_LIMIT} bytes; split it")
+        if number == 1:
+            line = _check_start(line, place)
+        yield number, line
+
+
+def _check_start(line: bytes, place: str | Path) -> bytes:
+    if line.startswith(_UTF16_MARKS) or b"\0\0" in (line[:4:2], line[1:4:2]):  # every second byte is zero
+        raise ProblemsInvalid(f"{place}: line 1 is not UTF-8 but UTF-16; save the file as UTF-8")
+    return line.removeprefix(_UTF8_MARK)
+
+
+def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
+    """All the bytes that are left, without a byte order mark."""
+    data = stream.read(WHOLE_LIMIT + 1)
+    if len(data) > WHOLE_LIMIT:
+        raise ProblemsInvalid(f"{place}: is longer than {WHOLE_LIMIT} bytes; give JSON lines (.jsonl)")
+    return _check_start(data, place)
+
+
+def starts_with_list(stream: IO[bytes]) -> bool:
+    """Whether the next bytes begin a JSON list, without consuming them; False if only blanks show."""
+    return cast("io.BufferedReader", stream).peek(64).removeprefix(_UTF8_MARK).lstrip()[:1] == b"["
+
+
+def decode_line(line: bytes, place: str) -> str:
+    """The line as text; raises if it isn't UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise ProblemsInvalid(
+            f"{place} is not UTF-8 at byte {exc.start + 1} ({line[exc.start : exc.start + 1]!r}); "
+            "save the file as UTF-8"
+        ) from exc
+
+
+def _unzip(raw: IO[bytes]) -> IO[bytes]:
+    # a pipe can't be rewound, so the first bytes are only peeked at
+    if not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MARK):
+        return raw
+    # GzipFile's own readline is slow: a buffered reader splits lines faster
+    return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), _BUFFER)
+
+
+CsvReader: TypeAlias = Any  # the type has no name outside of csv
+
+_JSON_REMEDY = "write one object a line, or one list of objects, in UTF-8"
+_CSV_DELIMITERS = ",;\t"
+_QUOTED_CELL = re.compile(r'"[^"]*"')
+_SEPARATOR_LINE = re.compile(r"sep=([,;\t|])")
+_COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
+
+
+def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
+    """One object a line, blank lines skipped; or the objects of a list, if it begins with [.
+
+    Reads a pipe once, lines as they come. `remedy` ends the message about anything else.
+    """
+    with open_stream(path) as stream:
+        if starts_with_list(stream):
+            yield from _read_items(read_whole(stream, path), str(path), remedy)
+            return
+        started = False
+        for number, line in read_lines(stream, path):
+            if not line.strip():
+                continue
+            if not started and line.lstrip()[:1] == b"[":  # after blanks, or a pipe delivered it in parts
+                yield from _read_items(line + read_whole(stream, path), str(path), remedy)
+                return
+            started = True
+            place = f"line {number}"
+            yield ProblemRow(place, _parse_json(line.strip(), f"{path}: {place}", remedy))
+
+
+def _read_items(data: bytes, path: str, remedy: str) -> Iterator[ProblemRow]:
+    for number, item in enumerate(_parse_json(data, f"{path}:", remedy), start=1):
+        yield ProblemRow(f"item {number}", item)
+
+
+def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[ProblemRow]:
+    """Rows below a header, as text; an empty cell is an absent value, and a row of only such is skipped."""
+    with open_stream(path) as stream:
+        lines = (decode_line(line, f"{path}: line {number}") for number, line in read_lines(stream, path))
+        reader = _make_csv_reader(lines, delimiter)
+        names: list[str] | None = None
+        end = 0  # line on which the previous row ended: a row may take several lines
+        while True:
+            place = f"line {end + 1}"
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as exc:
+                raise ProblemsInvalid(_describe_csv_error(f"{path}: {place}", exc)) from exc
+            end = reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if names is None:
+                names = _read_header(cells, f"{path}: {place}")
+                continue
+            if len(cells) != len(names):
+                raise ProblemsInvalid(
+                    f"{path}: {place} has {len(cells)} cells, and the header {len(names)}; "
+                    'quote a cell that holds a comma, a semicolon, a tab or a line break: "a, b"'
+                )
+            row = {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
+            if any(row.values()):
+                yield ProblemRow(place, row)
+
+
+def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
+    """A reader that splits at the delimiter, or at another one if the header shows only that."""
+    head = []  # up to the header
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    first = head[-1] if head else ""
+    bare = _QUOTED_CELL.sub("", first)
+    if declared := _SEPARATOR_LINE.fullmatch(first.strip()):
+        delimiter, head[-1] = declared[1], "\n"  # as spreadsheets do; a blank keeps the line numbers
+    elif delimiter not in bare:
+        delimiter = next((other for other in _CSV_DELIMITERS if other in bare), delimiter)
+    return csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
+
+
+def _parse_json(data: bytes, place: str, remedy: str) -> Json:
+    try:
+        return parse_exactly(data)
+    except ValueError as exc:
+        # for a single line, its inner line number would only confuse
+        why = str(exc) if b"\n" in data else _COLUMN_IN_LINE.sub(r"character \1", str(exc))
+        raise ProblemsInvalid(f"{place} is not JSON: {why}; {remedy}") from exc
+
+
+def _read_header(cells: list[str], place: str) -> list[str]:
+    """Names of the columns; the first may be empty, as pandas writes its row numbers, and is left out."""
+    names = [cell.strip() for cell in cells]
+    if not all(names[1:]):
+        raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise ProblemsInvalid(
+                f"{place}: the header names {format_value(name)} twice; give each column its own"
+            )
+    return names
+
+
+def _describe_csv_error(place: str, exc: csv.Error) -> str:
+    if "field limit" in str(exc):
+        return f"{place} has a cell that is too long for CSV ({exc}); give JSON lines or Parquet"
+    return f"{place} is not CSV ({exc}); check its quotes, or give JSON lines"
+
+
+Arrow: TypeAlias = Any  # pyarrow ships no types
+
+_BATCH_ROWS = 1024  # read at a time
+# what pyarrow raises on other bytes: its own errors are ValueErrors, LookupErrors and the like
+_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+_SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
+_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` calls them
+_POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # of a pool file, not of a problem
+
+
+def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
+    """The rows of one file; a null is an absent value."""
+    import pyarrow.parquet as pq
+
+    with translate_os_errors(path), path.open("rb") as raw:
+        number = 0
+        try:
+            with pq.ParquetFile(raw) as source:
+                names = source.schema_arrow.names
+                is_pool_file = "samples" in names  # our own export: its `extra` is JSON text
+                columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
+                for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+                    for value in list_arrow_rows(batch):
+                        number += 1
+                        yield ProblemRow(
+                            f"{prefix}row {number}", _restore_pool_line(value) if is_pool_file else value
+                        )
+        except _PARQUET_ERRORS as exc:
+            after = f" after row {number}" if number else ""
+            raise ProblemsInvalid(
+                f"{path}: can't be read as Parquet{after} ({to_one_line(exc)}); write or copy it again"
+            ) from exc
+
+
+def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
+    """The rows of all Parquet files in a folder and below, in the order of their names."""
+    parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
+    if not parts:
+        raise ProblemsInvalid(
+            f"{path}: is a folder without .parquet files; give a file, or hf:{path} if `datasets` saved it"
+        )
+    _check_one_table(path, [part.relative_to(path) for part in parts])
+    for part in parts:
+        yield from read_parquet_rows(part, prefix=f"{part.relative_to(path).as_posix()} ")
+
+
+def _check_one_table(path: Path, parts: list[Path]) -> None:
+    """Refuses a folder whose file names show several splits or several tables, as a cloned dataset's do."""
+    tables = sorted({part.parent.as_posix() for part in parts if _SPLIT_NAME.match(part.name)})
+    if len(tables) > 1:
+        raise ProblemsInvalid(
+            f"{path}: holds several tables ({', '.join(tables)}); give one, {path / tables[0]}, "
+            f"or hf:{path} where it is a clone of a dataset"
+        )
+    splits = sorted({split for part in parts if (split := _find_split(part))})
+    if len(splits) > 1:
+        names = ", ".join(splits)
+        raise ProblemsInvalid(
+            f"{path}: holds the splits {names}; give one file, or one split: hf:{path}@{splits[0]}"
+        )
+
+
+def _find_split(part: Path) -> str | None:
+    """The split that the name of a file or of its folder shows."""
+    match = next(
+        (name_match for name in reversed(part.parts) if (name_match := _SPLIT_NAME.match(name))), None
+    )
+    return _SPLIT_ALIASES.get(match[1], match[1]) if match else None
+
+
+def list_arrow_rows(batch: Arrow) -> list[dict[str, Any]]:
+    """The rows of a batch or table as plain objects."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
+
+
+def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
+    """A row of a pool file as its line; `samples` marks it as one."""
+    extra = value.pop("extra", None)
+    values = {name: part for name, part in value.items() if part is not None}
+    return values | (json.loads(extra) if extra else {}) | {"samples": []}

@@ -1,0 +1,597 @@
+"""The frozen records that pass between rooms: problems, samples, calls, accuracy tables, allocations.
+
+Fields have names and units. A `Secret` is a key that is never printed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import BudgetOutOfRange, TableInvalid
+
+__all__ = [
+    "Account",
+    "AccuracyTable",
+    "Allocation",
+    "Call",
+    "Cap",
+    "CapUse",
+    "Failure",
+    "Frontier",
+    "Mix",
+    "Mode",
+    "Move",
+    "Paid",
+    "Problem",
+    "Recorded",
+    "Sample",
+    "Secret",
+    "Trace",
+    "format_lower_bound",
+]
+
+Paid = Literal["yes", "no", "maybe"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One attempt over HTTP, as it is counted and paid for."""
+
+    at: float  # seconds since 1970, UTC, when it was sent
+    seconds: float
+    asked: int  # choices
+    got: int  # choices that could be used
+    surplus: int = 0  # choices that came but were not used: too many, or unusable; paid for
+    kind: str = "ok"  # or the kind of the error
+    status: int | None = None
+    paid: Paid = "yes"
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt's, those that the server had cached, where it says so
+    completion_tokens: int | None = None  # of all choices
+    estimated: bool = False  # True: corrected or guessed, not as the server said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The sum of many calls. The most that calls of uncertain charge may cost is counted separately."""
+
+    calls: int = 0
+    paid: int = 0  # calls
+    maybe: int = 0  # calls that gave nothing, but may still be charged
+    asked: int = 0  # choices
+    got: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    maybe_prompt_tokens: int = 0
+    maybe_completion_tokens: int = 0  # at most: as many as were allowed
+    estimated: int = 0  # calls whose tokens are not as the server said them
+
+    def cost(self, *, input_price: float, output_price: float, at_most: bool = False) -> float:
+        """Money, at prices for a million tokens; `at_most` adds what may have been charged."""
+        prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
+        completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
+        return (prompts * input_price + completions * output_price) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A question, perhaps with its gold answer.
+
+    >>> Problem(id="p1", question="What is 6 times 7?", gold="42").gold
+    '42'
+    """
+
+    id: str
+    question: str
+    gold: str | None = None
+    subject: str | None = None
+    level: int | float | str | None = None
+    extra: Mapping[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # keys of the file that we don't know, kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One response of a model to a problem. `answer=None` abstains, and still costs.
+
+    >>> Sample(answer="42", tokens=10, logprob=-2.5).mean_logprob
+    -0.25
+    """
+
+    text: str | None = None
+    answer: str | None = None
+    correct: float | None = None  # 1 right, 0 wrong, between: partial credit; None: not known
+    tokens: int | None = None  # output tokens
+    logprob: float | None = None  # sum over the tokens, natural logarithm
+    entropy: float | None = None  # mean over the tokens, nats
+    finished: bool | None = None  # False: cut off by a token limit
+    extra: Mapping[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # keys of the file that we don't know, kept
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """Log-probability per token, in nats; None where it was not recorded."""
+        if self.logprob is None or not self.tokens:
+            return None
+        return self.logprob / self.tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that gave no sample: data, so that it can be counted, shown and retried."""
+
+    index: int  # of the sample that was wanted
+    kind: str  # a short word, e.g. "timeout"
+    attempt: int = 1
+    message: str | None = None
+    at: float | None = None  # seconds since 1970, UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One problem with the samples of one model under one set of parameters, in the order drawn.
+
+    `classes[i]` numbers the answer class of `samples[i]` in order of first appearance; -1 abstains.
+    """
+
+    problem: Problem
+    samples: tuple[Sample, ...]
+    classes: tuple[int, ...]
+    model: str | None = None
+    parameters: Mapping[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # temperature and the like, as asked for
+    failures: tuple[Failure, ...] = ()
+
+
+_MASK = "***"
+_SHORTEST_KEY = 8  # characters; a shorter one is a dummy, which may be a word in any text
+_SHORTEST_DUMMY = 4  # characters; from here on a dummy is masked in messages, as a whole word
+
+
+class Secret:
+    """A key. Printed, logged, compared in a message or put into a record it is `***`; `reveal()` gives it.
+
+    One of fewer than 8 characters (servers without keys are given `EMPTY`, `none` or `x`) is not treated as
+    a secret in texts, where it would be masked out of answers; in messages it still is, from 4 characters
+    on, as a whole word.
+
+    >>> key = Secret("sk-123456")
+    >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
+    (Secret('***'), '***', 'the server said: bad key ***')
+    >>> dummy = Secret("none")
+    >>> dummy.mask("none of these"), dummy.mask_message("wrong key: none")
+    ('none of these', 'wrong key: ***')
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def is_maskable(self) -> bool:
+        """Whether it is long enough to be masked in texts."""
+        return len(self._text) >= _SHORTEST_KEY
+
+    def reveal(self) -> str:
+        """The text itself, for the one place that sends it."""
+        return self._text
+
+    def mask(self, text: str) -> str:
+        """The text with every occurrence of the secret masked: endpoints do quote keys."""
+        return text.replace(self._text, _MASK) if self.is_maskable else text
+
+    def mask_message(self, message: str) -> str:
+        """The message with the secret masked, even a short one."""
+        if self.is_maskable or len(self._text) < _SHORTEST_DUMMY or self._text not in message:
+            return self.mask(message)
+        return re.sub(rf"(?<!\w){re.escape(self._text)}(?!\w)", _MASK, message)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK!r})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is never written; read it again where it is needed")
+
+
+Mode = int | float | str  # what a column is called: a number of samples, or any name
+Floats = npt.NDArray[np.float64]
+
+_LARGEST_COST = 1e200  # of a cost, and of 1 / cost: beyond it gains per cost and sums overflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AccuracyTable:
+    """Accuracy of each problem in each mode, with its cost. Make one with `of`; arrays are read-only.
+
+    A mode is a number of samples, or a model, a reasoning effort, a token limit: a name and a cost.
+
+    >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4], modes=["small", "large"])
+    >>> len(table), table.modes
+    (2, ('small', 'large'))
+    """
+
+    accuracy: Floats  # (problems, modes) 0 to 1
+    costs: Floats  # (modes,) the same for every problem, or (problems, modes); in `unit`, never negative
+    modes: tuple[Mode, ...]  # (modes,) names
+    standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be told; None: not known
+    ids: tuple[str, ...] | None = None  # (problems,)
+    unit: str = "samples"  # of cost
+    ascending: bool = True  # costs never fall from left to right, in any row
+    dropped: tuple[str, ...] = ()  # ids of problems that were left out on request
+    protocol: str = ""  # how the accuracies were estimated, in words
+
+    @classmethod
+    def of(
+        cls,
+        accuracy: npt.ArrayLike,
+        *,
+        costs: npt.ArrayLike,
+        modes: Sequence[Mode] | None = None,
+        standard_error: npt.ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        unit: str = "samples",
+        order: Literal["ascending", "any"] = "ascending",
+        dropped: Sequence[str] = (),
+        protocol: str = "",
+    ) -> "AccuracyTable":
+        """A checked table of your own numbers: (problems, modes), with costs (modes,) or (problems, modes).
+
+        Modes stand in ascending cost, unless `order="any"` (two models whose order differs by problem).
+        Without names, modes are called by their cost, or by their place where costs differ by problem.
+        """
+        if order not in ("ascending", "any"):
+            raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
+        values, cost_array = _copy_array(accuracy, "accuracy"), _copy_array(costs, "costs")
+        _check_shape(values, cost_array)
+        names = (
+            _make_mode_names(cost_array)
+            if modes is None
+            else tuple(_check_names(modes, values.shape[1], "modes"))
+        )
+        labels = None if ids is None else tuple(str(i) for i in _check_names(ids, len(values), "ids"))
+        _check_accuracy(values, names, labels)
+        _check_costs(cost_array, names, labels, order)
+        error = None if standard_error is None else _copy_array(standard_error, "standard_error")
+        _check_error(error, values, names, labels)
+        for array in (values, cost_array, error):
+            if array is not None:
+                array.setflags(write=False)
+        return cls(
+            accuracy=values,
+            costs=cost_array,
+            modes=names,
+            standard_error=error,
+            ids=labels,
+            unit=unit,
+            ascending=order == "ascending" or not _find_falls(cost_array).any(),
+            dropped=tuple(dropped),
+            protocol=protocol,
+        )
+
+    def __len__(self) -> int:
+        return len(self.accuracy)
+
+    @property
+    def cost_matrix(self) -> Floats:
+        """Costs as (problems, modes), whichever way they were given; a view, without copying."""
+        return np.broadcast_to(self.costs, self.accuracy.shape)
+
+    @property
+    def shared_costs(self) -> bool:
+        """Whether every problem has the same costs."""
+        return self.costs.ndim == 1
+
+    def problem(self, row: int) -> str:
+        """A problem's name for a message: its id, or its row."""
+        return _describe_problem(row, self.ids)
+
+
+def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
+    """A private copy, so that later changes of the original change nothing here."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)  # unknown, and refused as NaN
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError("they are complex")
+        return np.array(values, dtype=np.float64, order="F")  # column-major: processed mode by mode
+    except (TypeError, ValueError) as exc:
+        raise TableInvalid(
+            f"{what} can't be read as an array of numbers ({exc}); give one row a problem"
+        ) from exc
+
+
+def _check_names(values: object, count: int, what: str) -> list[Mode]:
+    """Checks that there are as many names as wanted, each different."""
+    items: list[Mode] = [] if isinstance(values, bytes) or not isinstance(values, Iterable) else list(values)
+    names = [name.item() if isinstance(name, np.generic) else name for name in items]
+    if len(names) != count or not all(isinstance(name, int | float | str) for name in names):
+        raise TableInvalid(f"{what} {_shorten(values)} don't fit; give {count} names, one each")
+    if len(set(names)) < count:
+        repeated = Counter(names).most_common(1)[0][0]
+        raise TableInvalid(f"{what} hold {repeated!r} twice; give each its own")
+    return names
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _check_shape(values: Floats, costs: Floats) -> None:
+    if values.ndim != 2 or 0 in values.shape:
+        raise TableInvalid(
+            f"accuracy of shape {values.shape} is not a table; give (problems, modes), at least one of each"
+        )
+    if costs.shape not in (values.shape, values.shape[1:]):
+        raise TableInvalid(
+            f"costs of shape {costs.shape} don't fit accuracy of shape {values.shape}; "
+            f"give {values.shape[1:]} for all problems alike, or {values.shape}"
+        )
+
+
+def _check_accuracy(values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None) -> None:
+    if values.min() >= 0 and values.max() <= 1:  # false where there is a NaN
+        return
+    row, column = (int(i) for i in np.argwhere(~((values >= 0) & (values <= 1)))[0])
+    raise TableInvalid(
+        f"accuracy of {_describe_problem(row, ids)} in mode {names[column]!r} "
+        f"(row {row}, column {column}) is {values[row, column]}; give a number from 0 to 1"
+    )
+
+
+def _check_error(
+    error: Floats | None, values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None
+) -> None:
+    if error is None:
+        return
+    if error.shape != values.shape:
+        raise TableInvalid(
+            f"standard_error of shape {error.shape} doesn't fit; give (problems, modes) = {values.shape}"
+        )
+    if (invalid := (error < 0) | np.isinf(error)).any():
+        row, column = (int(i) for i in np.argwhere(invalid)[0])
+        raise TableInvalid(
+            f"standard_error of {_describe_problem(row, ids)} in mode {names[column]!r} "
+            f"(row {row}, column {column}) is {error[row, column]}; "
+            "give a number from 0 up, or NaN where it can't be told"
+        )
+
+
+def _check_costs(costs: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None, order: str) -> None:
+    least = float(np.min(costs, where=costs != 0, initial=_LARGEST_COST))
+    if not (least >= 1 / _LARGEST_COST and costs.max() <= _LARGEST_COST):
+        valid = (costs == 0) | ((costs >= 1 / _LARGEST_COST) & (costs <= _LARGEST_COST))
+        *row, column = (int(i) for i in np.argwhere(~valid)[0])
+        raise TableInvalid(
+            f"cost of mode {names[column]!r}{_describe_cell(row, column, ids)} is {costs[*row, column]}; "
+            f"give a number from 0 up (0, or {1 / _LARGEST_COST:g} to {_LARGEST_COST:g})"
+        )
+    if order == "ascending" and (fall := _find_falls(costs)).any():
+        *row, column = (int(i) for i in np.argwhere(fall)[0])
+        raise TableInvalid(
+            f"cost of mode {names[column + 1]!r}{_describe_cell(row, column + 1, ids)} "
+            f"is {costs[*row, column + 1]}, below {costs[*row, column]} of the mode before it; "
+            "put modes in ascending cost, or say order='any'"
+        )
+
+
+def _find_falls(costs: Floats) -> npt.NDArray[np.bool_]:
+    return np.asarray(costs[..., 1:] < costs[..., :-1])
+
+
+def _describe_cell(row: list[int], column: int, ids: tuple[str, ...] | None) -> str:
+    if not row:
+        return f" (column {column})"
+    return f" for {_describe_problem(row[0], ids)} (row {row[0]}, column {column})"
+
+
+def _describe_problem(row: int, ids: tuple[str, ...] | None) -> str:
+    return f"problem {row if ids is None else ids[row]!r}"
+
+
+def _make_mode_names(costs: Floats) -> tuple[Mode, ...]:
+    if costs.ndim == 2 or len(np.unique(costs)) < len(costs):
+        return tuple(range(costs.shape[-1]))
+    return tuple(int(cost) if cost.is_integer() else cost for cost in costs.tolist())
+
+
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """With this probability the problem gets this mode instead of its choice."""
+
+    problem: int  # row
+    mode: int  # column
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mix:
+    """The problems that are mixed between modes, so that the expected cost is exactly the budget.
+
+    At most one under one budget (at most as many as there are limits under several); the paper's method
+    mixes every problem whose choice changes between two prices. Iterates over `Move`s.
+    """
+
+    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) rows
+    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) columns
+    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # (moves,) 0 to 1
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def __iter__(self) -> Iterator[Move]:
+        for i, k, p in zip(self.problems, self.modes, self.probabilities, strict=True):
+            yield Move(problem=int(i), mode=int(k), probability=float(p))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """The steps of a bisection, for its diagnostics: one entry a step."""
+
+    low: Floats  # (steps,) lower end of the price bracket before the step
+    high: Floats  # (steps,) upper end
+    price: Floats  # (steps,) the price tried, their middle
+    cost: Floats  # (steps,) average cost at that price
+    cost_low: Floats  # (steps,) average cost at the lower end
+    cost_high: Floats  # (steps,) average cost at the upper end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cap:
+    """One more average that an allocation must keep: latency, tokens, money.
+
+    >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
+    1.5
+    """
+
+    name: str
+    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order of size
+    at_most: float  # the average over problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapUse:
+    """How one cap was used. The table's own cost under `budget` comes first, by its unit."""
+
+    name: str
+    at_most: float
+    price: float  # accuracy per unit; 0: the limit isn't binding
+    cost: float  # average of the deterministic choice
+    mixed_cost: float  # average with the mixed problems mixed
+
+    @property
+    def slack(self) -> float:
+        """What is left of the cap in expectation; 0 where it binds."""
+        return max(0.0, self.at_most - self.mixed_cost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation:
+    """A mode for each problem. `choice` is deterministic and keeps the budget; arrays are read-only.
+
+    The best deterministic choice there is lies between `accuracy` and `bound`. Mixing reaches `bound`.
+    """
+
+    budget: float  # the average cost asked for
+    price: float  # accuracy per unit of cost that one more unit must buy; 0: the budget isn't binding
+    choice: Ints  # (problems,) columns of the table
+    mix: Mix  # what to change, and how often, so that the expected cost is the budget
+    cost: float  # average of `choice`
+    accuracy: float  # average of `choice`
+    mixed_cost: float  # expected, with the mix
+    mixed_accuracy: float  # expected, with the mix
+    bound: float  # no allocation within the budget is more accurate, mixed or not
+    modes: tuple[Mode, ...]
+    unit: str = "samples"
+    limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
+    trace: Trace | None = None  # of a bisection
+
+    @property
+    def gap(self) -> float:
+        """How far `choice` may be from the best possible accuracy: bound less accuracy."""
+        return max(0.0, self.bound - self.accuracy)
+
+    @property
+    def binding(self) -> bool:
+        """Whether a larger budget would buy accuracy."""
+        return self.price > 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many problems have each mode, (modes,)."""
+        return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
+
+    def draw(self, rng: np.random.Generator) -> Ints:
+        """A choice with the mixed problems drawn, (problems,): its expected cost is `mixed_cost`."""
+        if not isinstance(rng, np.random.Generator):
+            raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
+        modes = self.choice.copy()
+        rows, which = np.unique(self.mix.problems, return_inverse=True)
+        chance = rng.random(len(rows))[which]  # (moves,) one random number a problem
+        start = np.zeros(len(which))  # where the move's share of [0, 1) begins
+        used = np.zeros(len(rows))
+        for at, row in enumerate(which) if len(rows) < len(which) else ():
+            start[at] = used[row]
+            used[row] += self.mix.probabilities[at]
+        hit = (start <= chance) & (chance < start + self.mix.probabilities)
+        modes[self.mix.problems[hit]] = self.mix.modes[hit]
+        return modes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frontier:
+    """Best accuracy at every average cost: its vertices, cheapest first. Arrays are read-only.
+
+    From vertex v - 1 to v one more unit of cost buys `price[v]` of accuracy: at any price below that and not
+    below `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
+    """
+
+    cost: Floats  # (vertices,) average, rising
+    accuracy: Floats  # (vertices,) average, rising
+    price: Floats  # (vertices,) accuracy per unit of cost, falling; the first is infinite
+    unit: str = "samples"
+
+    def __len__(self) -> int:
+        return len(self.cost)
+
+    @overload
+    def at(self, cost: float) -> float: ...
+    @overload
+    def at(self, cost: npt.ArrayLike) -> float | Floats: ...
+    def at(self, cost: npt.ArrayLike) -> float | Floats:
+        """Best accuracy at an average cost, or at many; beyond the last vertex there is no more to buy."""
+        costs = self._check_cost(cost)
+        accuracies = np.interp(costs, self.cost, self.accuracy)
+        return float(accuracies) if costs.ndim == 0 else accuracies
+
+    @overload
+    def price_at(self, cost: float) -> float: ...
+    @overload
+    def price_at(self, cost: npt.ArrayLike) -> float | Floats: ...
+    def price_at(self, cost: npt.ArrayLike) -> float | Floats:
+        """What one more unit of cost buys there; 0 beyond the last vertex."""
+        costs = self._check_cost(cost)
+        after = np.searchsorted(self.cost, costs, side="right")
+        prices = np.append(self.price, 0.0)[after]
+        return float(prices) if costs.ndim == 0 else prices
+
+    def _check_cost(self, cost: npt.ArrayLike) -> Floats:
+        try:
+            costs = np.asarray(cost, dtype=np.float64)
+        except (TypeError, ValueError) as exc:
+            raise BudgetOutOfRange(f"an average cost of {cost!r} is not a number; give one") from exc
+        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
+            low = np.atleast_1d(costs)[np.atleast_1d(~(costs >= self.cost[0]))][0]
+            least = format_lower_bound(float(self.cost[0]))
+            raise BudgetOutOfRange(
+                f"an average cost of {low} is not among those that an allocation can have "
+                f"(from {least} {self.unit}); give {least} or more"
+            )
+        return np.asarray(np.maximum(costs, self.cost[0]))
+
+
+def format_lower_bound(value: float) -> str:
+    """A number in as few digits as don't make it smaller, for messages that ask for at least that much."""
+    texts = (f"{value:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in texts if float(text) >= value), repr(value))

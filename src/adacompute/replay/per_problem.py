@@ -1,0 +1,203 @@
+"""What a policy gives on each problem: along recorded paths, or exactly.
+
+A policy that decides from the prompt alone takes a plain vote of b samples, whose accuracy over all
+subsets is known exactly, so no orders are needed. With ties going to the first answer seen, each tied
+answer is first equally often, so the mean over all orders equals sharing the tie.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adacompute.errors import PolicyError
+from adacompute.policies.base import Floats, Ints, Policy, VoteState
+from adacompute.policies.paths import Paths, compute_full_vote
+from adacompute.pool import Ballots
+from adacompute.pool.ballots import ABSENT
+from adacompute.score.grades import grade_samples
+from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
+
+__all__ = [
+    "ExactReplay",
+    "PolicyRun",
+    "ProblemResults",
+    "can_replay_exactly",
+    "compute_agreement",
+    "compute_mean_tokens",
+    "decide_first_wave",
+    "run_policy",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyRun:
+    """Where a policy stopped on each path, all (paths,)."""
+
+    drawn: Ints
+    waves: Ints
+    grade: Floats  # worth of the answer returned; NaN: not known
+    agrees: Floats  # 1 where it is the answer of the vote over all samples
+    tokens: Floats  # output tokens; NaN: not known
+
+
+def run_policy(
+    policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
+) -> PolicyRun:
+    """Runs the policy along every path, wave by wave, until it stops there.
+
+    `reading` is what `policy.read` gives for the prompts of the paths' problems, where the caller has
+    it.
+    """
+    _check_paths(policy, paths)
+    reading = policy.read(paths.ballots.prompts) if reading is None else reading
+    owner = paths.problems
+    drawn, waves = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths), dtype=np.int64)
+    active = np.arange(len(paths))
+    counts = decide_first_wave(policy, reading, dial)[owner]
+    while len(active):
+        active, counts = active[counts > 0], counts[counts > 0]
+        drawn[active] += counts
+        waves[active] += 1
+        highest = int(drawn[active].max(initial=0))
+        if highest > policy.longest:
+            raise PolicyError(
+                f"{policy.kind} asks for {highest} samples of a request, above its own {policy.longest}"
+            )
+        active = active[drawn[active] < paths.longest]
+        if len(active):
+            counts = policy.decide(reading[owner[active]], paths.state_after(active, drawn[active]), dial)
+    last = (drawn - 1, np.arange(len(paths)))
+    return PolicyRun(
+        drawn=drawn,
+        waves=waves,
+        grade=paths.grade[last],
+        agrees=paths.agrees[last],
+        tokens=paths.tokens[last],
+    )
+
+
+def decide_first_wave(policy: Policy, reading: Floats, dial: float | None) -> Ints:
+    """How many samples each request gets before anything is drawn for it, (requests,)."""
+    counts = policy.decide(reading, VoteState.empty(len(reading)), dial)
+    if (counts < 1).any():
+        raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
+    return counts
+
+
+def _check_paths(policy: Policy, paths: Paths) -> None:
+    if paths.longest < policy.longest:
+        raise PolicyError(
+            f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
+            f"{paths.longest}; make longer ones, or give the policy a lower `longest`"
+        )
+    if paths.weigh != policy.weigh:
+        raise PolicyError(
+            f"{policy.kind} weighs votes by {policy.weigh}, and the paths by {paths.weigh}; "
+            "make paths with weigh=policy.weigh"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProblemResults:
+    """The expected results of each problem, all (problems,)."""
+
+    cost: Floats  # samples
+    accuracy: Floats  # 0 to 1; NaN: not known
+    agreement: Floats  # with the vote of all samples, 0 to 1
+    waves: Floats
+    tokens: Floats  # output tokens; NaN: not known
+    counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
+    most_waves: int
+
+    @classmethod
+    def from_run(cls, paths: Paths, policy_run: PolicyRun) -> "ProblemResults":
+        """The means over each problem's paths."""
+        return cls(
+            cost=paths.mean_per_problem(policy_run.drawn),
+            accuracy=paths.mean_per_problem(policy_run.grade),
+            agreement=paths.mean_per_problem(policy_run.agrees),
+            waves=paths.mean_per_problem(policy_run.waves),
+            tokens=paths.mean_per_problem(policy_run.tokens),
+            counts=np.bincount(policy_run.drawn, minlength=paths.longest + 1),
+            most_waves=int(policy_run.waves.max(initial=0)),
+        )
+
+    @classmethod
+    def from_budgets(
+        cls, budgets: Ints, *, accuracy: Floats, agreement: Floats, tokens: Floats, longest: int
+    ) -> "ProblemResults":
+        """So many samples of each problem, drawn at once; `tokens` are those of one sample."""
+        return cls(
+            cost=budgets.astype(np.float64),
+            accuracy=accuracy,
+            agreement=agreement,
+            waves=np.ones(len(budgets)),
+            tokens=budgets * tokens,
+            counts=np.bincount(budgets, minlength=longest + 1),
+            most_waves=1,
+        )
+
+    @classmethod
+    def from_policy(
+        cls, policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
+    ) -> "ProblemResults":
+        """The results of the policy along paths."""
+        return cls.from_run(paths, run_policy(policy, paths, dial=dial, reading=reading))
+
+
+class ExactReplay:
+    """Plain votes of b samples of each problem, scored exactly, each b when it is first needed."""
+
+    def __init__(self, ballots: Ballots) -> None:
+        self._ballots = ballots
+        self._grades = grade_samples(ballots)
+        self._agreement = compute_agreement(ballots)
+        self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
+
+    def replay(self, policy: Policy, *, dial: float | None, reading: Floats | None = None) -> ProblemResults:
+        """The results of a policy that decides from the prompt alone and weighs no votes."""
+        reading = policy.read(self._ballots.prompts) if reading is None else reading
+        budgets = decide_first_wave(policy, reading, dial)
+        self._score(np.unique(budgets).tolist())
+        accuracy, agreement = np.zeros(len(budgets)), np.zeros(len(budgets))
+        for budget in np.unique(budgets).tolist():
+            rows = budgets == budget
+            accuracy[rows], agreement[rows] = (values[rows] for values in self._scores[budget])
+        return ProblemResults.from_budgets(
+            budgets,
+            accuracy=accuracy,
+            agreement=agreement,
+            tokens=compute_mean_tokens(self._ballots),
+            longest=policy.longest,
+        )
+
+    def _score(self, budgets: Iterable[int]) -> None:
+        new = [budget for budget in budgets if budget not in self._scores]
+        if new:
+            accuracy, agreement = (
+                score_exact_vote(self._ballots, values, new).accuracy
+                for values in (self._grades, self._agreement)
+            )
+            self._scores |= {budget: (accuracy[:, k], agreement[:, k]) for k, budget in enumerate(new)}
+
+
+def compute_agreement(ballots: Ballots) -> Floats:
+    """Each answer's share of the vote of all of its problem's samples, (problems, samples); NaN: absent."""
+    share = compute_full_vote(ballots)  # (problems, classes)
+    agreement = np.zeros(ballots.classes.shape)
+    row, column = np.nonzero(ballots.classes >= 0)
+    agreement[row, column] = share[row, ballots.classes[row, column]]
+    agreement[ballots.classes == ABSENT] = np.nan
+    return agreement
+
+
+def compute_mean_tokens(ballots: Ballots) -> Floats:
+    """Output tokens of a sample, (problems,); NaN: not known."""
+    present = ballots.classes != ABSENT
+    return np.asarray(np.where(present, ballots.tokens, 0.0).sum(axis=1) / np.maximum(1, present.sum(axis=1)))
+
+
+def can_replay_exactly(policy: Policy) -> bool:
+    """Whether a policy can be replayed without orders."""
+    return policy.one_shot and policy.weigh is None and policy.longest <= MAX_EXACT_BUDGET

@@ -1,0 +1,459 @@
+"""Builds the report of a pool: evaluate every policy once, make every section from that, and say
+how.
+
+Sections are made by one process or several, with the same results.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from adacompute.errors import AdacomputeError, ScoreError
+from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation, build_headline
+from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
+from adacompute.evaluate.parallel import ProgressCallback, open_workers
+from adacompute.evaluate.protocols import (
+    AVERAGE_BUDGETS,
+    LONGEST,
+    EvaluationRuns,
+    Votes,
+    reduce_order_noise,
+    run_policies,
+)
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.pool import Ballots, fingerprint
+from adacompute.report.document import Column, Report, ReportPart, Section, Table
+from adacompute.report.exhibits import (
+    calibration,
+    data_efficiency,
+    difficulty,
+    frontier,
+    recovered_gain,
+    token_cost,
+    verdict,
+    worth,
+)
+from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
+from adacompute.report.exhibits.token_cost import measure_tokens
+
+__all__ = ["JOBS", "ReportInputs", "build_report", "run_jobs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReportInputs:
+    """One pool with its evaluation: what sections are built from."""
+
+    name: str
+    runs: EvaluationRuns = field(repr=False)  # every policy, held-out
+    evaluation: Evaluation = field(repr=False)  # the same, compared and in words
+    oracle: Oracle | None = field(repr=False)  # None without grades
+    scored_pool: ScoredPool | None = field(repr=False)  # None without grades, or with too few samples
+    money: Money
+    quick: bool
+    seed: int
+
+    @property
+    def graded_pool(self) -> ScoredPool:
+        """The scored pool, for jobs that need grades; only those without that need run without
+        it.
+        """
+        if self.scored_pool is None:
+            raise ValueError(f"{self.name}: a job for graded pools was run on one without grades")
+        return self.scored_pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One section: its part of the page, and the function that builds it."""
+
+    key: str
+    title: str
+    part: str
+    build: Callable[[ReportInputs], Section]
+    graded: bool = True  # False: it needs no grades
+    slow: bool = False  # skipped by a quick report
+    effort: float = 1.0  # rough seconds for 600 problems; the longest start first
+
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib")
+_BOOSTERS = ("xgboost-cpu", "xgboost")
+
+
+def hash_ballots(ballots: Ballots) -> str:
+    """A hash of everything a report looks at: questions, votes, grades, tokens,
+    log-probabilities.
+    """
+    hasher = hashlib.sha256()
+    for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
+        hasher.update(repr(fields).encode("utf-8", "replace"))
+    for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
+        values = np.ascontiguousarray(getattr(ballots, name))
+        hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        hasher.update(values.tobytes())
+    return hasher.hexdigest()
+
+
+def collect_facts(
+    ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
+) -> dict[str, Any]:
+    """What went in and which versions made it, as plain data."""
+    return {
+        "adacompute": version("adacompute"),
+        "problems": evaluation.problems,
+        "dropped": evaluation.dropped,
+        "samples": int(ballots.drawn.sum()),
+        "samples_least": int(ballots.drawn.min()),
+        "samples_most": int(ballots.drawn.max()),
+        "model": ballots.model,
+        "parameters": dict(ballots.parameters),
+        "parameters_fingerprint": fingerprint(ballots.parameters),
+        "basis": evaluation.basis,
+        "votes": evaluation.votes,
+        "folds": evaluation.folds,
+        "orders": evaluation.orders,
+        "longest": evaluation.longest,
+        "seed": seed,
+        "quick": quick,
+        "command": command,
+        "digest": hash_ballots(ballots),
+        "versions": {"Python": platform.python_version(), **_package_versions()},
+    }
+
+
+def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
+    """The last section: what went in and what was used."""
+    samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
+    if facts["samples_least"] == facts["samples_most"]:
+        samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
+    parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
+    rows = (
+        ("model", facts["model"] or "not named"),
+        ("sampling parameters", parameters or "none recorded"),
+        ("problems", f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"),
+        ("samples", samples),
+        (
+            "judged by",
+            "grades or gold answers" if facts["basis"] == "accuracy" else "agreement with the full vote",
+        ),
+        ("votes", "weighted by confidence" if facts["votes"] == "weighted" else "plain"),
+        ("held-out", f"{facts['folds']} folds over problems, {facts['orders']} random orders of the samples"),
+        ("seed", str(facts["seed"])),
+        ("command", facts["command"]),
+        ("hash of the samples", facts["digest"]),
+        ("versions", ", ".join(f"{name} {one}" for name, one in facts["versions"].items())),
+    )
+    table = Table(
+        key="made",
+        title="What went in",
+        protocol="the same command on the same samples gives the same numbers, with any number of workers.",
+        columns=(Column(name="what"), Column(name="value")),
+        rows=(("adacompute", facts["adacompute"]), *rows),
+    )
+    return Section(
+        key="made", title="What went in", tables=(table,), words=(_HELD_OUT_PROTOCOL,), missing=missing
+    )
+
+
+_HELD_OUT_PROTOCOL = (
+    "Held-out: the problems are split into folds; a policy is fitted, and its dial calibrated, on the other "
+    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Uniform "
+    "sampling is exact over all orders; its known error on these orders is used to correct the others. "
+    "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
+    "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
+)
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {name: version(name) for name in _PACKAGES}
+    for name in _BOOSTERS:
+        try:
+            return versions | {name: version(name)}
+        except ModuleNotFoundError:
+            continue
+    return versions
+
+
+PARTS = (  # key, title, description, whether its sections are folded at first
+    ("verdict", "Verdict", "", False),
+    ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
+    ("held-out", "Every policy, held-out", "Fitted on other problems than it is judged on.", False),
+)
+
+
+def _build_verdict(inputs: ReportInputs) -> Section:
+    return verdict.build_section(inputs.runs, inputs.evaluation, money=inputs.money, oracle=inputs.oracle)
+
+
+def _build_frontier(inputs: ReportInputs) -> Section:
+    return frontier.build_section(inputs.runs, inputs.evaluation, oracle=inputs.oracle)
+
+
+def _build_recovered_gain(inputs: ReportInputs) -> Section:
+    return recovered_gain.build_section(inputs.runs, oracle=inputs.oracle)
+
+
+def _build_worth(inputs: ReportInputs) -> Section:
+    return worth.build_section(inputs.runs, inputs.evaluation)
+
+
+def _build_calibration(inputs: ReportInputs) -> Section:
+    return calibration.build_section(inputs.runs, inputs.evaluation)
+
+
+def _build_token_cost(inputs: ReportInputs) -> Section:
+    return token_cost.build_section(inputs.runs)
+
+
+def _build_difficulty(inputs: ReportInputs) -> Section:
+    return difficulty.build_section(inputs.graded_pool)
+
+
+def _build_data_efficiency(inputs: ReportInputs) -> Section:
+    return data_efficiency.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+JOBS = (  # in the order of the page
+    Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict, graded=False),
+    Job(key="levels", title="Levels", part="pool", build=_build_difficulty),
+    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, graded=False),
+    Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, graded=False, effort=3),
+    Job(key="recovered", title="The oracle's gain", part="held-out", build=_build_recovered_gain),
+    Job(key="calibration", title="Calibration", part="held-out", build=_build_calibration, graded=False),
+    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost, graded=False),
+    Job(
+        key="growth",
+        title="What must be recorded",
+        part="held-out",
+        build=_build_data_efficiency,
+        slow=True,
+        effort=25,
+    ),
+)
+
+
+_SKIPPED = "skipped by --quick, since it takes long; leave --quick out to have it"
+
+
+def count_steps(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> int:
+    """How many times `run_jobs` reports progress."""
+    return len(_possible_jobs(scored_pool, jobs))
+
+
+def run_jobs(
+    inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
+) -> dict[str, Section]:
+    """Every section that this pool allows, by the job's key; one that fails says why instead."""
+    possible = _possible_jobs(inputs.scored_pool, jobs)
+    slowest_first = sorted(possible, key=lambda job: -job.effort)
+    total, finished = count_steps(inputs.scored_pool, jobs), 0
+    sections: dict[str, Section] = {}
+    with open_workers(inputs, workers=workers) as run_tasks:
+        for index, section in run_tasks(_run_job, [(job,) for job in slowest_first]):
+            sections[slowest_first[index].key] = section
+            finished += 1
+            progress(finished, total, slowest_first[index].title)
+    return {job.key: sections[job.key] for job in possible}
+
+
+def _possible_jobs(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if scored_pool is not None or not job.graded]
+
+
+def _run_job(inputs: ReportInputs, job: Job) -> Section:
+    if job.slow and inputs.quick:
+        return Section(key=job.key, title=job.title, missing=(_SKIPPED,))
+    try:
+        return job.build(inputs)
+    except AdacomputeError as exc:
+        return Section(key=job.key, title=job.title, missing=(str(exc),))
+
+
+POLICIES = (
+    "fixed",
+    "random",
+    "heuristic",
+    "shuffled",
+    "asc",
+    "esc",
+    "doubling",
+    "classifier",
+    "curve",
+    "stopping",
+)
+_FOLDS, _FEW_FOLDS = 5, 3
+_ORDERS, _FEW_ORDERS = 20, 8
+_QUICK_NOTICE = (
+    "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
+    "must be recorded. Leave --quick out for the full one."
+)
+_ENOUGH_PROBLEMS = 50  # problems; with fewer, percentile intervals are too short
+_FEW_PROBLEMS = (
+    "Few problems: {problems}. Intervals are wide, and still too short: the percentile bootstrap that makes "
+    "them is too sure of few problems. Collect {many} or more to rely on them."
+)
+_UNGRADED_NOTICE = (
+    "No problem has a grade or a gold answer, so accuracy can't be told. Everywhere on this page, how often "
+    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the "
+    "oracle and what must be recorded need grades and are left out; record grades or gold answers to have them."
+)
+
+
+def build_report(
+    ballots: Ballots,
+    *,
+    name: str,
+    command: str = "",
+    quick: bool = False,
+    votes: Votes = "auto",
+    seed: int = 0,
+    money: Money = EXAMPLE_MONEY,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Evaluate a pool and build its report; the same whatever the number of workers.
+
+    Workers above one are processes: a script that asks for them puts its work below
+    `if __name__ == "__main__":`.
+    """
+    scored_pool, why = _try_score_pool(ballots, name)
+    first_progress, second_progress = _split_progress(progress, count_steps(scored_pool, JOBS))
+    graded = ballots if scored_pool is None else scored_pool.ballots
+    runs = run_policies(
+        ballots,
+        budgets=_choose_budgets(graded),
+        policies=POLICIES,
+        parts=_choose_folds(graded, quick=quick),
+        votes=votes,
+        orders=_FEW_ORDERS if quick else _ORDERS,
+        seed=seed,
+        workers=workers,
+        progress=first_progress,
+    )
+    runs = reduce_order_noise(runs)  # the oracle is exact, so what it is compared with should be less noisy
+    oracle = Oracle.of(runs.setup) if runs.setup.basis == "accuracy" else None
+    evaluation = _evaluate_runs(runs, oracle)
+    inputs = ReportInputs(
+        name=name,
+        runs=runs,
+        evaluation=evaluation,
+        oracle=oracle,
+        scored_pool=scored_pool,
+        money=money,
+        quick=quick,
+        seed=seed,
+    )
+    sections = run_jobs(inputs, JOBS, workers=workers, progress=second_progress)
+    facts = collect_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
+    headline = build_headline(evaluation)
+    return Report(
+        name=name,
+        headline=headline.words,
+        below=headline.below,
+        facts=facts,
+        notices=_build_notices(runs.setup, evaluation, why, quick=quick),
+        parts=(*_build_parts(sections), _build_provenance_part(facts)),
+        money=build_money_data(evaluation, measure_tokens(runs), money),
+        evaluation=evaluation,
+    )
+
+
+def _split_progress(
+    progress: ProgressCallback | None, second_steps: int
+) -> tuple[ProgressCallback, ProgressCallback]:
+    """One progress count over two stages, of which the second has `second_steps` steps."""
+    first_stage = [0]  # steps of the first stage, known once it has begun
+
+    def report_first(done: int, total: int, last: str) -> None:
+        first_stage[0] = total
+        if progress is not None:
+            progress(done, total + second_steps, last)
+
+    def report_second(done: int, total: int, last: str) -> None:
+        if progress is not None:
+            progress(first_stage[0] + done, first_stage[0] + total, last)
+
+    return report_first, report_second
+
+
+def _build_parts(sections: Mapping[str, Section]) -> list[ReportPart]:
+    """Parts with at least one section, in the order of the page."""
+    parts = []
+    for key, title, about, folded in PARTS:
+        built = tuple(sections[job.key] for job in JOBS if job.part == key and job.key in sections)
+        if built:
+            parts.append(ReportPart(key=key, title=title, about=about, sections=built, folded=folded))
+    return parts
+
+
+def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
+    about = "What went in, by which protocol, with which versions and seeds."
+    return ReportPart(
+        key="made", title="How this was made", about=about, sections=(build_provenance(facts),), folded=True
+    )
+
+
+def _build_notices(
+    setup: EvaluationSetup, evaluation: Evaluation, why: str, *, quick: bool
+) -> tuple[str, ...]:
+    notices = [_UNGRADED_NOTICE] if evaluation.basis == "agreement" else []
+    if why and not notices:
+        notices.append(f"Difficulty, the oracle's gain and what must be recorded are left out: {why}")
+    if evaluation.problems < _ENOUGH_PROBLEMS:
+        notices.append(_FEW_PROBLEMS.format(problems=evaluation.problems, many=_ENOUGH_PROBLEMS))
+    notices += _uneven_notices(setup)
+    if quick:
+        notices.append(_QUICK_NOTICE)
+    return tuple(notices)
+
+
+def _uneven_notices(setup: EvaluationSetup) -> list[str]:
+    """A notice where the few samples of one problem limit all others."""
+    counts = setup.ballots.drawn
+    fewest, median = int(counts.min()), int(np.median(counts))
+    if fewest >= LONGEST or median <= fewest:
+        return []
+    short = np.flatnonzero(counts == fewest)
+    name = repr(setup.ballots.ids[int(short[0])])
+    others = "" if len(short) == 1 else f" and {len(short) - 1:,} more problems"
+    verb = "has" if len(short) == 1 else "have"
+    wanted = min(median, LONGEST)
+    text = (
+        f"Everything is cut to {fewest} samples a request: {name}{others} {verb} no more, though half of the "
+        f"problems have {wanted} or more. Collect up to {wanted} of each, or leave out those that have fewer."
+    )
+    return [text]
+
+
+def _evaluate_runs(runs: EvaluationRuns, oracle: Oracle | None) -> Evaluation:
+    oracle_brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
+    results = list(runs.everyone)
+    return assemble_evaluation(
+        EvaluationInputs(
+            runs.setup, results, oracle_brackets, "held-out", runs.parts, runs.dropped, runs.left_out
+        )
+    )
+
+
+def _try_score_pool(ballots: Ballots, name: str) -> tuple[ScoredPool | None, str]:
+    try:
+        return score_pool(ballots, name), ""
+    except ScoreError as exc:
+        return None, str(exc)
+
+
+def _choose_folds(ballots: Ballots, *, quick: bool) -> int:
+    """The number of folds, at most the number of different questions."""
+    return max(2, min(_FEW_FOLDS if quick else _FOLDS, len(set(ballots.prompts))))
+
+
+def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
+    """The usual average budgets that the problem with fewest samples allows."""
+    fewest = int(ballots.drawn.min())
+    return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or AVERAGE_BUDGETS[:1]

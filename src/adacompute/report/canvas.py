@@ -1,0 +1,259 @@
+"""A matplotlib figure turned into SVG: axes, marks that show their values, labels at the ends of
+lines.
+
+Text stays text, in the page's own font, and is never parsed as a formula. It is laid out with
+DejaVu Sans, which is wider than the fonts of pages, so that nothing overlaps. The same figure
+always gives the same file.
+"""
+
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Self
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from adacompute.report.theme import COLOURS, colour, dark_css
+
+__all__ = ["WIDTH", "Canvas", "clip_label", "set_accuracy_axis", "set_samples_axis", "to_standalone_svg"]
+
+WIDTH = 7.2  # inches of 72 points: a page's column
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a pool's text may hold dollars
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.edgecolor": colour("line"),
+    "axes.labelcolor": colour("dim"),
+    "axes.titlecolor": colour("ink"),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "axes.unicode_minus": False,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "grid.color": colour("grid"),
+    "grid.linewidth": 0.8,
+    "text.color": colour("ink"),
+    "xtick.color": colour("line"),
+    "ytick.color": colour("line"),
+    "xtick.labelcolor": colour("dim"),
+    "ytick.labelcolor": colour("dim"),
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "patch.linewidth": 0.0,
+    "hatch.linewidth": 0.8,
+}
+_MARK_RADIUS = 7  # points around a mark that react to the pointer
+_LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
+_LABEL_LENGTH = 24  # characters of a label that comes from a pool
+_WIDE = "WF"  # East Asian characters twice as wide as others
+_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
+_IN_TAG = r"(?=[^<>]*>)"  # in a figure's text every < and > is escaped
+_TAG = re.compile(r"<[^<>]*>")
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+_USE = r'\s*<use [^<>]*style="'
+_DOTS = re.compile(rf'<g( clip-path="[^"<>]*")>({_USE}([^"<>]*)"/>(?:{_USE}\3"/>)+)\s*</g>')
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    axes: Axes
+    x: float
+    y: float
+    text: str
+
+
+class Canvas:
+    """A figure of rows × columns of axes; the style holds inside its `with`.
+
+    >>> with Canvas("frontier", height=3.2) as canvas:
+    ...     ax = canvas.axes[0]
+    ...     _ = ax.plot([1, 2], [0.5, 0.6], color=colour("blue"))
+    ...     canvas.mark(ax, 2, 0.6, "2 samples: 60%")
+    ...     svg = canvas.svg()
+    >>> svg.startswith("<svg")
+    True
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        rows: int = 1,
+        columns: int = 1,
+        width: float = WIDTH,
+        height: float = 3.6,
+        **grid: Any,  # noqa: ANN401 # width_ratios, sharey and so on, as for matplotlib's subplots
+    ) -> None:
+        self.key = key
+        self._style = mpl.rc_context(_STYLE | {"svg.hashsalt": key})
+        with mpl.rc_context(_STYLE):
+            self.figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
+            axes = self.figure.subplots(rows, columns, squeeze=False, **grid)
+        self.axes: list[Axes] = list(np.asarray(axes).flat)  # row by row
+        self._marks: list[_Mark] = []
+        self._ends: list[tuple[Axes, list[tuple[float, float, str, str]]]] = []
+
+    def __enter__(self) -> Self:
+        self._style.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._style.__exit__(None, None, None)
+
+    def mark(self, axes: Axes, x: float, y: float, text: str) -> None:
+        """A point that shows its value when pointed at, in the axes' own coordinates."""
+        self._marks.append(_Mark(axes, float(x), float(y), _strip_controls(text)))
+
+    def label_ends(self, axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+        """Names beside the right ends of lines, (x, y, text, colour), moved apart where they
+        would touch.
+
+        Call it once for each axes.
+        """
+        self._ends.append((axes, list(ends)))
+        for x, y, text, tint in ends:  # placed now so that the layout leaves room; moved once it is known
+            axes.annotate(
+                text,
+                (x, y),
+                xytext=(6, 0),
+                textcoords="offset points",
+                color=tint,
+                va="center",
+                fontsize=8.5,
+                gid="end",
+            )
+
+    def svg(self) -> str:
+        """The figure with its marks as SVG. The canvas can't be used after this."""
+        out = io.StringIO()
+        with warnings.catch_warnings():
+            # browsers have the glyphs that DejaVu Sans lacks, and axes that are too small can be seen
+            warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # already laid out; saving would do it twice more
+            self._place_end_labels()
+            self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        height = self.figure.get_figheight() * 72
+        marks = [_mark_circle(mark, height) for mark in self._marks]
+        return _clean_svg(out.getvalue(), self.key, marks)
+
+    def _place_end_labels(self) -> None:
+        for axes, ends in self._ends:
+            texts = [text for text in axes.texts if text.get_gid() == "end"][: len(ends)]
+            places = np.array([axes.transData.transform((x, y))[1] for x, y, _, _ in ends])
+            for text, shift in zip(texts, _separate(places) - places, strict=True):
+                text.set_position((6, float(shift)))
+
+
+def _separate(places: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Heights, moved as little as needed to be one line apart."""
+    order = np.argsort(places, kind="stable")
+    moved = places[order].astype(np.float64)
+    for _ in range(60):  # each of two touching neighbours moves by half of the overlap
+        overlap = _LABEL_HEIGHT - np.diff(moved)
+        if not len(overlap) or overlap.max() <= 1e-3:
+            break
+        push = np.where(overlap > 0, overlap / 2, 0.0)
+        moved[:-1] -= push
+        moved[1:] += push
+    result = np.empty_like(moved)
+    result[order] = moved
+    return result
+
+
+def _mark_circle(mark: _Mark, height: float) -> str:
+    x, y = mark.axes.transData.transform((mark.x, mark.y))
+    return (
+        f'<circle class="mark" cx="{x:.1f}" cy="{height - y:.1f}" r="{_MARK_RADIUS}" style="fill:transparent">'
+        f"<title>{escape(mark.text)}</title></circle>"
+    )
+
+
+def clip_label(text: str, length: int = _LABEL_LENGTH) -> str:
+    """A label from a pool or a recording's name: one line of safe text, cut to the width of
+    `length` letters.
+
+    >>> clip_label("uses \\n $ signs"), clip_label("a very long name of a level"), clip_label("\\x00")
+    ('uses $ signs', 'a very long name of a l…', '?')
+    """
+    line = " ".join(_strip_controls(text).split()) or "?"
+    widths = np.cumsum([2 if unicodedata.east_asian_width(one) in _WIDE else 1 for one in line])
+    return line if widths[-1] <= length else line[: int((widths < length).sum())].rstrip() + "…"
+
+
+def _strip_controls(text: str) -> str:
+    """The text without characters that SVG can't hold or that reverse the writing direction."""
+    characters = (" " if one in "\n\r\t" else one for one in text)
+    return "".join(one for one in characters if unicodedata.category(one) not in _UNSAFE_CATEGORIES)
+
+
+def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
+    """The SVG without prologue and fixed size, with ids unique on the page, and marks on top."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(rf'\bid="{_IN_TAG}', f'id="{key}-', svg)
+    svg = re.sub(rf'href="#{_IN_TAG}', f'href="#{key}-', svg)
+    svg = re.sub(rf"url\(#{_IN_TAG}", f"url(#{key}-", svg)
+    svg = re.sub(rf"'DejaVu Sans'{_IN_TAG}", _FONT, svg)
+    svg = re.sub(r">\s+<", "><", _DOTS.sub(_share_style, svg))
+    svg = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), svg)
+    return svg.replace("</svg>", f'<g class="marks">{"".join(marks)}</g></svg>').strip()
+
+
+def _share_style(dots: re.Match[str]) -> str:
+    """Moves the style shared by many markers to their group, which halves a figure of many
+    problems.
+    """
+    group, uses, style = dots.groups()
+    bare = uses.replace(f' style="{style}"', "")
+    return f'<g{group} style="{style}">{bare}</g>'
+
+
+def to_standalone_svg(svg: str) -> str:
+    """A figure as a file of its own, in dark colours where the reader's screen prefers them."""
+    page = COLOURS["page"][1]
+    rules = dark_css() + f"@media screen and (prefers-color-scheme: dark){{svg{{background:{page}}}}}"
+    at = svg.index(">") + 1
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:at]}<style>{rules}</style>{svg[at:]}\n'
+
+
+def set_samples_axis(axes: Axes, largest: float, label: str) -> None:
+    """An x axis from 1 sample to `largest`, at least 2, on a log scale with a tick at each
+    doubling.
+    """
+    largest = max(2.0, largest)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.95, largest * 1.05)
+    axes.xaxis.set_major_locator(FixedLocator([2.0**at for at in range(12) if 2**at <= largest]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel(label)
+
+
+def set_accuracy_axis(axes: Axes, label: str = "accuracy") -> None:
+    """A y axis of percentages; ticks beyond 0 and 100% have no label."""
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%" if 0 <= value <= 1 + 1e-9 else "")
+    axes.set_ylabel(label)

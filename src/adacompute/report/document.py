@@ -1,0 +1,404 @@
+"""What a report consists of: tables, pictures, sections, parts, and the report itself.
+
+A cell holds a value, not a text: the page, the CSV and the Markdown each write it in their own
+way. Every table and picture names the protocol its numbers were made under. Plain data (CSV,
+JSON) and the wording of numbers are here too.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.resampling import Interval
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Kind",
+    "Picture",
+    "Report",
+    "ReportPart",
+    "Section",
+    "Spread",
+    "Table",
+    "find_clear_signs",
+    "format_cell",
+    "format_gains",
+    "format_money",
+    "format_points",
+    "format_shares",
+    "join_words",
+    "replace_non_finite",
+    "to_csv",
+    "to_data",
+    "to_markdown",
+    "to_plain",
+]
+
+Kind = Literal[
+    "text", "share", "percent", "fraction", "points", "number", "amount", "count", "money", "price", "flag"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A mean over seeds or splits, and its standard deviation over them."""
+
+    mean: float
+    std: float
+
+
+Cell = str | float | int | bool | None | Interval | Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A heading, and how its values are written.
+
+    Shares are percent to a tenth (`percent`: whole), differences of shares are points,
+    amounts have no needless zeros, money is as `format_money` writes it.
+    """
+
+    name: str
+    kind: Kind = "text"
+    about: str = ""  # what the heading means, where it isn't plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of values under headings."""
+
+    key: str  # name of its file, and its anchor
+    title: str
+    protocol: str  # how its numbers were made
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    bold: tuple[int, ...] = ()  # rows to set off
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if len(set(names)) < len(names):  # `records` would lose one
+            raise ValueError(f"table {self.key}: two columns of one name in {', '.join(names)}")
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.key}: {len(row)} cells under {len(self.columns)} headings")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Each row as plain data by heading."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, map(_cell_data, row), strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure as SVG, with the numbers it draws."""
+
+    key: str
+    title: str
+    protocol: str
+    svg: str = field(repr=False)
+    alt: str  # what it shows, for readers who can't see it
+    caption: str = ""
+    data: dict[str, Any] = field(default_factory=dict, repr=False)  # plain data, for results.json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading of the report and what stands below it."""
+
+    key: str
+    title: str
+    words: tuple[str, ...] = ()  # paragraphs
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    missing: tuple[str, ...] = ()  # what can't be shown of this pool, and why
+
+
+def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
+    """A value as a person reads it.
+
+    >>> format_cell(0.6123, Column(name="accuracy", kind="share"))
+    '61.2%'
+    >>> format_cell(Interval(mean=0.012, low=-0.003, high=0.03), Column(name="gain", kind="points"))
+    '+1.2 (-0.3 to +3.0)'
+    """
+    if cell is None:
+        return blank
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, Interval):
+        mean = _format_number(cell.mean, column.kind)
+        if cell.low is None or cell.high is None:
+            return mean
+        return f"{mean} ({_format_number(cell.low, column.kind)} to {_format_number(cell.high, column.kind)})"
+    if isinstance(cell, Spread):
+        spread = _format_number(cell.std, column.kind).lstrip("+").rstrip("%")
+        return f"{_format_number(cell.mean, column.kind)} ± {spread}"
+    return cell if isinstance(cell, str) else _format_number(float(cell), column.kind)
+
+
+def to_markdown(table: Table) -> list[str]:
+    """The lines of a Markdown table."""
+    heads = [column.name for column in table.columns]
+    rules = ["---" if column.kind in ("text", "flag") else "---:" for column in table.columns]
+    lines = [heads, rules]
+    for at, row in enumerate(table.rows):
+        cells = [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+        lines.append([f"**{cell}**" for cell in cells] if at in table.bold else cells)
+    return [f"| {' | '.join(map(_escape_cell, line))} |" for line in lines]
+
+
+def _escape_cell(text: str) -> str:
+    """A cell's text, escaped so that it ends neither the cell nor the row."""
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _format_number(value: float, kind: Kind) -> str:
+    if value != value:  # NaN: not known
+        return "–"
+    if value in (float("inf"), float("-inf")):
+        return "more than there are" if value > 0 else "none"
+    forms = {
+        "share": f"{100 * value:z.1f}%",
+        "points": f"{100 * value:+z.1f}",
+        "count": f"{value:z,.0f}",
+    }
+    forms |= {"fraction": f"{value:z.3f}", "number": f"{value:z.2f}", "price": f"{value:z.4g}"}
+    forms |= {"money": format_money(value), "percent": f"{round(100 * value) + 0.0:.0f}%"}
+    return forms.get(kind, f"{value:zg}")
+
+
+def format_money(value: float) -> str:
+    """Two places from 1 up, three digits below, never an exponent; page.js writes the same.
+
+    >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
+    ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
+    """
+    exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
+
+
+def _cell_data(cell: Cell) -> Any:  # noqa: ANN401
+    if isinstance(cell, Interval):
+        return {"mean": cell.mean, "low": cell.low, "high": cell.high}
+    if isinstance(cell, Spread):
+        return {"mean": cell.mean, "std": cell.std}
+    return cell
+
+
+def join_words(items: Sequence[str]) -> str:
+    """Items joined by commas and a last "and".
+
+    >>> join_words(["1.5", "2", "3"]), join_words(["2"])
+    ('1.5, 2 and 3', '2')
+    """
+    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+
+
+def format_points(values: Iterable[float]) -> str:
+    """Differences of shares, in points.
+
+    >>> format_points([0.012, -0.003])
+    '+1.2 and -0.3 points'
+    """
+    return f"{join_words([f'{100 * value:+.1f}' for value in values])} points"
+
+
+def format_gains(values: Iterable[Interval]) -> str:
+    """Differences of shares with their intervals, in points."""
+    return f"{join_words([_format_gain(value) for value in values])} points"
+
+
+def format_shares(values: Iterable[float]) -> str:
+    """Shares, as percent.
+
+    >>> format_shares([0.951, 0.9])
+    '95.1% and 90.0%'
+    """
+    return join_words([f"{value:.1%}" for value in values])
+
+
+def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:
+    """Indices of the differences clearly above zero, and of those clearly below: their
+    intervals exclude it.
+    """
+    sure = [at for at, value in enumerate(values) if not value.holds_zero]
+    return [at for at in sure if values[at].mean > 0], [at for at in sure if values[at].mean < 0]
+
+
+def _format_gain(value: Interval) -> str:
+    if value.low is None or value.high is None:
+        return f"{100 * value.mean:+.1f}"
+    return f"{100 * value.mean:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPart:
+    """A heading of the page, with the sections below it."""
+
+    key: str
+    title: str
+    about: str  # what is found there, in a sentence
+    sections: tuple[Section, ...]
+    folded: bool = False  # its sections open when they are clicked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Report:
+    """Everything said of one pool; the first part is the verdict."""
+
+    name: str  # of the pool, as shown
+    headline: str
+    below: str  # what supports the headline: protocol and interval
+    facts: Mapping[str, Any]  # how it was made: versions, seeds, numbers of problems and samples
+    notices: tuple[str, ...]  # to be read before anything else
+    parts: tuple[ReportPart, ...]
+    evaluation: Evaluation = field(repr=False)  # every policy, held-out; the verdict is based on it
+    money: Mapping[str, Any] | None = None  # what the page needs to recompute money; plain data
+
+    def sections(self) -> Iterator[Section]:
+        for part in self.parts:
+            yield from part.sections
+
+    def tables(self) -> Iterator[Table]:
+        for section in self.sections():
+            yield from section.tables
+
+    def pictures(self) -> Iterator[Picture]:
+        for section in self.sections():
+            yield from section.pictures
+
+
+_DIGITS = 6  # significant digits: more than a figure shows, and the file stays readable
+
+
+def to_plain(value: object) -> Any:  # noqa: ANN401
+    """Arrays as lists, intervals and spreads by name, six digits, and None for what isn't
+    finite.
+
+    >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
+    {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, str):  # a lone surrogate, which JSON can hold, can't be written
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Interval):
+        return to_plain({"mean": value.mean, "low": value.low, "high": value.high})
+    if isinstance(value, Spread):
+        return to_plain({"mean": value.mean, "std": value.std})
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(one) for one in value]
+    return value
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a text that spreadsheets evaluate
+
+
+def to_csv(table: Table) -> str:
+    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x,
+    x_std.
+
+    A text that a spreadsheet would read as a formula gets an apostrophe in front; numbers
+    stay numbers.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    suffixes = [_column_suffixes([row[at] for row in table.rows]) for at in range(len(table.columns))]
+    names = [column.name for column in table.columns]
+    writer.writerow(
+        [_csv_value(name + end) for name, own in zip(names, suffixes, strict=True) for end in own]
+    )
+    for row in table.rows:
+        writer.writerow(
+            [value for cell, own in zip(row, suffixes, strict=True) for value in _cell_values(cell, own)]
+        )
+    return out.getvalue()
+
+
+def to_data(report: Report) -> dict[str, Any]:
+    """The whole report as plain data, for results.json; null for what isn't known."""
+    protocols = [one.protocol for one in report.tables()] + [one.protocol for one in report.pictures()]
+    data: Any = replace_non_finite(
+        {
+            **report.facts,
+            "pool": report.name,
+            "headline": report.headline,
+            "headline_protocol": report.below,
+            "notices": report.notices,
+            "protocols": list(dict.fromkeys(protocols)),
+            "money": report.money,
+            "sections": {
+                section.key: {
+                    "title": section.title,
+                    "part": part.key,
+                    "words": section.words,
+                    "missing": section.missing,
+                    "tables": {table.key: table.records() for table in section.tables},
+                    "figures": {picture.key: picture.data for picture in section.pictures},
+                }
+                for part in report.parts
+                for section in part.sections
+            },
+            "evaluation": report.evaluation.to_dict(),
+        }
+    )
+    return dict(data)
+
+
+def replace_non_finite(value: object) -> object:
+    """Plain data with None for every number that JSON can't hold.
+
+    >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
+    {'a': None, '2': [1.5, None]}
+    """
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): replace_non_finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [replace_non_finite(one) for one in value]
+    return value
+
+
+def _column_suffixes(cells: list[Cell]) -> tuple[str, ...]:
+    if any(isinstance(cell, Interval) for cell in cells):
+        return ("", "_low", "_high")
+    return ("", "_std") if any(isinstance(cell, Spread) for cell in cells) else ("",)
+
+
+def _cell_values(cell: Cell, suffixes: tuple[str, ...]) -> list[object]:
+    if isinstance(cell, Interval):
+        values: list[object] = [cell.mean, cell.low, cell.high]
+    elif isinstance(cell, Spread):
+        values = [cell.mean, cell.std]
+    else:
+        values = [cell]
+    values = [replace_non_finite(value) for value in values]
+    values += [None] * (len(suffixes) - len(values))
+    return [_csv_value(value) for value in values[: len(suffixes)]]
+
+
+def _csv_value(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"  # names come from pools, and a spreadsheet would run them
+    return "" if value is None else value

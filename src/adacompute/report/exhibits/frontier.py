@@ -1,0 +1,471 @@
+"""The held-out frontier of every policy, beside both bounds of the one-shot oracle: curves, figure
+and words.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from adacompute.evaluate.comparison import (
+    CostCurve,
+    Evaluation,
+    Match,
+    basis_name,
+    format_sample_count,
+    join_points,
+    make_cost_grid,
+    trace_curve,
+)
+from adacompute.evaluate.conclusions import format_samples, make_bootstrap
+from adacompute.evaluate.measure import OURS, UNIFORM, Basis
+from adacompute.evaluate.oracle_bounds import Oracle
+from adacompute.evaluate.protocols import EvaluationRuns
+from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_samples_axis
+from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
+from adacompute.report.theme import PolicyStyle, colour, policy_style
+
+__all__ = ["OracleCurve", "PolicyFrontier", "build_section", "draw_frontier", "trace_frontier"]
+
+Floats = npt.NDArray[np.float64]
+
+PUBLISHED_RULES = ("asc", "esc", "doubling")  # published rules that need no fitting
+PUBLISHED = "published"  # the joint hull of those and uniform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OracleCurve:
+    """The oracle's two bounds by average cost, (points,) each."""
+
+    choices: tuple[int, ...]  # numbers of samples that it may give a problem
+    cost: Floats = field(repr=False)
+    low: Floats | None = field(repr=False)  # cross-fitted; None: too few samples
+    high: Floats = field(repr=False)  # in-sample
+    why: str = ""  # why there is no lower bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyFrontier:
+    """Every policy at every average cost, from one sample to the most."""
+
+    curves: tuple[CostCurve, ...]
+    published: CostCurve | None  # the best mix of uniform and the published rules
+    oracle: OracleCurve | None  # None without grades
+    problems: int
+    folds: int
+    weighted: bool  # whether votes were
+    basis: Basis
+    longest: int  # samples a request, at most
+    budgets: tuple[float, ...]  # average costs of the tables
+
+    def get(self, policy: str) -> CostCurve | None:
+        """A policy's curve; None where it took no part."""
+        return next((one for one in self.curves if one.policy == policy), None)
+
+
+def trace_frontier(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> PolicyFrontier:
+    """The held-out curves of one evaluation, each with its band over problems."""
+    setup = runs.setup
+    boot, grid = make_bootstrap(setup), make_cost_grid(float(setup.longest), setup.budgets)
+    uniform = runs.get(UNIFORM).points
+    lines = [trace_curve(one.name, one.points, grid, boot, base=uniform) for one in runs.everyone]
+    rules = [one.points for one in runs.everyone if one.name in PUBLISHED_RULES]
+    return PolicyFrontier(
+        curves=tuple(line for line in lines if line is not None),
+        published=trace_curve(PUBLISHED, join_points([uniform, *rules]), grid, boot, base=uniform)
+        if rules
+        else None,
+        oracle=_trace_oracle(runs, grid, oracle) if setup.basis == "accuracy" else None,
+        problems=len(setup.ballots),
+        folds=runs.parts,
+        weighted=setup.weighted,
+        basis=setup.basis,
+        longest=setup.longest,
+        budgets=setup.budgets,
+    )
+
+
+def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> OracleCurve:
+    oracle = Oracle.of(runs.setup) if oracle is None else oracle
+    cost, low, high = [], [], []
+    for budget in grid[grid <= oracle.choices[-1]].tolist():
+        cost_spent, each = oracle.in_sample_accuracy(budget)
+        cross_fit = oracle.cross_fit_accuracy(budget)
+        cost.append(budget)
+        high.append(float(each.mean()))
+        low.append(np.nan if cross_fit is None else float(cross_fit.mean()))
+        if cost_spent < budget - 1e-6:  # more would not help it
+            break
+    return OracleCurve(
+        choices=oracle.choices,
+        cost=np.array(cost),
+        low=np.array(low) if oracle.pairs else None,
+        high=np.array(high),
+        why=oracle.why,
+    )
+
+
+_BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
+_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
+_PUBLISHED = PolicyStyle(name="published rules", colour="orange")
+_COST_LABEL = "samples a request, on average"
+
+
+def draw_frontier(
+    frontier: PolicyFrontier,
+    *,
+    few: bool = False,
+    match: Match | None = None,
+    width: float = WIDTH,
+    key: str = "frontier",
+) -> Picture:
+    """Accuracy by average cost; with `few`, a calmer picture `width` inches wide, with an arrow
+    for `match`.
+    """
+    return _draw_few(frontier, match, width, key) if few else _draw_all(frontier, key)
+
+
+def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: str) -> Picture:
+    uniform, ours, rules = frontier.get(UNIFORM), frontier.get(OURS), frontier.published
+    with Canvas(key, width=width, height=4.1) as canvas:
+        ax = canvas.axes[0]
+        handles: list[Any] = []
+        if ours is not None:
+            tint, low = colour(policy_style(OURS).colour), ours.accuracy - ours.gain
+            ax.fill_between(ours.cost, low + ours.gain_low, low + ours.gain_high, color=tint, **_BAND)
+            handles.append(_draw_curve(canvas, ax, ours, policy_style(OURS), wide=True))
+        if frontier.oracle is not None:
+            handles.append(_draw_oracle(canvas, ax, frontier.oracle))
+        for line, own in ((rules, _PUBLISHED), (uniform, policy_style(UNIFORM))):
+            if line is not None:
+                handles.append(_draw_curve(canvas, ax, line, own, wide=False))
+        if match is not None:
+            _draw_arrow(ax, match, [line for line in (uniform, rules) if line is not None], frontier)
+        _label_axes(ax, frontier)
+        ax.legend(handles=handles, loc="upper left", handlelength=2.4, labelspacing=0.5, borderaxespad=0.2)
+        svg = canvas.svg()
+    return Picture(
+        key=key,
+        title="What an average number of samples buys",
+        protocol=_describe_protocol(frontier),
+        svg=svg,
+        alt=_alt_text(frontier, match),
+        caption=_write_caption(frontier, few=True),
+        data=to_plain(_figure_data(frontier, [line for line in (uniform, ours, rules) if line is not None])),
+    )
+
+
+def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
+    curves = sorted(frontier.curves, key=lambda one: one.policy == OURS)  # ours on top
+    with Canvas(key, rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
+        upper, lower = canvas.axes
+        if frontier.oracle is not None:
+            _draw_oracle(canvas, upper, frontier.oracle)
+        for line in curves:
+            style = policy_style(line.policy)
+            _draw_curve(canvas, upper, line, style, wide=line.policy == OURS)
+            if line.policy != UNIFORM:
+                _draw_gain(canvas, lower, line, style)
+        lower.axhline(0.0, color=colour("ink"), linewidth=1.4, linestyle="--", zorder=1.5)
+        _label_axes(upper, frontier)
+        upper.set_xlabel("")
+        upper.set_title(basis_name(frontier.basis))
+        lower.set_title("gain over uniform at the same cost")
+        set_samples_axis(lower, frontier.longest, _COST_LABEL)
+        lower.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}" if abs(value) > 1e-9 else "0")
+        lower.set_ylabel("points")
+        _draw_legend(canvas, upper, frontier)
+        svg = canvas.svg()
+    return Picture(
+        key=key,
+        title="Every policy at every average cost",
+        protocol=_describe_protocol(frontier),
+        svg=svg,
+        alt=_alt_text(frontier, None),
+        caption=_write_caption(frontier, few=False),
+        data=to_plain(_figure_data(frontier, frontier.curves)),
+    )
+
+
+def _draw_curve(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle, *, wide: bool) -> Artist:
+    (artist,) = ax.plot(
+        curve.cost, curve.accuracy, zorder=3 if wide else 2, label=style.name, **_line_style(style, wide=wide)
+    )
+    for at in _marked_indices(curve.cost):
+        text = f"{style.name} at {format_sample_count(curve.cost[at])}: {curve.accuracy[at]:.1%}"
+        text += f" ({curve.low[at]:.1%} to {curve.high[at]:.1%})"
+        if math.isfinite(curve.gain[at]) and curve.policy != UNIFORM:
+            text += f", {100 * curve.gain[at]:+.1f} points over uniform"
+        canvas.mark(ax, curve.cost[at], curve.accuracy[at], text)
+    return artist
+
+
+def _draw_gain(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle) -> None:
+    ours = curve.policy == OURS
+    if ours or curve.policy == "classifier":
+        tint = colour(style.colour)
+        ax.fill_between(curve.cost, curve.gain_low, curve.gain_high, color=tint, **_BAND)
+    ax.plot(curve.cost, curve.gain, zorder=3 if ours else 2, **_line_style(style, wide=ours))
+    for at in _marked_indices(curve.cost):
+        low, high = 100 * curve.gain_low[at], 100 * curve.gain_high[at]
+        text = f"{style.name} at {format_sample_count(curve.cost[at])}: {100 * curve.gain[at]:+.1f} points "
+        canvas.mark(ax, curve.cost[at], curve.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
+
+
+def _draw_oracle(canvas: Canvas, ax: Axes, oracle: OracleCurve) -> Artist:
+    """The oracle's band, or a single line where the lower bound isn't known."""
+    tint, name = colour("green"), policy_style("oracle").name
+    artist: Artist
+    if oracle.low is None:
+        (artist,) = ax.plot(oracle.cost, oracle.high, color=tint, linestyle="--", linewidth=1.4, label=name)
+    else:
+        artist = ax.fill_between(
+            oracle.cost, oracle.low, oracle.high, color=tint, alpha=0.35, lw=0, zorder=1, label=name
+        )
+    for at in _marked_indices(oracle.cost):
+        low = "" if oracle.low is None else f"{oracle.low[at]:.1%} cross-fitted, "
+        text = f"{name} at {format_sample_count(oracle.cost[at])}: {low}{oracle.high[at]:.1%} in-sample"
+        canvas.mark(ax, oracle.cost[at], oracle.high[at], text)
+    return artist
+
+
+def _draw_arrow(ax: Axes, match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
+    """An arrow from uniform's cost to ours at the same accuracy; its words lie below all
+    curves.
+    """
+    worth = math.inf if match.worth is None else match.worth.mean
+    if not math.isfinite(worth) or worth <= 1.05 * match.cost:
+        return
+    height, ink = match.accuracy, colour("ink")
+    arrow_style = {"arrowstyle": "-|>", "color": ink, "linewidth": 1.3, "mutation_scale": 11}
+    ends = {"shrinkA": 0, "shrinkB": 3}
+    ax.annotate("", (match.cost, height), xytext=(worth, height), arrowprops=arrow_style | ends, zorder=4)
+    ax.plot([worth], [height], marker="o", markersize=4.5, color=ink, linestyle="", zorder=4)
+    what = "accuracy" if frontier.basis == "accuracy" else "agreement"
+    words = f"{format_samples(match.cost)} samples instead of {format_samples(worth)}:"
+    words += f"\nsame {what}, {1 - match.cost / worth:.0%} less"
+    lowest = [float(np.interp(frontier.longest / 2.4, one.cost, one.accuracy)) for one in curves]
+    ax.annotate(
+        words,
+        (frontier.longest, min([height, *lowest])),
+        xytext=(2, -14),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        color=ink,
+        fontweight="bold",
+        linespacing=1.35,
+        zorder=5,
+    )
+
+
+def _label_axes(ax: Axes, frontier: PolicyFrontier) -> None:
+    set_samples_axis(ax, frontier.longest, _COST_LABEL)
+    set_accuracy_axis(ax, basis_name(frontier.basis))
+
+
+def _draw_legend(canvas: Canvas, ax: Axes, frontier: PolicyFrontier) -> None:
+    """One legend for both panels, above them: the curves meet at their ends, where labels would
+    overlap.
+    """
+    curves = sorted(frontier.curves, key=lambda one: -float(np.interp(4.0, one.cost, one.accuracy)))
+    handles: list[Any] = [
+        ax.plot([], [], **_line_style(policy_style(one.policy), wide=one.policy == OURS))[0] for one in curves
+    ]
+    names = [policy_style(one.policy).name for one in curves]
+    if frontier.oracle is not None:
+        handles.insert(0, ax.fill_between([], [], [], color=colour("green"), alpha=0.35, lw=0))
+        names.insert(0, policy_style("oracle").name)
+    canvas.figure.legend(handles, names, loc="outside upper left", ncols=4, handlelength=2.4)
+
+
+def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
+    return {"color": colour(style.colour), "linestyle": style.line, "linewidth": 2.6 if wide else 1.5}
+
+
+def _marked_indices(cost: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
+    """Where a curve shows its values: at round numbers of samples, and at its end."""
+    indices = {len(cost) - 1}
+    for samples in _MARKED_COSTS:
+        at = int(np.abs(cost - samples).argmin())
+        if abs(cost[at] - samples) < 1e-3:
+            indices.add(at)
+    return sorted(indices)
+
+
+def _describe_protocol(frontier: PolicyFrontier) -> str:
+    votes = "weighted" if frontier.weighted else "plain"
+    return (
+        f"held-out: {frontier.problems:,} problems, {frontier.folds} folds, {votes} votes; "
+        f"each policy on the hull "
+        "of its own settings"
+    )
+
+
+def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
+    text = "Bands are 95% intervals, over problems, of the gain over uniform at the same cost. "
+    if few:
+        text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
+    if frontier.oracle is not None:
+        choices = ", ".join(map(str, frontier.oracle.choices))
+        text += f"The one-shot oracle knows the answers and gives each problem {choices} samples beforehand"
+        ends = ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
+        text += ends
+        if frontier.oracle.why:
+            text += " Only its in-sample end can be told here."
+    return text.strip()
+
+
+def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
+    names = ", ".join(policy_style(one.policy).name for one in frontier.curves)
+    what = basis_name(frontier.basis).capitalize()
+    text = f"{what} against samples on average, 1 to {frontier.longest}, for {names}."
+    if match is not None and match.worth is not None and math.isfinite(match.worth.mean):
+        text += (
+            f" At {format_samples(match.cost)} samples on average {match.policy} "
+            f"is as good as {match.worth.mean:.1f} "
+            "for all alike."
+        )
+    return text
+
+
+def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[str, Any]:
+    names = ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high")
+    data: dict[str, Any] = {one.policy: {name: getattr(one, name) for name in names} for one in curves}
+    if frontier.oracle is not None:
+        data["oracle"] = {
+            "choices": frontier.oracle.choices,
+            "cost": frontier.oracle.cost,
+            "cross-fitted": frontier.oracle.low,
+            "in-sample": frontier.oracle.high,
+        }
+    return data
+
+
+_CLEARLY_ABOVE = 1e-9
+
+
+def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:
+    """All curves, and a table at the budgets of the evaluation."""
+    frontier = trace_frontier(runs, oracle=oracle)
+    missing = []
+    if evaluation.left_out:
+        names = join_words([policy_style(name).name for name in evaluation.left_out])
+        missing.append(f"{names}: can't learn without grades; record grades or gold answers to have them")
+    if frontier.oracle is not None and frontier.oracle.why:
+        missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
+    return Section(
+        key="frontier",
+        title="Frontier of every policy",
+        words=_write_words(frontier),
+        tables=(build_policy_table(evaluation, frontier),),
+        pictures=(draw_frontier(frontier),),
+        missing=tuple(missing),
+    )
+
+
+def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
+    """Gain over uniform of every policy at each budget, the best first."""
+    budgets = [one.budget for one in evaluation.verdicts]
+    names = [one.policy for one in frontier.curves]
+    rows: list[tuple[Cell, ...]] = []
+    for name in names:
+        matches = [evaluation.match(name, budget) for budget in budgets]
+        cells: list[Cell] = [policy_style(name).name]
+        for one in matches:
+            cells += [None, None] if one is None else [one.accuracy, one.gain]
+        rows.append(tuple(cells))
+    middle = 1 + 2 * (len(budgets) // 2)
+    rows.sort(key=lambda row: -float(row[middle]) if isinstance(row[middle], float) else 2.0)  # type: ignore[arg-type]
+    columns = [Column(name="policy")]
+    for budget in budgets:
+        columns += [
+            Column(name=f"B = {budget:g}", kind="share", about=basis_name(evaluation.basis)),
+            Column(name=f"gain at {budget:g}", kind="points", about="points over uniform, 95% interval"),
+        ]
+    return Table(
+        key="policies",
+        title=f"{basis_name(evaluation.basis).capitalize()} of every policy at the same average cost",
+        protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        note="95% intervals over problems of the gain over uniform, paired. Blank: it can't cost so little.",
+        bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(OURS).name),
+    )
+
+
+def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
+    texts = []
+    ours = frontier.get(OURS)
+    if ours is not None:
+        texts.append(_describe_lead(ours, frontier))
+    spans = [
+        _describe_span(line)
+        for line in frontier.curves
+        if line.policy in (*PUBLISHED_RULES, "curve", "classifier")
+    ]
+    clear = [text for text in spans if text]
+    if clear:
+        texts.append(f"Clearly above uniform beside that: {join_words(clear)}.")
+    elif spans:
+        texts.append("No other policy is clearly above uniform at any cost looked at.")
+    if frontier.oracle is not None and ours is not None:
+        texts.append(_describe_oracle(ours, frontier))
+    return tuple(text for text in texts if text)
+
+
+def _describe_lead(ours: CostCurve, frontier: PolicyFrontier) -> str:
+    clear = ours.gain_low > _CLEARLY_ABOVE
+    clear_costs = ours.cost[clear]
+    if not len(clear_costs):
+        return "Stopping is nowhere clearly above uniform: its band holds the zero line."
+    best = int(np.where(clear, ours.gain, -1.0).argmax())
+    text = (
+        f"Stopping is clearly above uniform from {clear_costs[0]:.2g} to {clear_costs[-1]:.2g} "
+        f"samples on average, most at "
+        f"{ours.cost[best]:.2g}: {100 * ours.gain[best]:+.1f} points "
+        f"({100 * ours.gain_low[best]:+.1f} to {100 * ours.gain_high[best]:+.1f})."
+    )
+    uniform = frontier.get(UNIFORM)
+    if uniform is not None and ours.cost[-1] < uniform.cost[-1] - 0.5:
+        text += (
+            f" It has no use for more than {ours.cost[-1]:.1f} samples on average; uniform's line rises up "
+            f"to {uniform.cost[-1]:.3g}."
+        )
+    return text
+
+
+def _describe_span(curve: CostCurve) -> str:
+    clear_costs = curve.cost[curve.gain_low > _CLEARLY_ABOVE]
+    if not len(clear_costs):
+        return ""
+    span = (
+        f"{clear_costs[0]:.2g}" if len(clear_costs) == 1 else f"{clear_costs[0]:.2g} to {clear_costs[-1]:.2g}"
+    )
+    return f"{policy_style(curve.policy).name} at {len(clear_costs)} of {len(curve.cost)} costs ({span})"
+
+
+def _describe_oracle(ours: CostCurve, frontier: PolicyFrontier) -> str:
+    oracle = frontier.oracle
+    if oracle is None:
+        return ""
+    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all are the same
+    ends = np.interp(costs, oracle.cost, oracle.high if oracle.low is None else oracle.low)
+    above = [cost for cost, end in zip(costs, ends, strict=True) if (ours.at(cost) or 0.0) > end]
+    name = "in-sample" if oracle.low is None else "cross-fitted"
+    choices = ", ".join(map(str, oracle.choices))
+    if not above:
+        return (
+            f"The one-shot oracle, which knows the answers and may give {choices} samples, is not below "
+            f"stopping ({name}) at any cost."
+        )
+    return (
+        f"Stopping is above the one-shot oracle ({name}; it knows the answers and may give {choices} "
+        f"samples) at {len(above)} of {len(costs)} costs, from {min(above):.2g} to {max(above):.2g}: it "
+        "sees votes as they come in, and the oracle decides beforehand."
+    )

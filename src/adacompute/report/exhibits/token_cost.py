@@ -1,0 +1,350 @@
+"""Output tokens per request, of each policy and of uniform sampling: numbers, figure and words."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.artist import Artist
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from adacompute.evaluate.comparison import (
+    CostCurve,
+    MatchedCost,
+    PolicyPoints,
+    PolicyResult,
+    basis_name,
+    make_cost_grid,
+    match_cost,
+    trace_curve,
+)
+from adacompute.evaluate.conclusions import make_bootstrap
+from adacompute.evaluate.measure import OURS, UNIFORM, Basis
+from adacompute.evaluate.protocols import EvaluationRuns
+from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
+from adacompute.pool.ballots import ABSENT
+from adacompute.replay.sweep import find_hull
+from adacompute.report.canvas import Canvas, set_accuracy_axis
+from adacompute.report.document import Cell, Column, Picture, Section, Table, to_plain
+from adacompute.report.theme import colour, policy_style
+
+__all__ = ["TokenUse", "build_section", "measure_tokens"]
+
+Floats = npt.NDArray[np.float64]
+
+_DRAWS = 500  # of problems; each needs its own hull
+_TAIL = 0.025  # of the draws, above a 95% interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSpending:
+    """One policy at exactly one average number of samples."""
+
+    policy: str
+    budget: float
+    samples: float  # per request: the budget, or less where its best setting costs less
+    tokens: Interval  # a request
+    accuracy: float
+    same: float | None  # tokens of uniform sampling with the same accuracy; None: more than there are
+    saved: Interval | None  # share of those; None for uniform itself, or where it isn't known
+    open_end: bool  # more may be saved: in some draws uniform is never as accurate
+    length: Interval  # of its samples, relative to the average sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUse:
+    """The token use of every policy."""
+
+    per_sample: float  # output tokens, mean over problems
+    rows: tuple[TokenSpending, ...]
+    curves: tuple[CostCurve, ...]  # accuracy by tokens a request
+    basis: Basis
+
+    def get(self, policy: str, budget: float) -> TokenSpending | None:
+        return next((one for one in self.rows if (one.policy, one.budget) == (policy, budget)), None)
+
+
+def _problem_tokens(runs: EvaluationRuns) -> Floats | None:
+    """Mean output tokens of a sample of each problem, (problems,)."""
+    ballots = runs.setup.ballots
+    present = ballots.classes != ABSENT
+    if not np.isfinite(ballots.tokens[present]).all():
+        return None
+    return np.asarray(np.where(present, ballots.tokens, 0.0).sum(axis=1) / present.sum(axis=1))
+
+
+def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
+    """Token use of every policy; None where tokens aren't recorded for every sample."""
+    problem_tokens = _problem_tokens(runs)
+    tokens_by_policy = {one.name: one.point_tokens for one in runs.everyone if one.point_tokens is not None}
+    if problem_tokens is None or UNIFORM not in tokens_by_policy or not problem_tokens.mean() > 0:
+        return None
+    setup = runs.setup
+    boot = make_bootstrap(setup)
+    uniform_result = runs.get(UNIFORM)
+    by_tokens = {
+        one.name: PolicyPoints(cost=tokens_by_policy[one.name], accuracy=one.points.accuracy)
+        for one in runs.everyone
+        if one.name in tokens_by_policy
+    }
+    uniform_tokens = by_tokens[UNIFORM].cost.mean(axis=1)  # (settings,)
+    grid = make_cost_grid(float(uniform_tokens.max()), smallest=float(uniform_tokens.min()))
+    curves = [
+        trace_curve(name, points, grid, boot, base=by_tokens[UNIFORM]) for name, points in by_tokens.items()
+    ]
+    uniform = _UniformTokens(by_tokens[UNIFORM], boot.shares[:_DRAWS])
+    rows = [
+        row
+        for one in runs.everyone
+        for budget in setup.budgets
+        if (
+            row := _measure_spending(
+                one,
+                budget,
+                tokens_by_policy[one.name],
+                uniform,
+                boot,
+                problem_tokens,
+                is_uniform=one is uniform_result,
+            )
+        )
+        is not None
+    ]
+    return TokenUse(
+        per_sample=float(problem_tokens.mean()),
+        rows=tuple(rows),
+        curves=tuple(line for line in curves if line is not None),
+        basis=setup.basis,
+    )
+
+
+class _UniformTokens:
+    """Uniform sampling by tokens: over all problems, and in each draw of them."""
+
+    def __init__(self, points: PolicyPoints, shares: Floats) -> None:
+        self.shares = shares if points.cost.shape[1] > 1 else shares[:0]
+        self.overall = points.curve()
+        draws = zip(self.shares @ points.cost.T, self.shares @ points.accuracy.T, strict=True)
+        self.by_draw = [(cost[at], right[at]) for cost, right in draws for at in (find_hull(cost, right),)]
+
+    def tokens_for(self, wanted: float, curve: tuple[Floats, Floats]) -> float:
+        """Tokens at which uniform sampling reaches an accuracy; infinite where it never does."""
+        cost, accuracy = curve
+        return math.inf if wanted > accuracy[-1] + 1e-12 else float(np.interp(wanted, accuracy, cost))
+
+
+def _measure_spending(
+    result: PolicyResult,
+    budget: float,
+    tokens: Floats,
+    uniform: _UniformTokens,
+    boot: Bootstrap,
+    problem_tokens: Floats,
+    *,
+    is_uniform: bool,
+) -> TokenSpending | None:
+    mix = match_cost(result.points, budget)
+    if mix is None:
+        return None
+    tokens_spent = _tokens_at_cost(mix, result.points.cost, tokens)
+    same = uniform.tokens_for(mix.accuracy, uniform.overall)
+    saved, open_end = None, False
+    if not is_uniform and math.isfinite(same):
+        saved, open_end = _saved_share(mix, tokens_spent, same, uniform)
+    uniform_average = mix.cost * problem_tokens  # (problems,) tokens of as many uniform samples
+    longer = boot.means(tokens_spent) / boot.means(uniform_average) if len(problem_tokens) > 1 else None
+    return TokenSpending(
+        policy=result.name,
+        budget=budget,
+        samples=mix.cost,
+        tokens=boot.interval(tokens_spent),
+        accuracy=mix.accuracy,
+        same=same if math.isfinite(same) else None,
+        saved=saved,
+        open_end=open_end,
+        length=make_interval(float(tokens_spent.mean() / uniform_average.mean()), longer),
+    )
+
+
+def _tokens_at_cost(mix: MatchedCost, cost: Floats, tokens: Floats) -> Floats:
+    """Each problem's part in the tokens at that cost, (problems,), as `MatchedCost.each` is for
+    accuracy.
+    """
+    (low, high), share = mix.settings, mix.probability
+    mixed, spent = ((1 - share) * values[low] + share * values[high] for values in (tokens, cost))
+    cost_step = float((cost[high] - cost[low]).mean())
+    tokens_per_cost = (
+        float((tokens[high] - tokens[low]).mean()) / cost_step if cost_step > 0 and mix.price else 0.0
+    )
+    return np.asarray(mixed - tokens_per_cost * (spent - mix.cost))
+
+
+def _saved_share(
+    mix: MatchedCost, tokens_spent: Floats, same: float, uniform: _UniformTokens
+) -> tuple[Interval, bool]:
+    """The share saved, and whether its upper end is only a lower bound."""
+    mean = 1 - float(tokens_spent.mean()) / same
+    if not len(uniform.by_draw):
+        return Interval(mean=mean, low=None, high=None), False
+    needs = np.array(
+        [
+            uniform.tokens_for(wanted, own)
+            for wanted, own in zip(uniform.shares @ mix.each, uniform.by_draw, strict=True)
+        ]
+    )
+    largest = np.array([cost[-1] for cost, _ in uniform.by_draw])  # of uniform at its best
+    interval = make_interval(mean, 1 - (uniform.shares @ tokens_spent) / np.minimum(needs, largest))
+    return interval, float(np.isinf(needs).mean()) > _TAIL
+
+
+_SHOWN_POLICIES = ("fixed", "asc", "esc", "curve", "classifier", "stopping")
+_MARK_EVERY = 4  # points of a line to a mark
+
+
+def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
+    """Accuracy by output tokens per request, drawn as the frontier is."""
+    lines = [line for line in tokens.curves if line.policy in _SHOWN_POLICIES]
+    with Canvas(key, height=3.9) as canvas:
+        ax = canvas.axes[0]
+        handles: list[Artist] = []
+        for line in sorted(lines, key=lambda one: one.policy == OURS):
+            style, ours = policy_style(line.policy), line.policy == OURS
+            tint = colour(style.colour)
+            if ours:
+                base = line.accuracy - line.gain
+                low, high = base + line.gain_low, base + line.gain_high
+                ax.fill_between(line.cost, low, high, color=tint, alpha=0.16, lw=0, zorder=1)
+            (artist,) = ax.plot(
+                line.cost, line.accuracy, color=tint, linestyle=style.line, linewidth=2.6 if ours else 1.5,
+                zorder=3 if ours else 2, label=style.name,
+            )  # fmt: skip
+            handles.insert(0, artist)
+            for at in sorted({*range(0, len(line.cost), _MARK_EVERY), len(line.cost) - 1}):
+                text = f"{style.name} at {line.cost[at]:,.0f} tokens: {line.accuracy[at]:.1%}"
+                canvas.mark(ax, line.cost[at], line.accuracy[at], text)
+        ticks = tokens.per_sample * 2.0 ** np.arange(12)
+        largest = max(float(line.cost[-1]) for line in lines)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in ticks if tick <= largest * 1.05]))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:.1f}")
+        ax.set_xlabel("output tokens a request, on average (ticks: 1, 2, 4, … samples)")
+        set_accuracy_axis(ax, basis_name(tokens.basis))
+        ax.legend(handles=handles, loc="lower right", handlelength=2.4)
+        svg = canvas.svg()
+    return Picture(
+        key=key,
+        title="What output tokens buy",
+        protocol="held-out, each policy on the hull of its own settings by tokens",
+        svg=svg,
+        alt=f"{basis_name(tokens.basis).capitalize()} against output tokens a request, for each policy.",
+        caption="The band is the 95% interval, over problems, of the gain over uniform at as many tokens.",
+        data=to_plain({line.policy: _figure_data(line) for line in lines}),
+    )
+
+
+def _figure_data(curve: CostCurve) -> dict[str, object]:
+    names = ("accuracy", "gain", "gain_low", "gain_high")
+    return {"tokens": curve.cost} | {name: getattr(curve, name) for name in names}
+
+
+_TITLE = "Cost in tokens"
+_NO_TOKENS = (
+    "tokens: not every sample has its output tokens recorded, so cost is in samples alone; record tokens "
+    "(collect does) to see them"
+)
+
+
+def build_section(runs: EvaluationRuns) -> Section:
+    """The tokens of each policy, and what it saves against uniform sampling of the same
+    accuracy.
+    """
+    tokens = measure_tokens(runs)
+    if tokens is None:
+        return Section(key="tokens", title=_TITLE, missing=(_NO_TOKENS,))
+    return Section(
+        key="tokens",
+        title=_TITLE,
+        words=_write_words(tokens),
+        tables=(_build_table(tokens),),
+        pictures=(draw_tokens(tokens),),
+    )
+
+
+def _write_words(tokens: TokenUse) -> tuple[str, ...]:
+    first = f"A sample has {tokens.per_sample:,.0f} output tokens on average."
+    ours = [one for one in tokens.rows if one.policy == OURS]
+    if not ours:
+        return (first,)
+    middle = ours[len(ours) // 2]
+    second = (
+        f"At {middle.budget:g} samples on average those that stopping draws are {_describe_length(middle)}"
+    )
+    with_saving = [one for one in ours if one.saved is not None]
+    if not with_saving:
+        return f"{first} {second}.", f"No uniform number of samples has the same {basis_name(tokens.basis)}."
+    best = max(with_saving, key=_smallest_saving)
+    saved = best.saved
+    if saved is None:
+        return (f"{first} {second}.",)
+    ends = ""
+    if saved.low is not None and saved.high is not None:
+        ends = f" (95% interval {saved.low:.0%} to {saved.high:.0%}{' or more' if best.open_end else ''})"
+    head = f"Against uniform samples of the same {basis_name(tokens.basis)} it saves"
+    if saved.holds_zero:
+        return (
+            f"{first} {second}.",
+            f"{head} nothing that is clear: {saved.mean:.0%} at {best.budget:g}{ends}.",
+        )
+    return (
+        f"{first} {second}.",
+        f"{head} {saved.mean:.0%} of the tokens at best, at {best.budget:g} on average{ends}.",
+    )
+
+
+def _describe_length(spending: TokenSpending) -> str:
+    """How long the drawn samples are, compared with the average; the reason only where the
+    difference is clear.
+    """
+    length = spending.length
+    if length.low is None or length.high is None or length.low <= 1.0 <= length.high:
+        return "not clearly longer or shorter than the average one"
+    ends = f"(95% interval {length.low - 1:+.0%} to {length.high - 1:+.0%})"
+    longer, kind = ("longer", "long") if length.mean > 1 else ("shorter", "short")
+    return (
+        f"{abs(length.mean - 1):.0%} {longer} than the average one {ends}: it draws more of the problems "
+        f"whose answers are {kind}"
+    )
+
+
+def _smallest_saving(spending: TokenSpending) -> float:
+    """The smallest saving that the interval allows."""
+    if spending.saved is None:
+        return -math.inf
+    return spending.saved.mean if spending.saved.low is None else spending.saved.low
+
+
+def _build_table(tokens: TokenUse) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (policy_style(one.policy).name, one.budget, one.accuracy, one.tokens, one.same, one.saved)
+        for one in tokens.rows
+    ]
+    return Table(
+        key="tokens",
+        title="Output tokens a request",
+        protocol="held-out, at exactly so many samples on average",
+        columns=(
+            Column(name="policy"),
+            Column(name="samples on average", kind="amount"),
+            Column(name=basis_name(tokens.basis), kind="share"),
+            Column(name="tokens", kind="count", about="output tokens a request, 95% interval over problems"),
+            Column(name="uniform tokens as good", kind="count", about="that uniform needs for as much"),
+            Column(name="saved", kind="share", about="of those; 95% interval"),
+        ),
+        rows=tuple(rows),
+        note=(
+            "Blank: uniform is never as accurate; where that holds only in some draws of problems, what is "
+            "saved counts there against the most it writes, and may be more. Below 0% uniform writes less."
+        ),
+        bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(OURS).name),
+    )

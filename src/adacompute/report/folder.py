@@ -1,0 +1,269 @@
+"""The folder of a report: each file in it is either the old one or the new one, never half of one.
+
+A file is written beside its place and moved there. results.json names the files of a report, so
+that a later report knows which files it replaces; all others stay. What can't be written is
+refused before the work starts.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from adacompute.atomic import sync_path
+from adacompute.errors import ReportError
+from adacompute.report.canvas import to_standalone_svg
+from adacompute.report.document import Report, to_csv, to_data
+from adacompute.report.page import render_page
+
+__all__ = [
+    "RESULTS",
+    "check_report_folder",
+    "check_writable",
+    "lock_folder",
+    "publish_files",
+    "render_files",
+    "write_report",
+]
+
+_LONGEST_NAME = 240  # bytes of a name before the suffix; file systems allow 255
+_TRIES = 100  # to create a folder that others remove
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ReportError where no file can be created in the folder; leaves nothing behind."""
+    with lock_folder(folder):
+        trial = folder / f".{secrets.token_hex(16)}.trial"
+        try:
+            trial.touch(exist_ok=False)
+        finally:
+            with contextlib.suppress(OSError):
+                trial.unlink()
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """One writer to a folder at a time; the second waits. The folder is created, and removed
+    again if empty.
+    """
+    with _report_os_errors(folder), _with_folder(folder):
+        descriptor = _open_and_lock(folder)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _open_and_lock(folder: Path) -> int:
+    """A descriptor of the folder, locked; the folder is created again where another writer just
+    removed it.
+    """
+    while True:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            _make_folder(folder)
+            continue
+        with contextlib.suppress(OSError):  # a file system without locks: go on without
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(folder.stat(), os.fstat(descriptor)):
+                return descriptor
+        os.close(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create the folder and its parents, even while others remove them."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        if os.path.lexists(folder) and not folder.is_dir():
+            break
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def publish_files(files: Mapping[Path, bytes]) -> None:
+    """Publish files in this order. A lack of space fails before the first one is moved."""
+    with contextlib.ExitStack() as folders:
+        for folder in dict.fromkeys(path.parent for path in files):
+            folders.enter_context(_with_folder(folder))
+        try:
+            for path, data in files.items():
+                remove_temporary(path)
+                with temporary_path(path).open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            for path in files:
+                temporary_path(path).replace(path)
+            for folder in dict.fromkeys(path.parent for path in files):
+                with contextlib.suppress(OSError):  # some file systems can't, for a folder
+                    sync_path(folder)
+        finally:
+            for path in files:
+                remove_temporary(path)
+
+
+def temporary_path(path: Path) -> Path:
+    """Where a file is written before it is moved; long names are replaced by a hash."""
+    name = (
+        path.name
+        if len(path.name.encode("utf-8", "surrogateescape")) <= _LONGEST_NAME
+        else _hash_name(path.name)
+    )
+    return path.with_name(f".{name}.part")
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove what a killed process left beside a file."""
+    with contextlib.suppress(OSError):
+        temporary_path(path).unlink()
+
+
+@contextlib.contextmanager
+def _report_os_errors(folder: Path) -> Iterator[None]:
+    """Turn what the system says of a folder into one line that names it."""
+    if "\0" in str(folder):
+        raise ReportError(f"{folder}: no name can have that character in it; name another place")
+    try:
+        yield
+    except FileExistsError as exc:
+        raise ReportError(f"{folder}: something else than a folder stands there; name another one") from exc
+    except OSError as exc:
+        why = exc.strerror or str(exc)
+        raise ReportError(f"{folder}: can't be written: {why}; make room, or name a place elsewhere") from exc
+
+
+@contextlib.contextmanager
+def _with_folder(folder: Path) -> Iterator[None]:
+    """A folder with its parents; those created here that are empty at the end are removed."""
+    missing: list[Path] = []
+    parent = folder
+    while not os.path.lexists(parent) and parent != parent.parent:
+        missing.append(parent)
+        parent = parent.parent
+    _make_folder(folder)
+    try:
+        yield
+    finally:
+        for created in missing:  # the innermost first
+            with contextlib.suppress(OSError):
+                _remove_if_idle(created)
+
+
+def _remove_if_idle(folder: Path) -> None:
+    """Remove an empty folder that nobody writes to; OSError otherwise."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _hash_name(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
+_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # of browsers and killed runs
+
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come from pools
+
+
+def render_files(report: Report) -> dict[str, bytes]:
+    """Every file of a report, by its path inside the folder."""
+    for kind, exhibits in (("tables", report.tables()), ("figures", report.pictures())):
+        keys = [one.key for one in exhibits]
+        if len(set(keys)) < len(keys) or not all(map(_NAME.fullmatch, keys)):
+            raise ValueError(f"{kind} have no names of their own: {sorted(keys)}")
+    files = {f"{TABLES}/{table.key}.csv": to_csv(table).encode() for table in report.tables()}
+    for picture in report.pictures():
+        files[f"{FIGURES}/{picture.key}.svg"] = _NOT_XML.sub("", to_standalone_svg(picture.svg)).encode()
+    files[PAGE] = render_page(report).encode()
+    return {RESULTS: _results_json(to_data(report), [RESULTS, *files]), **files}
+
+
+def check_report_folder(folder: Path) -> None:
+    """Raise ReportError where a file that belongs to no report is in the way, or nothing can be
+    written.
+    """
+    check_writable(folder)
+    _check_foreign_files(folder)
+
+
+def _check_foreign_files(folder: Path) -> None:
+    """Raise ReportError where a file that belongs to no report is in the way."""
+    if _read_results(folder) is not None:
+        return
+    foreign = [name for name in (PAGE, RESULTS) if _path_exists(folder / name)]
+    for inner in (TABLES, FIGURES):
+        if (folder / inner).is_dir():
+            names = sorted(
+                one.name for one in (folder / inner).iterdir() if not _IGNORED_FILE.fullmatch(one.name)
+            )
+            foreign += [f"{inner}/{name}" for name in names]
+        elif _path_exists(folder / inner):
+            foreign.append(inner)
+    if foreign:
+        raise ReportError(
+            f"{folder}: there is {foreign[0]!r} in it, which is no part of a report; "
+            "name another folder, or move it away first"
+        )
+
+
+def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
+    """Publish a report's files; files of an earlier report are removed, all others stay.
+
+    If it is interrupted, each file is the old or the new one, and writing again repairs it:
+    results.json comes first and names the files of both reports until those of the old one
+    are gone.
+    """
+    with lock_folder(folder):
+        _check_foreign_files(folder)  # under the lock, or a half-written report looks foreign
+        old = (_read_results(folder) or {}).get("files")
+        names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []
+        stale = sorted(set(names) - set(files))
+        order = sorted(files, key=lambda name: (name == PAGE, name != RESULTS))
+        first = {name: files[name] for name in order}
+        if stale:
+            first[RESULTS] = _results_json(orjson.loads(files[RESULTS]), [*files, *stale])
+        publish_files({folder / name: data for name, data in first.items()})
+        for name in stale:
+            remove_temporary(folder / name)
+            (folder / name).unlink(missing_ok=True)
+        if stale:
+            publish_files({folder / RESULTS: files[RESULTS]})
+        for inner in (TABLES, FIGURES):
+            with contextlib.suppress(OSError):  # not empty
+                (folder / inner).rmdir()
+    return folder / PAGE
+
+
+def _results_json(data: Mapping[str, Any], names: list[str]) -> bytes:
+    return orjson.dumps({**data, "files": sorted(names)}, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def _read_results(folder: Path) -> dict[str, Any] | None:
+    """What results.json of a report says; None where there is no report."""
+    try:
+        results = orjson.loads((folder / RESULTS).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return (
+        results if isinstance(results, dict) and "adacompute" in results and "sections" in results else None
+    )
+
+
+def _path_exists(path: Path) -> bool:
+    return path.is_symlink() or path.exists()

@@ -1,0 +1,230 @@
+"""A report as one HTML page that loads nothing from outside and runs only its own script.
+
+Every text is escaped. Markup, style and script lie beside this file as page.html, page.css and
+page.js.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+from adacompute.report.document import (
+    Column,
+    Picture,
+    Report,
+    ReportPart,
+    Section,
+    Table,
+    format_cell,
+    replace_non_finite,
+)
+from adacompute.report.theme import dark_css
+
+__all__ = ["render_figure", "render_page"]
+
+_SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
+_REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
+_ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
+_FOLD_ROWS = 20  # rows; a longer table is folded
+_LONG_TEXT = 30  # characters; a longer text may wrap
+_CODE = re.compile(r"`([^`]+)`")
+_STYLE_TAG = re.compile(
+    r"<style\b.*?</style>", re.DOTALL
+)  # it would style the whole page; page.css has the same rules
+
+
+def render_table(exhibit: Table) -> str:
+    """A table with its title, what its headings mean, its protocol, and a link to its file."""
+    heads = "".join(
+        f"<th{_alignment(column)} scope=col>{escape(column.name)}</th>" for column in exhibit.columns
+    )
+    rows = []
+    for at, row in enumerate(exhibit.rows):
+        cells = "".join(
+            _render_cell(format_cell(cell, column), _alignment(column))
+            for cell, column in zip(row, exhibit.columns, strict=True)
+        )
+        rows.append(f"<tr class=bold>{cells}</tr>" if at in exhibit.bold else f"<tr>{cells}</tr>")
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    title = escape(exhibit.title, quote=True)
+    inner = f'<div class=scroll tabindex=0 role=region aria-label="{title}"><table>{body}</table></div>'
+    if len(exhibit.rows) > _FOLD_ROWS:
+        inner = f"<details class=rows><summary>{len(exhibit.rows)} rows</summary>{inner}</details>"
+    return (
+        f'<figure class="exhibit" id="table-{exhibit.key}"><figcaption>{title}</figcaption>{inner}'
+        f"{_render_notes([exhibit.note, _explain_columns(exhibit.columns)])}"
+        f"{_render_footer(exhibit, 'table', f'tables/{exhibit.key}.csv', 'CSV')}</figure>"
+    )
+
+
+def render_figure(picture: Picture) -> str:
+    """A picture with its title, its caption, its protocol, and a link to its file."""
+    alt = escape(picture.alt, quote=True)
+    svg = _STYLE_TAG.sub("", picture.svg)
+    referenced = set(_REFERENCED_ID.findall(svg))
+    svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)  # drop unused ids
+    svg = svg.replace("<svg", f'<svg role="img" tabindex="0" aria-label="{alt}"', 1)
+    return (
+        f'<figure class="exhibit picture" id="figure-{picture.key}"><figcaption>{escape(picture.title)}</figcaption>'
+        f"<div class=scroll><div class=plot>{svg}</div></div>"
+        f"{_render_notes([picture.caption])}"
+        f"{_render_footer(picture, 'figure', f'figures/{picture.key}.svg', 'SVG', data=bool(picture.data))}"
+        "</figure>"
+    )
+
+
+def render_paragraphs(words: Sequence[str], name: str = "") -> str:
+    """Paragraphs, with a class where one is given; text between backticks becomes code."""
+    start = f'<p class="{name}">' if name else "<p>"
+    texts = (_CODE.sub(r"<code>\1</code>", escape(text)) for text in words if text)
+    return "".join(f"{start}{text}</p>" for text in texts)
+
+
+def _alignment(column: Column) -> str:
+    return "" if column.kind in ("text", "flag") else " class=n"
+
+
+def _render_cell(text: str, alignment: str) -> str:
+    spread = _SPREAD_TEXT.search(text)
+    if spread is not None:
+        return f"<td{alignment}>{escape(text[: spread.start()])}<small>{escape(spread[0])}</small></td>"
+    return (
+        f"<td{' class=long' if not alignment and len(text) > _LONG_TEXT else alignment}>{escape(text)}</td>"
+    )
+
+
+def _explain_columns(columns: Sequence[Column]) -> str:
+    """What the headings mean; headings with the same meaning are named together."""
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        if column.about:
+            names.setdefault(column.about, []).append(column.name)
+    explanations = [
+        f"{' … '.join([own[0], own[-1]] if len(own) > 1 else own)}: {about}" for about, own in names.items()
+    ]
+    return "; ".join(explanations) + "." if explanations else ""
+
+
+def _render_notes(notes: Sequence[str]) -> str:
+    return render_paragraphs(notes, "note")
+
+
+def _render_footer(exhibit: Table | Picture, kind: str, path: str, name: str, *, data: bool = False) -> str:
+    numbers = f'<a href="results.json" title="figures, {exhibit.key}">data</a> ' if data else ""
+    return (
+        f"<p class=protocol>{escape(exhibit.protocol)} "
+        f'<span class=links><a href="{path}">{name}</a> {numbers}'
+        f'<a href="#{kind}-{exhibit.key}" aria-label="Link to this {kind}">#</a></span></p>'
+    )
+
+
+MONEY_TABLE = "money"  # key of the table that page.js recomputes when prices are typed in
+
+
+def render_page(report: Report) -> str:
+    """The whole page."""
+    style, script = _read_asset("page.css") + dark_css(), f'"use strict";\n{_read_asset("page.js")}'
+    content_policy = (  # figures carry style attributes; nothing else does, and nothing is fetched
+        f"default-src 'none'; style-src {_csp_hash(style)}; style-src-attr 'unsafe-inline'; "
+        f"script-src {_csp_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    first, *rest = report.parts
+    version = f"adacompute {report.facts['adacompute']}"
+    return _fill_template(
+        _read_asset("page.html"),
+        policy=escape(content_policy, quote=True),
+        generator=escape(version, quote=True),
+        title=escape(f"{report.name}: adacompute report"),
+        name=escape(report.name),
+        facts=escape(_describe_facts(report.facts)),
+        contents=_render_contents(report.parts),
+        parts=_render_verdict(report, first) + "".join(_render_part(part) for part in rest),
+        footer=f"{escape(version)}. All numbers: <a href=results.json>results.json</a>; "
+        "each table and figure as a file by the link below it.",
+        data=_script_json({"money": report.money}),
+        style=style,
+        script=script,
+    )
+
+
+def _describe_facts(facts: Mapping[str, Any]) -> str:
+    least, most = facts["samples_least"], facts["samples_most"]
+    each = f"{most}" if least == most else f"{least} to {most}"
+    model = f", {facts['model']}" if facts["model"] else ""
+    return f"{facts['problems']:,} problems, {each} samples of each{model}"
+
+
+def _render_verdict(report: Report, part: ReportPart) -> str:
+    """The first part: its words stand below the headline, then the notices, then its figures
+    and tables.
+    """
+    words = [report.below, *(text for section in part.sections for text in section.words)]
+    body = "".join(_render_section(replace(section, words=()), report) for section in part.sections)
+    return (
+        f'<section class="part verdict" id="part-{part.key}"><h1>{escape(report.headline)}</h1>'
+        f"{render_paragraphs(words, 'below')}{render_paragraphs(report.notices, 'notice')}{body}</section>"
+    )
+
+
+def _render_part(part: ReportPart) -> str:
+    button = "<button type=button class=all hidden>Open all</button>"
+    rendered = []
+    for section in part.sections:
+        rendered.append(
+            f'<details class=section id="section-{section.key}"{"" if part.folded else " open"}>'
+            f"<summary><h3>{escape(section.title)}</h3></summary>{_render_section(section)}</details>"
+        )
+    return (
+        f'<section class=part id="part-{part.key}"><div class=top><h2>{escape(part.title)}</h2>{button}</div>'
+        f"{render_paragraphs([part.about], 'about')}{''.join(rendered)}</section>"
+    )
+
+
+def _render_section(section: Section, report: Report | None = None) -> str:
+    """Words, then pictures, then tables, then what is missing."""
+    tables = []
+    for exhibit in section.tables:
+        if exhibit.key == MONEY_TABLE and report is not None and report.money is not None:
+            tables.append(_read_asset("money.html"))
+        tables.append(render_table(exhibit))
+    pictures = "".join(map(render_figure, section.pictures))
+    words, missing = render_paragraphs(section.words), render_paragraphs(section.missing, "missing")
+    return f"<div class=body>{words}{pictures}{''.join(tables)}{missing}</div>"
+
+
+def _render_contents(parts: Sequence[ReportPart]) -> str:
+    items = []
+    for index, part in enumerate(parts):
+        inner = [
+            f'<li><a href="#section-{one.key}">{escape(one.title)}</a></li>'
+            for one in part.sections
+            if index and len(part.sections) > 1
+        ]
+        below = f"<ul>{''.join(inner)}</ul>" if inner else ""
+        items.append(f'<li><a href="#part-{part.key}">{escape(part.title)}</a>{below}</li>')
+    return f"<ul>{''.join(items)}</ul>"
+
+
+def _fill_template(text: str, **values: str) -> str:
+    """Replaces all placeholders in one pass, so that no value is read as a placeholder."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], text)
+
+
+def _script_json(value: Any) -> str:  # noqa: ANN401
+    """JSON that no HTML parser takes for the end of a script."""
+    return orjson.dumps(replace_non_finite(value)).decode().replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _read_asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _csp_hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

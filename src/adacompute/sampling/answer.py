@@ -1,0 +1,375 @@
+"""`answer`: answers a batch of requests within one average budget, by votes over samples.
+
+The price of a sample falls until the budget is spent.
+"""
+
+import asyncio
+import copy
+import math
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
+from adacompute.client import Endpoint
+from adacompute.errors import NotRecorded, PolicyError
+from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, Pool
+from adacompute.records import Account, Problem, Sample
+from adacompute.replay.per_problem import decide_first_wave
+from adacompute.replay.replay import adapt_policy, check_policy, estimate_mean
+from adacompute.sampling.collect import check_arguments, make_engine, run_coroutine, summarise_run
+from adacompute.sampling.cost_budget import CostBudget, Prices, compute_spent
+from adacompute.sampling.plan import SampleRun, compute_sample_limit
+from adacompute.sampling.sampling_spec import Asking, add_problems, check_source
+from adacompute.sampling.shard_merge import merge_leftover_shards
+from adacompute.sampling.waves import BatchVotes, Rows, WavePlanner, highest_dial
+from adacompute.sampling.workers import CollectProgress, Sampler, SamplingEngine, StopReason
+from adacompute.score import MeanEstimate
+from adacompute.score.aggregates import fit_vote_weights
+
+__all__ = ["Answers", "RequestAnswer", "answer", "fit_to_batch", "remove_wave_limit", "select_first_samples"]
+
+RESUMABLE_STOPS: tuple[StopReason, ...] = (
+    "signal",
+    "endpoint",
+)  # after these the same call should be made again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAnswer:
+    """The answer to one request. Its texts stay in the pool: `best` says which of its samples to show."""
+
+    id: str
+    answer: str | None  # the vote's leader; None: no sample gave an answer
+    votes: Mapping[str, int]  # plain, by answer, in order of first appearance
+    agreement: float  # the leader's share of the votes as they are weighed; 0.0 where there are none
+    samples: int
+    tokens: int | None  # of its responses; None: not known
+    best: int | None = None  # the winning answer's most confident sample, by place; None: there is none
+    correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known
+    error: str | None = None  # why it has fewer samples than it was to have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The result of a batch."""
+
+    each: tuple[RequestAnswer, ...] = field(
+        repr=False
+    )  # in the order of the requests; none where it was broken off
+    requests: int
+    policy: str  # its kind
+    budget: float  # samples a request, on average, at most
+    limit: int  # samples in all, at most
+    spent: int  # samples in all, with those of earlier runs
+    added: int  # samples of this run
+    rounds: int  # of this run
+    price: float | None  # the dial that the batch came down to; None: the policy has none
+    unsettled: int  # requests that the policy would go on with at that dial; the budget was spent first
+    weigh: VoteWeights | None  # how votes were weighed; None: plain
+    plain: bool  # True: the policy would weigh votes, and nothing told how sure the model was
+    accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
+    failures: Mapping[str, str]  # request id -> why it lacks samples
+    errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
+    account: Account  # of all calls into this pool for this source
+    cost: float  # money, of all of them
+    at_most: float  # money, with what may have been charged
+    seconds: float
+    stopped: StopReason | None = None  # None: it came to its end
+    why: str | None = None  # it was stopped
+    signal: int | None = None  # its number, where it was one
+    found: float | None = None  # share of samples in which an answer was found
+    finished: float | None = None  # share that was not cut off, of those where it is known
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether it was stopped so that the same call should be made again: there are no answers yet."""
+        return self.stopped in RESUMABLE_STOPS
+
+    @property
+    def average(self) -> float:
+        """Samples a request."""
+        return self.spent / self.requests
+
+    @property
+    def answered(self) -> int:
+        """Requests with an answer."""
+        return sum(item.answer is not None for item in self.each)
+
+    @property
+    def agreement(self) -> float | None:
+        """The leader's mean share of the votes, over requests with an answer."""
+        shares = [item.agreement for item in self.each if item.answer is not None]
+        return sum(shares) / len(shares) if shares else None
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Samples -> how many requests got so many."""
+        return dict(sorted(Counter(item.samples for item in self.each).items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON: the totals."""
+        accuracy = self.accuracy
+        return {
+            "requests": self.requests,
+            "answered": self.answered,
+            "policy": self.policy,
+            "budget": self.budget,
+            "samples": self.spent,
+            "average": self.average,
+            "price": self.price,
+            "unsettled": self.unsettled,
+            "votes": "plain" if self.weigh is None else "weighted",
+            "counts": {str(samples): requests for samples, requests in self.counts.items()},
+            "agreement": self.agreement,
+            "accuracy": None if accuracy is None else accuracy.mean,
+            "low": None if accuracy is None else accuracy.low,
+            "high": None if accuracy is None else accuracy.high,
+            "added": self.added,
+            "rounds": self.rounds,
+            "failures": dict(self.failures),
+            "errors": dict(self.errors),
+            "calls": self.account.calls,
+            "prompt_tokens": self.account.prompt_tokens,
+            "completion_tokens": self.account.completion_tokens,
+            "cost": self.cost,
+            "cost_at_most": self.at_most,
+            "seconds": self.seconds,
+            "answers_found": self.found,
+            "finished": self.finished,
+            "stopped": self.stopped,
+            "why": self.why,
+        }
+
+
+_MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
+
+
+def remove_wave_limit(policy: Policy) -> Policy:
+    """A copy without a limit on waves: in a batch the dial falls meanwhile, and no request is waited
+    for.
+    """
+    prepared = copy.copy(policy)
+    if isinstance(prepared, StoppingPolicy):
+        prepared.max_waves = None
+    return prepared
+
+
+def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
+    """The first sample of each of these requests that has one: later runs find the same."""
+    chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
+    arrays = ("classes", "correct", "tokens", "logprob", "entropy")
+    return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in arrays})
+
+
+def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
+    """A copy whose weights fit these samples; if possible with a prior that was not fitted on these
+    prompts.
+
+    `weigh` is None, so votes are plain, where the samples carry no confidence.
+    """
+    prepared = copy.copy(policy)
+    with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
+        prepared = copy.copy(adapt_policy(policy, first))
+    prepared.weigh = _rescale_weights(policy.weigh, first)
+    return prepared
+
+
+def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights | None:
+    if weigh is None:
+        return None
+    try:
+        weights = fit_vote_weights(first, weigh.signal)
+    except NotRecorded:
+        return None
+    known_samples = int(np.isfinite(first.signal(weigh.signal)).sum())
+    if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
+        return None
+    return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)
+
+
+def build_answer(
+    problem: Problem, samples: Sequence[Sample], tally: Tally, *, task: Task, error: str | None
+) -> RequestAnswer:
+    """The answer that the tally of these samples gives."""
+    known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
+    leader = tally.leader
+    return RequestAnswer(
+        id=problem.id,
+        answer=leader,
+        votes=tally.votes,
+        agreement=tally.agreement,
+        samples=len(samples),
+        tokens=sum(known_tokens) if known_tokens else None,
+        best=pick_representative(samples, tally),
+        correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
+        error=error,
+    )
+
+
+_SEED = 0  # of the interval
+_NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
+_UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
+
+
+def answer(
+    problems: Sequence[Problem],
+    pool: Pool,
+    *,
+    policy: Policy,
+    budget: float,
+    endpoint: Endpoint | SamplingEngine,
+    asking: Asking,
+    prices: Prices | None = None,
+    max_cost: float | None = None,
+    another: bool = False,
+    regrade: bool = False,
+    progress: Callable[[CollectProgress], None] | None = None,
+    signals: Sequence[signal.Signals] = (),
+) -> Answers:
+    """Answers every request by a vote, with at most `budget` samples a request on average.
+
+    Every request gets what the policy asks for at the highest value of its dial; then the dial falls,
+    step by step, and the requests that the policy continues get more, until the budget is spent. No
+    calibration is needed. A policy without a dial runs as it is, under the same limit. Each sample is
+    in the pool before it counts, so whatever ends this, the same call continues with what is stored,
+    and buys none of it again. The policy itself is not changed. Raises SourceChanged where the pool's
+    samples are of another model, template or parameter, unless `another`. Instead of an endpoint, an
+    engine may draw elsewhere.
+    """
+    problems = check_arguments(problems, pool, endpoint, asking)
+    limit = compute_sample_limit(budget, len(problems))
+    prepared = remove_wave_limit(check_policy(policy))
+    reading = prepared.read([problem.question for problem in problems])
+    opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
+    prices = prices or Prices()
+    merge_leftover_shards(pool)
+    check_source(pool, asking.model, asking.parameters, another=another)
+    add_problems(pool, problems, asking.template, regrade=regrade)
+    spent = compute_spent(pool, prices)
+    cost_budget = CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+    batch = _Batch(problems, pool, prepared, reading, limit, asking, cost_budget)
+    return run_coroutine(batch.run(opening, budget, make_engine(endpoint), progress, signals))
+
+
+class _Batch:
+    """One batch, from its first samples to its answers."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        pool: Pool,
+        policy: Policy,
+        reading: Floats,
+        limit: int,
+        asking: Asking,
+        cost_budget: CostBudget,
+    ) -> None:
+        self._problems = problems
+        self._pool = pool
+        self._policy = policy
+        self._limit = limit
+        self._asking = asking
+        self._cost_budget = cost_budget
+        self._votes = self._load_votes()
+        self._planner = WavePlanner(policy, self._votes, reading, limit=limit)
+        self._failures: dict[str, str] = {}
+        self._initial_weigh = policy.weigh
+
+    async def run(
+        self,
+        opening: Ints,
+        budget: float,
+        engine: SamplingEngine,
+        progress: Callable[[CollectProgress], None] | None,
+        signals: Sequence[signal.Signals],
+    ) -> Answers:
+        start, before = time.monotonic(), self._votes.spent
+
+        def report(workers: Sampler) -> None:
+            if progress is not None:
+                progress(workers.progress(planned=max(self._limit, before), before=before))
+
+        async with engine.open_sampler(
+            self._pool,
+            asking=self._asking,
+            cost_budget=self._cost_budget,
+            on_progress=report,
+            signals=signals,
+        ) as workers:
+            report(workers)
+            await self._draw(workers, *self._planner.plan_first(opening))
+            await asyncio.to_thread(self._fit_policy)
+            self._record_failures(workers, np.arange(len(self._problems)))
+            while workers.stopped is None and (chosen := self._planner.plan_next(engine.width)):
+                await self._draw(workers, *chosen)
+                await asyncio.to_thread(self._votes.recount, chosen[0])
+                self._record_failures(workers, chosen[0])
+        return self._build_result(workers, budget, before, time.monotonic() - start)
+
+    def _load_votes(self) -> BatchVotes:
+        return BatchVotes(
+            self._problems, self._pool, model=self._asking.model, parameters=self._asking.parameters
+        )
+
+    async def _draw(self, workers: Sampler, rows: Rows, counts: Ints) -> None:
+        firsts = self._votes.next_index[rows]
+        self._votes.next_index[rows] += counts
+        runs = zip(rows.tolist(), firsts.tolist(), counts.tolist(), strict=True)
+        await workers.draw(SampleRun(self._problems[row], first, count) for row, first, count in runs)
+
+    def _fit_policy(self) -> None:
+        """Fits the policy to the model's first samples, and recounts all votes."""
+        ballots = self._pool.ballots_of(self._pool.source_key(self._asking.model, self._asking.parameters))
+        first = select_first_samples(ballots, {problem.id for problem in self._problems})
+        self._policy = fit_to_batch(self._policy, first)
+        self._votes.weigh = self._policy.weigh
+        self._votes.recount(np.arange(len(self._votes)))
+        self._planner.set_policy(self._policy)
+
+    def _record_failures(self, workers: Sampler, rows: Rows) -> None:
+        """Requests whose calls failed keep what they have, and get no more in this run."""
+        for row in self._planner.record_wave(rows):
+            id_ = self._problems[row].id
+            if id_ in workers.failures or workers.stopped is None:
+                self._failures[id_] = workers.failures.get(id_, _UNSTORED)
+
+    def _build_result(self, workers: Sampler, budget: float, before: int, seconds: float) -> Answers:
+        broken_off = workers.stopped in RESUMABLE_STOPS
+        answers = () if broken_off else tuple(self._build_answer(row) for row in range(len(self._problems)))
+        right = np.array([item.correct for item in answers if item.correct is not None])
+        totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
+        spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
+        return Answers(
+            each=answers,
+            requests=len(self._problems),
+            policy=self._policy.kind,
+            budget=budget,
+            limit=self._limit,
+            spent=spent,
+            added=spent - before,
+            rounds=self._planner.number,
+            price=None if broken_off else self._planner.price,
+            unsettled=0 if broken_off else self._planner.unfinished,
+            weigh=self._policy.weigh,
+            plain=self._initial_weigh is not None and self._policy.weigh is None,
+            accuracy=estimate_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
+            failures=dict(self._failures) or dict(workers.failures),
+            seconds=seconds,
+            found=totals.answered,
+            finished=totals.finished,
+            **summarise_run(workers, self._pool, self._asking, self._cost_budget.prices),
+        )
+
+    def _build_answer(self, row: int) -> RequestAnswer:
+        problem, samples = self._problems[row], self._votes.samples(row)
+        error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
+        return build_answer(problem, samples, self._votes.tally(samples), task=self._pool.task, error=error)

@@ -1,0 +1,683 @@
+"""Samples drawn by collectors on a Ray cluster, each into a shard of its own, merged into one pool.
+
+A collector is a Ray actor that keeps its client between shards. The driver decides who draws what, and
+for how much money. The endpoint's key travels encrypted by a one-time pad that lies in a private file.
+"""
+
+import asyncio
+import math
+import os
+import signal
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adacompute.answers import Task
+from adacompute.client import Client, Endpoint, RateLimits
+from adacompute.errors import EngineUnavailable, PoolError
+from adacompute.pool import Pool, open_pool
+from adacompute.records import Call, Secret
+from adacompute.sampling import Asking, CollectProgress, Prices
+from adacompute.sampling.collect import handle_signals, start_workers
+from adacompute.sampling.cost_budget import CostBudget, compute_spent
+from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.shard_merge import (
+    PAD,
+    Indexes,
+    find_shard_folder,
+    make_shard_path,
+    merge_shard,
+    remove_shard_folder,
+)
+from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason
+from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
+
+__all__ = [
+    "RayEngine",
+    "SamplingCounts",
+    "count_useful_collectors",
+    "find_missing_runs",
+    "seal_key",
+    "split_limits",
+    "split_runs",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedKey:
+    """A key that can be sent through Ray; worthless without its pad.
+
+    Ray gets the key masked by random bytes, the pad, which lies in a file beside the shards that only
+    its owner may read. So no log, dashboard, argument or object store of Ray's holds the key, nor does
+    the disk.
+    """
+
+    pad: Path
+    masked: bytes = field(repr=False)
+
+    def open(self) -> Secret:
+        """The key, where the pad can be read."""
+        try:
+            pad = self.pad.read_bytes()
+        except OSError as exc:
+            raise EngineUnavailable(
+                f"{self.pad}: a worker can't read it ({exc.strerror or exc}); all workers need the pool's "
+                "folder under the same path, and the same user"
+            ) from exc
+        return Secret(
+            bytes(byte ^ pad_byte for byte, pad_byte in zip(self.masked, pad, strict=True)).decode()
+        )
+
+
+def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
+    """Seals a key to be sent; writes its pad, which the caller has to remove."""
+    if key is None:
+        return None
+    plain_bytes = key.reveal().encode()
+    pad_bytes = os.urandom(len(plain_bytes))
+    pad.unlink(missing_ok=True)
+    with os.fdopen(os.open(pad, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(pad_bytes)
+    return SealedKey(
+        pad=pad, masked=bytes(byte ^ pad_byte for byte, pad_byte in zip(plain_bytes, pad_bytes, strict=True))
+    )
+
+
+_SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
+_MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
+_MAX_SHARD = 4096  # samples: larger ones would make long transactions
+_MIN_REQUESTS, _MIN_TOKENS = (
+    60.0,
+    60_000.0,
+)  # a minute: a collector's share is no less, or their first calls would add up
+
+
+def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
+    """Runs in shards of about as many samples each, in their order; the same for the same runs."""
+    samples = sum(run.count for run in runs)
+    count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
+    shards: list[list[SampleRun]] = [[] for _ in range(count)]
+    before = 0
+    for run in runs:
+        shards[before * count // samples].append(run)
+        before += run.count
+    return [tuple(shard) for shard in shards if shard]
+
+
+def count_useful_collectors(limits: RateLimits) -> int:
+    """How many collectors can be kept busy within the limits."""
+    rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
+    fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
+    return max(1, min([limits.concurrency, *fit]))
+
+
+def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
+    """One worker's share of the limits: all shares together are what one client may use."""
+    calls, remainder = divmod(limits.concurrency, workers)
+    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
+    return replace(
+        limits,
+        concurrency=calls + (worker < remainder),
+        requests_per_minute=None if requests is None else requests / workers,
+        tokens_per_minute=None if tokens is None else tokens / workers,
+    )
+
+
+def find_missing_runs(
+    runs: Sequence[SampleRun], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
+) -> tuple[SampleRun, ...]:
+    """The runs without the samples that are stored, and without the problems that failed."""
+    return tuple(
+        part
+        for run in runs
+        if run.problem.id not in failed
+        for part in _split_run(run, stored.get(run.problem.id, ()))
+    )
+
+
+def _split_run(run: SampleRun, stored: Collection[int]) -> Iterator[SampleRun]:
+    start = run.first
+    for index in range(run.first, run.first + run.count + 1):
+        if index == run.first + run.count or index in stored:
+            if index > start:
+                yield SampleRun(run.problem, start, index - start)
+            start = index + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorSetup:
+    """What a collector needs to know, whatever it draws."""
+
+    endpoint: Endpoint  # its share of the limits, and no key
+    key: SealedKey | None
+    asking: Asking
+    prices: Prices
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectShard:
+    """Some runs, and the pool that they are drawn into."""
+
+    path: Path
+    runs: tuple[SampleRun, ...]
+    money: float | None = None  # that it may cost; None: no limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardResult:
+    """The result of a shard; its samples are in its pool."""
+
+    progress: CollectProgress  # with the cost of this shard alone
+    failures: Mapping[str, str]  # problem id -> the last reason
+    stopped: StopReason | None
+    why: str | None
+    per_call: int | None
+    logprobs: bool | None
+
+
+class Collector:
+    """Draws one shard at a time; meanwhile it reports its progress, and can be stopped."""
+
+    def __init__(self, setup: CollectorSetup) -> None:
+        self._setup = setup
+        self._client: Client | None = None
+        self._workers: SamplingWorkers | None = None
+        self._drawing: asyncio.Task[None] | None = None
+        self._cost_budget = CostBudget(prices=setup.prices, most_tokens=setup.asking.most_tokens)
+        self._spent = 0.0  # before this shard
+        self._stopped = False
+
+    async def ready(self) -> None:
+        """Returns as soon as the actor exists."""
+
+    async def report_progress(self) -> CollectProgress | None:
+        """The progress of the shard that it draws; None where it draws none."""
+        return None if self._workers is None else self._compute_progress(self._workers)
+
+    async def stop(self) -> None:
+        """Sends nothing more; what is in flight is finished and stored."""
+        self._stopped = True
+        if self._workers is not None:
+            self._workers.stop("signal")
+
+    async def give_up(self) -> None:
+        """As `stop`, and what is in flight is abandoned, but accounted for."""
+        await self.stop()
+        if self._drawing is not None:
+            self._drawing.cancel()
+
+    async def draw(self, shard: CollectShard) -> ShardResult:
+        """All runs of a shard, into its pool, which is closed when this ends."""
+        if not shard.path.parent.is_dir():
+            raise EngineUnavailable(
+                f"{shard.path.parent}: a worker on {os.uname().nodename} doesn't see it; all workers "
+                "need the pool's file system, under the same path"
+            )
+        client = await self._ensure_client()
+        asking = self._setup.asking
+        self._spent = self._cost_budget.spent
+        self._cost_budget.limit = None if shard.money is None else self._spent + shard.money
+        with open_pool(shard.path, create=True, default_task=self._setup.task) as pool:
+            pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
+            try:
+                async with start_workers(
+                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda _: None
+                ) as workers:
+                    self._workers = workers
+                    if self._stopped:
+                        workers.stop("signal")
+                    self._drawing = asyncio.create_task(workers.draw(iter(shard.runs)))
+                    with suppress(asyncio.CancelledError):  # abandoned by `give_up`
+                        await self._drawing
+                return self._build_result(workers)
+            finally:
+                self._workers = self._drawing = None
+
+    async def _ensure_client(self) -> Client:
+        """The client; a new one where the last was stopped for good."""
+        if self._client is None or self._client.gate.ended:
+            if self._client is not None:
+                await self._client.__aexit__(None, None, None)
+                await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
+            key = self._setup.key  # not earlier: errors raised while an actor is made are lost
+            endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
+            self._client = await Client(endpoint, on_call=self._record_call).__aenter__()
+        return self._client
+
+    def _record_call(self, call: Call) -> None:
+        if self._workers is not None:
+            self._workers.record_call(call)
+
+    def _compute_progress(self, workers: SamplingWorkers) -> CollectProgress:
+        return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.spent - self._spent)
+
+    def _build_result(self, workers: SamplingWorkers) -> ShardResult:
+        return ShardResult(
+            progress=self._compute_progress(workers),
+            failures=dict(workers.failures),
+            stopped=workers.stopped,
+            why=workers.why,
+            per_call=workers.per_call,
+            logprobs=workers.logprobs,
+        )
+
+
+def _refill_seconds(limits: RateLimits) -> float:
+    """Seconds until a new client may use a rate from its start again."""
+    if limits.requests_per_minute is None and limits.tokens_per_minute is None:
+        return 0.0
+    return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
+
+
+class SamplingCounts:
+    """Sums over everything that is done; `running` is the progress of what is still running."""
+
+    def __init__(self, cost_budget: CostBudget) -> None:
+        self._cost_budget = cost_budget
+        self._failing_problems: set[str] = set()  # problems that failed since a sample came
+        self._calls = 0
+        self._tokens = 0
+        self._missing = 0  # samples that failed
+        self.running: list[CollectProgress] = []
+        self.added = 0
+        self.failures: dict[str, str] = {}  # problem id -> the last reason
+        self.errors: Counter[str] = Counter()
+        self.per_call: int | None = None
+        self.logprobs: bool | None = None
+        self.stopped: StopReason | None = None
+        self.why: str | None = None
+        self.signal: int | None = None
+
+    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
+        """Records that nothing more is to start. `number` is that of a signal."""
+        if self.stopped is None:
+            self.stopped, self.why = how, why
+        self.signal = self.signal or number
+
+    def forget_failures(self) -> None:
+        """Forgets failures, because the samples are requested once more."""
+        self.failures.clear()
+        self._failing_problems.clear()
+        self._missing = 0
+
+    def progress(self, *, planned: int, before: int) -> CollectProgress:
+        """The progress of all of them together."""
+        added = self.added + _sum(part.added for part in self.running)
+        return CollectProgress(
+            planned=planned,
+            stored=before + added,
+            added=added,
+            failed=self._missing + _sum(one.failed for one in self.running),
+            tokens=self._tokens + _sum(one.tokens for one in self.running),
+            cost=self._cost_budget.spent + sum(one.cost for one in self.running),
+            errors=sum((Counter(one.errors) for one in self.running), self.errors.copy()),
+            calls=self._calls + _sum(one.calls for one in self.running),
+            concurrency=_sum(one.concurrency for one in self.running),
+            in_flight=_sum(one.in_flight for one in self.running),
+            stopping=self.stopped is not None,
+        )
+
+    def add_result(self, result: ShardResult) -> int:
+        """Adds the result of a shard, except for its samples; returns how many problems in a row have
+        failed.
+        """
+        done = result.progress
+        self._cost_budget.spent += done.cost
+        self.errors.update(done.errors)
+        self._calls += done.calls
+        self._tokens += done.tokens
+        self._missing += done.failed
+        self.failures.update(result.failures)
+        self.per_call = self.per_call if result.per_call is None else result.per_call
+        self.logprobs = self.logprobs if result.logprobs is None else result.logprobs
+        if done.added:
+            self._failing_problems.clear()
+        else:
+            self._failing_problems.update(result.failures)
+        return len(self._failing_problems)
+
+
+def _sum(numbers: Iterable[int]) -> int:
+    return sum(numbers)
+
+
+_POLL_SECONDS = 0.5  # between two polls of the collectors' progress
+_START_SECONDS = 1200.0  # for the first collector: a cluster may have to get a node for it
+_CHECK_SECONDS = 10.0  # between two checks that the cluster still exists, while nobody draws
+_GRACE_SECONDS = 10.0  # to store and account for what is abandoned
+_MAX_LOSSES = 4  # collectors lost in a row with nothing stored: then it is systematic
+_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
+
+ShardQueue = deque[tuple[SampleRun, ...]]  # shards that no collector draws yet
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A collector, and what it does now."""
+
+    number: int  # of its share
+    actor: Any
+    busy: "asyncio.Future[Any] | None"  # until it is there, or has drawn its shard
+    shard: CollectShard | None = None
+    progress: CollectProgress | None = None  # how far the shard is
+
+
+class CollectorCrew(SamplingCounts):
+    """Collectors on a cluster. A sampler: `draw` returns when its runs are drawn and merged into the
+    pool.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        endpoint: Endpoint,
+        asking: Asking,
+        cost_budget: CostBudget,
+        on_progress: Callable[[Sampler], None],
+        workers: int | None,
+    ) -> None:
+        super().__init__(cost_budget)
+        self._pool = pool
+        self._endpoint = endpoint
+        self._asking = asking
+        self._on_progress = on_progress
+        self._requested_workers = workers
+        self._exit_stack = ExitStack()  # the connection to Ray
+        self._folder = find_shard_folder(pool)
+        self._key: SealedKey | None = None
+        self._max_collectors = 0  # collectors; 0: not begun
+        self._money_shares = 0  # number of shares that the remaining money is divided into
+        self._workers: list[_Worker] = []
+        self._losses = 0
+
+    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
+        """Starts no more shards; collectors finish and store what is in flight."""
+        super().stop(how, why, number=number)
+        for worker in self._workers:
+            worker.actor.stop.remote()
+
+    async def draw(self, runs: Iterator[SampleRun]) -> None:
+        """All runs: in shards, as many at the same time as there are collectors."""
+        todo = tuple(runs)
+        if not todo or self.stopped is not None:
+            return
+        if not self._max_collectors:
+            self._start()
+        queue: ShardQueue = deque(split_runs(todo, self._max_collectors))
+        polling = asyncio.create_task(self._poll_progress())
+        try:
+            while True:
+                self._dispatch(queue)
+                if not queue and not self._busy_workers:
+                    return
+                busy = [worker.busy for worker in self._workers if worker.busy is not None]
+                await self._wait_for_any(busy)
+                for worker in list(self._workers):
+                    if worker.busy is not None and worker.busy.done():
+                        await self._handle_end(worker, queue)
+        finally:
+            polling.cancel()
+
+    async def _wait_for_any(self, busy: "list[asyncio.Future[Any]]") -> None:
+        """Waits for one of them; but not for ever for a first collector, on a cluster without room."""
+        until = asyncio.get_running_loop().time() + _START_SECONDS
+        while True:
+            patience = None if self._busy_workers else _CHECK_SECONDS
+            done, _ = await asyncio.wait(busy, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+            await asyncio.to_thread(check_alive)
+            if asyncio.get_running_loop().time() > until:
+                raise EngineUnavailable(
+                    f"engine ray: no collector could be started in {_START_SECONDS / 60:.0f} minutes; the cluster "
+                    "has no processor free for it: wait for other jobs, or give it another node"
+                )
+
+    async def close(self) -> None:
+        """Ends all collectors; what they still draw is abandoned, accounted for and stored."""
+        busy_workers = self._busy_workers
+        for worker in busy_workers:
+            worker.actor.give_up.remote()
+        if pending := [worker.busy for worker in busy_workers if worker.busy is not None]:
+            done, _ = await asyncio.wait(pending, timeout=_GRACE_SECONDS)
+            for future in done:
+                if future.exception() is None:
+                    self.add_result(future.result())
+        self._kill_collectors()
+        for worker in busy_workers:
+            with suppress(PoolError):  # it stays where it is, and the next run merges it
+                await self._merge_shard(worker.shard)
+        if self._max_collectors:
+            (self._folder / PAD).unlink(missing_ok=True)
+            remove_shard_folder(self._pool)
+        self._exit_stack.close()
+
+    def abandon(self) -> None:
+        """Ends all collectors as they are: what they stored stays in their shards, for the next run.
+
+        Does nothing where everything was closed in good order.
+        """
+        self._kill_collectors()
+        with suppress(OSError):
+            (self._folder / PAD).unlink()
+        self._exit_stack.close()
+
+    @property
+    def _busy_workers(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.shard is not None]
+
+    def _start(self) -> None:
+        """Connects to Ray, and prepares what collectors share."""
+        processors = self._exit_stack.enter_context(cluster(self._requested_workers))
+        try:
+            self._folder.mkdir(exist_ok=True)
+            self._key = seal_key(self._endpoint.key, self._folder / PAD)
+        except OSError as exc:
+            raise PoolError(
+                f"{self._folder}: collectors can't write their shards there ({exc.strerror or exc}); make "
+                "room for a folder of that name"
+            ) from exc
+        self._max_collectors = self._money_shares = min(
+            processors, count_useful_collectors(self._endpoint.limits)
+        )
+
+    def _start_collector(self, number: int) -> _Worker:
+        import ray
+
+        limits = split_limits(self._endpoint.limits, number, self._max_collectors)
+        setup = CollectorSetup(
+            endpoint=replace(self._endpoint, key=None, limits=limits),
+            key=self._key,
+            asking=self._asking,
+            prices=self._cost_budget.prices,
+            task=self._pool.task,
+        )
+        # not restarted by Ray: a lost collector is replaced here, once what it stored is safe
+        actor_class: Any = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Collector)
+        actor = actor_class.remote(setup)
+        return _Worker(number, actor, _wrap_ref(actor.ready.remote()))
+
+    def _kill_collectors(self) -> None:
+        if self._workers:
+            import ray  # not earlier: where it isn't installed there are no collectors
+
+            for worker in self._workers:
+                ray.kill(worker.actor)
+        self._workers, self.running = [], []
+
+    def _dispatch(self, queue: ShardQueue) -> None:
+        """Hands shards to idle collectors; there are as many collectors as shards, up to the maximum."""
+        if self.stopped is not None:
+            queue.clear()
+            return
+        while len(self._workers) < min(self._max_collectors, len(queue) + len(self._busy_workers)):
+            self._workers.append(self._start_collector(len(self._workers)))
+        for worker in self._workers:
+            if worker.busy is not None or not queue:
+                continue
+            money = self._next_shard_money()
+            if money is None and self._cost_budget.limit is not None:
+                return
+            worker.shard = CollectShard(path=make_shard_path(self._folder), runs=queue.popleft(), money=money)
+            worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
+
+    def _next_shard_money(self) -> float | None:
+        """What the next shard may cost; None: no limit, or it has to wait until others are done."""
+        promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
+        if self._cost_budget.limit is None or len(promised) >= self._money_shares:
+            return None
+        room = max(0.0, self._cost_budget.limit - self._cost_budget.spent - sum(promised))
+        return room / (self._money_shares - len(promised))
+
+    async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
+        """Records the end of a collector's work; where possible, the next shard goes out before the
+        merge.
+        """
+        busy, shard = worker.busy, worker.shard
+        worker.busy = worker.shard = worker.progress = None
+        self._refresh()
+        error = None if busy is None else busy.exception()
+        if error is not None:
+            await self._replace_collector(worker, shard, error, queue)
+        elif busy is not None and shard is not None:
+            result: ShardResult = busy.result()
+            in_a_row = self.add_result(result)
+            self._losses = 0
+            if result.stopped == "endpoint":
+                self.stop("endpoint", result.why)
+            elif in_a_row >= max(_MAX_FAILING_PROBLEMS, self._endpoint.limits.concurrency):
+                self.stop("endpoint", next(reversed(self.failures.values())))
+            if result.stopped != "max-cost":
+                self._dispatch(queue)
+            merged = await self._merge_shard(shard)
+            if result.progress.added > sum(map(len, merged.values())):
+                raise EngineUnavailable(
+                    f"{self._folder}: lacks what a worker wrote there; all workers need to see the same file "
+                    "system, under the same path"
+                )
+            if result.stopped == "max-cost" and self.stopped is None:
+                self._handle_spent_shard(
+                    find_missing_runs(shard.runs, merged, result.failures), queue, hopeless=not merged
+                )
+        self._on_progress(self)
+
+    def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
+        """A shard's money was spent: fewer shards with more money each, until one has all and it isn't
+        enough.
+        """
+        if self._money_shares == 1 and hopeless:
+            self.stop(
+                "max-cost", f"the next call could cost more than is left of {self._cost_budget.limit:g}"
+            )
+        self._money_shares = max(1, self._money_shares // 2)
+        if rest:
+            queue.appendleft(rest)
+
+    async def _replace_collector(
+        self, worker: _Worker, shard: CollectShard | None, error: BaseException, queue: ShardQueue
+    ) -> None:
+        """Starts another collector in its place; merges what it stored, and queues the rest of its
+        shard.
+        """
+        import ray
+
+        if not is_lost(error):
+            raise_worker_error(error)
+        ray.kill(worker.actor)  # it may be unreachable only
+        merged = await self._merge_shard(shard)
+        self._losses = 0 if merged else self._losses + 1
+        if self._losses >= _MAX_LOSSES:
+            raise EngineUnavailable(
+                f"engine ray: {_MAX_LOSSES} workers died one after the other before anything was stored "
+                f"({describe_error(error)}); see Ray's logs, e.g. for memory; the same command goes on"
+            )
+        self._cost_budget.spent = compute_spent(self._pool, self._cost_budget.prices)
+        if shard is not None and (rest := find_missing_runs(shard.runs, merged)):
+            queue.appendleft(rest)
+        self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
+
+    async def _merge_shard(self, shard: CollectShard | None) -> Indexes:
+        if shard is None:
+            return {}
+        merged = await asyncio.to_thread(merge_shard, self._pool, shard.path)
+        self.added += sum(map(len, merged.values()))
+        return merged
+
+    async def _poll_progress(self) -> None:
+        """Polls the progress of collectors, for as long as they draw."""
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            for worker in self._busy_workers:
+                with suppress(Exception):  # whoever waits for its shard gets the error
+                    progress = await _wrap_ref(worker.actor.report_progress.remote())
+                    worker.progress = progress if worker.shard is not None else None
+            self._refresh()
+            self._on_progress(self)
+
+    def _refresh(self) -> None:
+        self.running = [worker.progress for worker in self._workers if worker.progress is not None]
+
+
+def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's reference to whatever comes
+    future: asyncio.Future[Any] = asyncio.wrap_future(ref.future())
+    future.add_done_callback(_mark_retrieved)
+    return future
+
+
+def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
+    """Marks an error as retrieved: that of a collector that was killed is of no interest."""
+    if not future.cancelled():
+        future.exception()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayEngine:
+    """Draws from an endpoint by collectors on a cluster, which share its limits: `collect(endpoint=…)`.
+
+    Each writes shards of its own beside the pool, in POOL.shards; finished shards are merged into the
+    pool, and the folder is removed. So all workers have to see the pool's file system, under the same
+    path. Whatever ends it, even `kill -9` of a worker or of this process, loses no sample that is in a
+    shard: the next collection into the pool, on whatever engine, merges them first.
+    """
+
+    endpoint: Endpoint
+    workers: int | None = None  # collectors, at most; None: as many as the cluster has processors
+
+    @property
+    def width(self) -> int:
+        """Calls at the same time, of all collectors together."""
+        return self.endpoint.limits.concurrency
+
+    @asynccontextmanager
+    async def open_sampler(
+        self,
+        pool: Pool,
+        *,
+        asking: Asking,
+        cost_budget: CostBudget,
+        on_progress: Callable[[Sampler], None],
+        signals: Sequence[signal.Signals] = (),
+    ) -> AsyncIterator[Sampler]:
+        """Collectors, started with the first draw; on leaving, they are gone, and their samples are in
+        the pool.
+        """
+        crew = CollectorCrew(
+            pool,
+            endpoint=self.endpoint,
+            asking=asking,
+            cost_budget=cost_budget,
+            on_progress=on_progress,
+            workers=self.workers,
+        )
+        try:
+            async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):
+                yield crew
+            async with handle_signals(signals, crew, on_progress=lambda: None):  # ending it takes seconds, too
+                await crew.close()
+        finally:
+            crew.abandon()

@@ -1,0 +1,376 @@
+"""Parquet files of prompts: read in bounded batches, and written back with their budgets.
+
+Files may be larger than memory. The output is made in a hidden, locked folder beside its final place and
+published by a rename, so it is complete or not there; a killed run's remains are removed by the next.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.atomic import sync_path
+from adacompute.errors import ScaleError
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
+
+__all__ = [
+    "PromptFile",
+    "PromptSet",
+    "check_destination",
+    "iterate_batches",
+    "map_write_errors",
+    "open_prompts",
+    "open_working_folder",
+    "publish",
+    "read_texts",
+    "write_file",
+]
+
+Arrow: TypeAlias = Any  # pyarrow ships no types
+
+BUDGET = "budget"  # the column that is added
+_COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
+_MAX_ROWS = 8192  # of a batch, at the most
+_MAX_BYTES = 16 << 20  # of a batch, about, at the most
+_BUFFER_BYTES = 1 << 20  # bytes that a column is read ahead
+_READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFile:
+    """One Parquet file: a table of its own."""
+
+    path: str
+    groups: tuple[int, ...]  # rows of each row group
+    width: int  # bytes of a row, about, in the row group that has the longest
+    size: int  # bytes of the file
+    changed: int  # nanoseconds
+
+    @property
+    def rows(self) -> int:
+        return sum(self.groups)
+
+    def check(self) -> None:
+        """Refuses a file that has changed since it was first inspected."""
+        with _map_read_errors(self.path):
+            now = Path(self.path).stat()
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
+            raise ScaleError(f"{self.path}: was changed while it was read; start again when it is whole")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSet:
+    """All prompts that get budgets, in order."""
+
+    path: Path
+    folder: bool
+    files: tuple[PromptFile, ...]
+    column: str
+
+    def __len__(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def open_prompts(source: Path, *, column: str | None = None) -> PromptSet:
+    """The Parquet file, or those of a folder in the order of their names; inspected, but not read."""
+    if not source.exists():
+        raise ScaleError(f"{source}: there is no such file; give a Parquet file, or a folder of them")
+    paths = [source]
+    if source.is_dir():
+        paths = sorted(path for path in source.iterdir() if _is_part(path))
+        if not paths:
+            raise ScaleError(f"{source}: is a folder without .parquet files; give one with some, or a file")
+        if (deeper := _find_nested(source)) is not None:
+            raise ScaleError(
+                f"{source}: {deeper.relative_to(source)} lies in a folder of the folder, which would be left "
+                "out; put all files into one folder, or give these one by one"
+            )
+    elif source.suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz"):
+        reader = "csv.read_csv" if ".csv" in source.name.lower() else "json.read_json"
+        raise ScaleError(
+            f"{source}: is not Parquet; make it so with pyarrow, parquet.write_table({reader}({source.name!r}), "
+            "'prompts.parquet')"
+        )
+    prompt_column, files = column, []
+    for path in paths:
+        file, schema = _inspect_file(path)
+        prompt_column = _find_column(schema, prompt_column, path)
+        files.append(file)
+    prompts = PromptSet(path=source, folder=source.is_dir(), files=tuple(files), column=prompt_column or "")
+    if not len(prompts):
+        raise ScaleError(f"{source}: holds no prompts; give at least one row")
+    return prompts
+
+
+def _is_part(path: Path) -> bool:
+    is_visible = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
+    return is_visible and (
+        path.is_file() or path.is_symlink()
+    )  # a link that leads nowhere is refused, not left out
+
+
+def _find_nested(source: Path) -> Path | None:
+    """A Parquet file in a subfolder, if there is one."""
+    folders = sorted(path for path in source.iterdir() if path.is_dir() and path.name[0] not in "._")
+    return next((file for folder in folders for file in folder.rglob("*.parquet")), None)
+
+
+def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
+    with _map_read_errors(path), open_parquet(path) as source:
+        metadata = source.metadata
+        groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+        status = path.stat()
+        file = PromptFile(
+            path=str(path),
+            groups=tuple(group.num_rows for group in groups),
+            width=max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0) + 1,
+            size=status.st_size,
+            changed=status.st_mtime_ns,
+        )
+        return file, source.schema_arrow
+
+
+def _find_column(schema: Arrow, wanted: str | None, path: Path) -> str:
+    """The column of prompts, which must occur once and hold text."""
+    import pyarrow as pa
+
+    present = ", ".join(schema.names[:20]) or "none"
+    if BUDGET in schema.names:
+        raise ScaleError(
+            f"{path}: has a column {BUDGET!r} already, which is what would be added; rename or drop it first"
+        )
+    name = wanted or next((name for name in _COLUMN_NAMES if name in schema.names), None)
+    if name is None:
+        raise ScaleError(
+            f"{path}: has no column {', '.join(_COLUMN_NAMES)}, but {present}; say which with --column"
+        )
+    if schema.names.count(name) != 1:
+        raise ScaleError(
+            f"{path}: has {schema.names.count(name) or 'no'} columns {name!r}; there are {present}"
+        )
+    kind = schema.field(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise ScaleError(
+            f"{path}: column {name!r} holds {kind}, not text; name a column of text with --column"
+        )
+    return name
+
+
+def open_parquet(path: str | Path) -> Arrow:
+    """The open file, read as it is needed: whole row groups may not fit in memory."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+
+
+@contextmanager
+def _map_read_errors(path: str | Path) -> Iterator[None]:
+    """Turns errors of pyarrow and the file system into ours."""
+    try:
+        yield
+    except _READ_ERRORS as exc:
+        raise ScaleError(
+            f"{path}: can't be read as Parquet ({to_one_line(exc)}); write or copy it again"
+        ) from exc
+
+
+def iterate_batches(
+    file: PromptFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+) -> Iterator[Arrow]:
+    """The rows of a file, or of some of its row groups, a bounded number at a time."""
+    rows = max(16, min(_MAX_ROWS, _MAX_BYTES // file.width))
+    with _map_read_errors(file.path), open_parquet(file.path) as source:
+        read = source.iter_batches(batch_size=rows, columns=columns, row_groups=groups, use_threads=False)
+        try:
+            yield from read
+        except GeneratorExit:
+            return
+
+
+def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]:
+    """The prompts of a batch, whose first row is `start`; none may be missing."""
+    values = batch.column(batch.schema.get_field_index(column))
+    if values.null_count:
+        row = start + values.is_null().to_pylist().index(True)
+        raise ScaleError(
+            f"{path}: row {row + 1} has no {column!r}; every row needs a prompt, fill or drop it"
+        )
+    try:
+        prompts: list[str] = values.to_pylist()
+    except UnicodeDecodeError as exc:
+        raise ScaleError(
+            f"{path}: {column!r} is not UTF-8 in one of the rows {start} to {start + len(values) - 1}; "
+            "write it again as text"
+        ) from exc
+    return prompts
+
+
+Ints = npt.NDArray[np.int64]
+Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
+
+_FINISHED = "parts"  # files that are whole
+_UNFINISHED = "begun"  # files in the making
+_PREVIOUS = "before"  # the folder that is being replaced
+_LOCK = "lock"
+
+
+def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
+    """Refuses a destination that can't be written to, before any work."""
+    with map_write_errors(into):
+        try:
+            target, source_path = into.resolve(), source.resolve()
+        except RuntimeError as exc:
+            raise ScaleError(f"{into} or {source}: is a link to itself; give another name") from exc
+        _check_target(into, target, source, source_path)
+        if into.is_dir() and (foreign := _find_foreign_file(into)):
+            raise ScaleError(f"{into}: holds {foreign}, which is no Parquet; give another folder")
+        if into.exists() and not overwrite and not (into.is_dir() and not any(into.iterdir())):
+            raise ScaleError(f"{into}: is there already; give another name, or --overwrite")
+
+
+def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> None:
+    """Refuses a target that isn't beside the source, or not of its kind; both paths are without links."""
+    folder = source.is_dir()
+    if (
+        target == source_path
+        or (folder and source_path in target.parents)
+        or (into.is_dir() and target in source_path.parents)
+    ):
+        raise ScaleError(f"{into}: is, or holds, or lies in what is read; give a place beside {source}")
+    if not target.parent.is_dir():
+        raise ScaleError(f"{into}: its folder is not there; create {target.parent} first")
+    if into.exists() and not into.is_file() and not into.is_dir():  # such as /dev/null
+        raise ScaleError(f"{into}: is neither a file nor a folder; give the name of a file")
+    if into.is_dir() and not folder:
+        raise ScaleError(f"{into}: is a folder; give the name of a file, e.g. {into / 'budgets.parquet'}")
+    if folder and into.exists() and not into.is_dir():
+        raise ScaleError(f"{into}: is a file, and a folder of Parquet gives a folder; give another name")
+
+
+def _find_foreign_file(folder: Path) -> str | None:
+    """A file in a folder that an allocation wouldn't have written; such a folder isn't replaced."""
+    return next((path.name for path in folder.iterdir() if path.suffix.lower() != ".parquet"), None)
+
+
+@contextlib.contextmanager
+def open_working_folder(into: Path) -> Iterator[Path]:
+    """A hidden folder beside the output, empty and locked for this run; removed on leaving."""
+    into = into.resolve()
+    place = into.with_name(f".{into.name}.allocating")
+    with map_write_errors(into):
+        descriptor = _lock_folder(place, into)
+    try:
+        with map_write_errors(into):
+            _restore_previous(place, into)
+            for old in place.iterdir():
+                if old.is_dir():
+                    shutil.rmtree(old, ignore_errors=True)  # a worker of the killed run may still write there
+            own_folder = place / uuid4().hex  # a new name, so that such a worker finds no folder
+            for name in (_FINISHED, _UNFINISHED):
+                (own_folder / name).mkdir(parents=True)
+        yield own_folder
+    finally:
+        try:
+            _restore_previous(place, into)
+            shutil.rmtree(place, ignore_errors=True)  # still locked, so nobody else uses it
+        finally:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            place.rmdir()  # NFS keeps the lock until it is closed
+
+
+def _restore_previous(place: Path, into: Path) -> None:
+    """Restores the previous output where a stop or a kill came between two renames."""
+    before = place / _PREVIOUS
+    if before.exists() and not into.exists():
+        before.rename(into)
+
+
+def _lock_folder(place: Path, into: Path) -> int:
+    while True:
+        place.mkdir(exist_ok=True)
+        lock = place / _LOCK  # a file: NFS, which workers may share, locks only what is open for writing
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:  # the last holder removed the folder
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+                return descriptor
+        except BlockingIOError as exc:
+            os.close(descriptor)
+            raise ScaleError(f"{into}: another run is writing it; wait for it to end") from exc
+        except FileNotFoundError:  # the last holder removed it between our open and our lock
+            pass
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def write_file(
+    file: PromptFile, place: Path, budgets: Budgets, *, on_rows: Callable[[int], None] | None = None
+) -> None:
+    """Writes one file with its budgets into the working folder; written twice, it is the same."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file.check()
+    target = finished_path(file, place)
+    temporary = place / _UNFINISHED / uuid4().hex
+    with open_parquet(file.path) as source:
+        schema = source.schema_arrow
+    schema = schema.append(pa.field(BUDGET, pa.int64(), nullable=False))
+    with map_write_errors(target), temporary.open("wb") as out:
+        with pq.ParquetWriter(out, schema, compression="zstd", store_schema=True) as writer:
+            for batch in iterate_batches(file):
+                values = budgets(batch)
+                columns = [*batch.columns, pa.array(values, type=pa.int64())]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+                if on_rows is not None:
+                    on_rows(len(values))
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(target)
+    file.check()
+
+
+def finished_path(file: PromptFile, place: Path) -> Path:
+    """Where a finished file lies until it is published."""
+    return place / _FINISHED / Path(file.path).name
+
+
+def publish(prompts: PromptSet, place: Path, into: Path) -> None:
+    """Moves the finished files to their destination at once."""
+    finished, into = place / _FINISHED, into.resolve()
+    with map_write_errors(into):
+        if not prompts.folder:
+            (finished / prompts.path.name).replace(into)
+        else:
+            sync_path(finished)
+            if into.is_dir() and any(into.iterdir()):
+                into.rename(place.parent / _PREVIOUS)  # goes with the workplace
+            finished.rename(into)  # onto nothing, or onto an empty folder
+        sync_path(into.parent)
+
+
+@contextlib.contextmanager
+def map_write_errors(path: Path) -> Iterator[None]:
+    """Turns errors of the disk into ours, naming the path."""
+    try:
+        yield
+    except OSError as exc:
+        raise ScaleError(
+            f"{path}: can't be written ({exc.strerror or to_one_line(exc)}); check the disk, or the name"
+        ) from exc

@@ -1,0 +1,490 @@
+"""Accuracy of the other ways to make one answer of b samples: weighted vote, best-of-b, any-correct.
+
+Best-of and any-correct are exact over all subsets, by ranks. The weighted vote is exact where few
+subsets exist, and simulated elsewhere.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers.vote import EXPONENT_LIMIT, WEIGHT_UNIT, Signal, VoteWeights
+from adacompute.errors import NotRecorded, ScoreError
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, mask_votable, measure_classes
+
+__all__ = [
+    "SimulationPlan",
+    "build_unranked_error",
+    "build_unweighable_error",
+    "build_vote_weights",
+    "compute_weight_units",
+    "find_unranked",
+    "fit_vote_weights",
+    "plan_simulation",
+    "read_signals",
+    "score_any_correct",
+    "score_best_of",
+    "score_weighted_vote",
+]
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
+_FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
+
+
+def score_best_of(
+    ballots: Ballots,
+    grades: Floats,
+    budgets: Sequence[int],
+    by: Literal["logprob", "entropy"] | Floats,
+    *,
+    votes: Flags | None = None,
+) -> AccuracyEstimates:
+    """Accuracy of the best scored sample: `by` mean log-probability, minus entropy or your own scores.
+
+    A score of your own is (problems, samples), higher is better; only abstentions may lack one.
+    `votes` is the result of `mask_votable` for the whole pool, where these are only some of its
+    problems.
+    """
+    scores, abstains, missing = _prepare_ranking(ballots, grades, by, votes)
+    if missing.any():
+        row, column = (int(i) for i in np.argwhere(missing)[0])
+        raise build_unranked_error(ballots.ids[row], column, missing=int(missing.sum()), by=by)
+    return score_by_rank(scores, np.where(abstains, 0.0, grades), ballots.classes, abstains, budgets)
+
+
+def find_unranked(
+    ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"], *, votes: Flags
+) -> Flags:
+    """Which samples need a score to be ranked by and have none, (problems, samples)."""
+    return _prepare_ranking(ballots, grades, by, votes)[2]
+
+
+def build_unranked_error(name: str, column: int, *, missing: int, by: object) -> NotRecorded:
+    """The error where samples can't be ranked; the first of them is that of this problem and column."""
+    what = {"logprob": "tokens and log-probability", "entropy": "entropy"}
+    description = what.get(by, by) if isinstance(by, str) else "score"
+    return NotRecorded(
+        f"sample {column} of problem {name!r} has no {description} to rank it by "
+        f"(the first of {missing}); record it for every sample, or give scores of your own"
+    )
+
+
+def _prepare_ranking(
+    ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"] | Floats, votes: Flags | None
+) -> tuple[Floats, Flags, Flags]:
+    """Scores, which samples abstain, and which need a score and have none, all (problems, samples)."""
+    abstains = _mask_abstentions(ballots, grades, mask_votable(ballots) if votes is None else votes)
+    scores = _read_scores(ballots, by)
+    return scores, abstains, np.asarray(np.isnan(scores) & (ballots.classes != ABSENT) & ~abstains)
+
+
+def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
+    """Whether any of b samples is right (pass@b), unbiased.
+
+    With partial credit, the best grade among them.
+    """
+    return score_by_rank(grades, grades, ballots.classes, np.zeros(grades.shape, dtype=bool), budgets)
+
+
+def score_by_rank(
+    scores: Floats, grades: Floats, classes: npt.NDArray[np.int32], abstains: Flags, budgets: Sequence[int]
+) -> AccuracyEstimates:
+    """The mean grade of the best scored of b, (problems, budgets). All arrays are (problems, samples).
+
+    Of b samples drawn without replacement from n, the best scored one answers. Sorted from the best
+    down, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the C(n, b) subsets; samples
+    of equal score share their places equally, so each counts with the mean grade of its ties. A sample
+    that abstains is chosen only where nothing else was drawn, and is then wrong; one graded right has
+    answered, whatever was recorded. Standard errors are the delete-one jackknife's, in closed form;
+    there is none where b = n.
+    """
+    shape = (len(scores), len(budgets))
+    accuracy, error = np.zeros(shape), np.full(shape, np.nan)
+    step = max(1, _SAMPLE_CELLS // max(1, scores.shape[1]))
+    for start in range(0, shape[0], step):
+        part = slice(start, start + step)
+        tier = np.where(classes[part] == ABSENT, _NEVER, np.where(abstains[part], _LAST, _FIRST))
+        places = _RankedSamples(np.where(tier == _FIRST, scores[part], 0.0), tier, grades[part])
+        for k, budget in enumerate(budgets):
+            accuracy[part, k] = places.mean(budget)
+            error[part, k] = places.jackknife(budget, accuracy[part, k])
+    return AccuracyEstimates(
+        accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS), standard_error=error.round(DECIMALS)
+    )
+
+
+def _mask_abstentions(ballots: Ballots, grades: Floats, votes: Flags) -> Flags:
+    return np.asarray((ballots.classes == ABSTAINS) & votes[:, None] & ~(grades > 0))
+
+
+def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
+    """Higher is better, (problems, samples); NaN: not recorded."""
+    if not isinstance(by, str):
+        scores = np.asarray(by, dtype=np.float64)
+        if scores.shape != ballots.classes.shape:
+            raise ScoreError(
+                f"scores of shape {scores.shape} don't fit these samples; "
+                f"give (problems, samples) = {ballots.classes.shape}"
+            )
+        return scores
+    if by not in ("logprob", "entropy"):
+        raise ScoreError(f"score {by!r} is not known; give 'logprob', 'entropy' or an array of your own")
+    return -ballots.signal(by) if by == "entropy" else ballots.signal(by)
+
+
+class _RankedSamples:
+    """Samples in order of rank, best first, with their ties. Arrays are (problems, samples)."""
+
+    def __init__(self, scores: Floats, tier: npt.NDArray[np.int64], grades: Floats) -> None:
+        order = np.lexsort((-scores, tier), axis=1)
+        scores, tier = np.take_along_axis(scores, order, 1), np.take_along_axis(tier, order, 1)
+        present = tier != _NEVER
+        rows, width = scores.shape
+        self.drawn = present.sum(axis=1)  # (problems,)
+        self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
+        self.present = present
+        new = np.ones((rows, width + 1), dtype=bool)  # a tie begins here; one past the end, too
+        new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
+        place = np.arange(width + 1)
+        self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
+        ends = np.where(new, place, width)[:, :0:-1]  # of the places behind each
+        self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
+        self.size = self.end - self.begin
+        total = _sum_before(self.grades)  # (problems, samples + 1)
+        self.sum = np.take_along_axis(total, self.end, 1) - np.take_along_axis(total, self.begin, 1)
+        self.tied = self.sum / self.size
+
+    def mean(self, budget: int) -> Floats:
+        """Over all subsets of that size, (problems,)."""
+        return np.asarray(
+            (_compute_place_weights(self.drawn, self.grades.shape[1], budget) * self.tied).sum(axis=1)
+        )
+
+    def jackknife(self, budget: int, mean: Floats) -> Floats:
+        """The standard error of `mean`, (problems,); NaN where leaving one out leaves too few."""
+        weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
+        # those before the ties of the one left out keep their places, those behind move up by one
+        before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
+        moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
+        until = _sum_before(moved * self.tied)
+        behind = until[:, -1:] - np.take_along_axis(until, self.end, 1)
+        share = _sum_before(weights)
+        ties = np.take_along_axis(share, self.end - 1, 1) - np.take_along_axis(share, self.begin, 1)
+        others = (self.sum - self.grades) / np.maximum(self.size - 1, 1)
+        left = before + ties * others + behind  # the mean without this one
+        squares = np.where(self.present, left - mean[:, None], 0.0) ** 2
+        enough = self.drawn > budget
+        drawn = np.maximum(self.drawn, 1)
+        return np.where(enough, np.sqrt((drawn - 1) / drawn * squares.sum(axis=1)), np.nan)
+
+
+def _sum_before(values: Floats) -> Floats:
+    """Sums of what stands before each place, (problems, samples + 1)."""
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+
+
+def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int) -> Floats:
+    """The chance of each place to be the best of `budget`, (problems, samples), without overflow."""
+    place = np.arange(width)
+    left = drawn[:, None] - place  # samples from this place on
+    steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # C(left-1, b-1) / C(left, b-1)
+    steps[:, 0] = np.where(drawn >= budget, budget / np.maximum(drawn, 1), 0.0)
+    return np.cumprod(steps, axis=1)
+
+
+Ints = npt.NDArray[np.int64]
+
+_MIN_ORDERS = 32  # at the least: their spread tells the simulation's error
+_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
+
+
+def score_weighted_vote(
+    ballots: Ballots,
+    grades: Floats,
+    budgets: Sequence[int],
+    *,
+    weigh: VoteWeights | None,
+    rng: np.random.Generator,
+    draws: int,
+    plan: "SimulationPlan | None" = None,
+) -> AccuracyEstimates:
+    """Accuracy of a vote of b where each sample counts by how sure the model was.
+
+    `weigh` None fits the scale to these samples, without labels. `plan` holds the random draws of
+    these problems as part of a larger pool, in place of those that `rng` gives.
+
+    The weights of equal answers are summed, the heaviest answer wins, exact ties share equally,
+    abstentions are ignored, and where all abstain the vote is wrong. The accuracy is the mean over
+    subsets of b of a problem's n samples. With one or two samples the surest one decides, which is
+    exact by ranks; where there are no more subsets than `draws`, all are listed; else `draws` of them
+    are drawn: random orders of the samples, cut into disjoint windows of b, which vary less than
+    subsets drawn one by one.
+
+    Problems share the orders, but each shuffles its own samples first, so their errors are
+    uncorrelated. `simulation_error` is the spread of the means of whole orders, and at least what that
+    many draws can resolve. `standard_error` is the delete-one jackknife over the same subsets (those
+    without a sample are the subsets of the others), less the variance that drawing adds to it, and
+    never above the bound of U-statistics, Var(U) <= b/n Var(one vote); the variance of the simulation
+    is added. It is NaN where b = n.
+
+    Weights are whole units, so sums and ties are exact, up to 131,072 votes of average weight a
+    problem.
+    """
+    _check_draws(draws)
+    weights = compute_weight_units(ballots, weigh, partial=plan is not None)
+    values = _value_samples(ballots.classes, grades)
+    answered = ballots.classes >= 0
+    small = [b for b in budgets if b <= 2]
+    by_rank = score_by_rank(weights.astype(np.float64), values, ballots.classes, ~answered, small)
+    shape = (len(ballots), len(budgets))
+    accuracy, error, noise = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
+    for k, budget in enumerate(budgets):
+        if budget in small:
+            accuracy[:, k] = by_rank.accuracy[:, small.index(budget)]
+            error[:, k] = by_rank.standard_error[:, small.index(budget)]
+    present, drawn = ballots.classes != ABSENT, ballots.drawn
+    for n in np.unique(drawn).tolist():
+        rows = np.flatnonzero(drawn == n)
+        shuffled = [
+            _ShuffledVotes.of(
+                ballots.classes[i],
+                weights[i],
+                values[i],
+                order=rng.permutation(np.flatnonzero(present[i]))
+                if plan is None
+                else plan.orders[i, :n].astype(np.int64),
+            )
+            for i in rows
+        ]
+        for k, budget in enumerate(budgets):
+            if budget in small:
+                continue
+            generator = rng if plan is None else copy.deepcopy(plan.generators[n, budget])
+            results = [
+                tally.compute_result() for tally in _sum_subsets(shuffled, n, budget, draws, generator)
+            ]
+            accuracy[rows, k], error[rows, k], noise[rows, k] = np.array(results).T
+    return AccuracyEstimates(
+        accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS),
+        standard_error=error,
+        simulated=bool((noise > 0).any()),
+        simulation_error=noise,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimulationPlan:
+    """The random draws of `score_weighted_vote`, made beforehand: they depend on numbers of samples only."""
+
+    orders: npt.NDArray[np.int32]  # (problems, samples) each problem's own shuffle of its samples
+    generators: Mapping[tuple[int, int], np.random.Generator]  # of subsets, by (samples, budget)
+
+
+def plan_simulation(
+    drawn: Ints, budgets: Sequence[int], *, rng: np.random.Generator, draws: int
+) -> SimulationPlan:
+    """The draws that `score_weighted_vote` makes for problems with that many samples each, (problems,)."""
+    _check_draws(draws)
+    orders = np.zeros((len(drawn), int(drawn.max(initial=0))), dtype=np.int32)
+    generators: dict[tuple[int, int], np.random.Generator] = {}
+    for n in np.unique(drawn).tolist():
+        for i in np.flatnonzero(drawn == n):
+            orders[i, :n] = rng.permutation(n)
+        for budget in budgets:
+            if budget > 2:
+                generators[n, budget] = copy.deepcopy(rng)
+                every, windows = _choose_sampling(n, budget, draws)
+                for _ in () if every else _draw_subsets(n, budget, windows, draws, rng):
+                    pass
+    return SimulationPlan(orders=orders, generators=generators)
+
+
+def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
+    """Vote weights by a signal, scaled by these samples' mean, which needs no labels."""
+    values, known = read_signals(ballots, signal)
+    if not known.any():
+        raise build_unweighable_error(len(ballots), signal)
+    return build_vote_weights(math.fsum(values[known].tolist()) / int(known.sum()), signal)
+
+
+def build_vote_weights(scale: float, signal: Signal) -> VoteWeights:
+    """Vote weights by a signal on this scale."""
+    if scale == 0:  # all are certain: all count the same
+        return VoteWeights(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
+    return VoteWeights(signal=signal, scale=scale)
+
+
+def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
+    """The weight of every sample in whole units, (problems, samples).
+
+    `weigh` None fits the scale to the samples.
+
+    `partial`: these are some of the problems, and it is enough if others have the signal.
+    """
+    weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
+    values, known = read_signals(ballots, weigh.signal)
+    if not known.any() and not partial:
+        raise build_unweighable_error(len(ballots), weigh.signal)
+    weight_units = np.full(values.shape, WEIGHT_UNIT, dtype=np.int64)
+    exponents = np.clip(
+        weigh.sharpness * (1.0 - values[known] / weigh.scale), -EXPONENT_LIMIT, EXPONENT_LIMIT
+    )
+    # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
+    weight_units[known] = [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
+    return weight_units
+
+
+def read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Each sample's signal, and whether it is known, (problems, samples) both."""
+    values = ballots.signal(signal)
+    return values, np.isfinite(values) & (ballots.classes != ABSENT)
+
+
+def build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
+    """The error where no sample of that many problems has the signal."""
+    what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
+    return NotRecorded(
+        f"no sample of these {problems} problems has {what} to weigh its vote by; "
+        "record them, or give aggregate='vote' (--aggregate vote)"
+    )
+
+
+def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
+    """The worth of each sample's answer: the mean grade of its class, (problems, samples); 0 where none."""
+    values = np.zeros(classes.shape)
+    at, column = np.nonzero(classes >= 0)
+    values[at, column] = measure_classes(classes, grades)[1][at, classes[at, column]]
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShuffledVotes:
+    """One problem's votes, its samples shuffled."""
+
+    weights: Floats  # (classes, samples) whole units, each sample in the row of its class
+    values: Floats  # (2, classes) worth of each class, and ones
+    constant: float | None  # the worth of every vote, where they can't differ
+
+    @classmethod
+    def of(
+        cls, classes: npt.NDArray[np.int32], weights: Ints, values: Floats, *, order: Ints
+    ) -> "_ShuffledVotes":
+        kinds = int(classes.max(initial=-1)) + 1
+        table, worth = np.zeros((max(kinds, 1), len(order))), np.zeros((2, max(kinds, 1)))
+        classes, weights, values = classes[order], weights[order], values[order]
+        answered = classes >= 0
+        table[classes[answered], np.flatnonzero(answered)] = weights[answered]
+        worth[0, classes[answered]], worth[1] = values[answered], 1.0
+        same = bool(answered.all()) and float(np.ptp(values)) == 0.0
+        constant = float(values[0]) if same else 0.0 if not answered.any() else None
+        return cls(weights=table, values=worth, constant=constant)
+
+    def vote_subsets(self, chosen: Floats) -> Floats:
+        """The worth of the vote of each subset, (subsets,); `chosen` is (samples, subsets) of 0 and 1."""
+        sums = self.weights @ chosen  # (classes, subsets) whole numbers, exact
+        best = sums.max(axis=0)
+        credit, ties = self.values @ (sums == best).astype(np.float64)
+        return np.where(best > 0, credit / ties, 0.0)
+
+
+class _SubsetSums:
+    """Sums over the subsets of one problem so far."""
+
+    def __init__(self, problem: _ShuffledVotes, n: int, budget: int, *, every: bool) -> None:
+        self.problem, self.n, self.budget, self.every = problem, n, budget, every
+        self.count = self.orders = 0
+        self.total = self.squares = self.spread = 0.0
+        self.inside = np.zeros(n)  # votes' worth of the subsets that hold a sample, (samples,)
+        self.held = np.zeros(n)  # how many those are
+
+    def add(self, chosen: Floats, windows: int) -> None:
+        """Counts subsets, (samples, subsets), that are `windows` to an order."""
+        votes = self.problem.vote_subsets(chosen)
+        self.count += len(votes)
+        self.total += float(votes.sum())
+        self.squares += float(votes @ votes)
+        means = votes.reshape(-1, windows).mean(axis=1)
+        self.orders += len(means)
+        self.spread += float(means @ means)
+        self.inside += chosen @ votes
+        self.held += chosen.sum(axis=1)
+
+    def compute_result(self) -> tuple[float, float, float]:
+        """Accuracy, standard error and simulation error."""
+        if self.problem.constant is not None:
+            return self.problem.constant, 0.0 if self.n > self.budget else math.nan, 0.0
+        mean = self.total / self.count
+        vote = max(0.0, self.squares / self.count - mean**2)  # variance of one vote
+        noise = 0.0 if self.every else self._compute_noise(mean)
+        if self.n == self.budget:
+            return mean, math.nan, noise
+        without = self.count - self.held  # subsets, (samples,)
+        left = np.where(without > 0, (self.total - self.inside) / np.maximum(without, 1), mean)
+        jackknife = (self.n - 1) * float(left.var())
+        if not self.every:
+            jackknife -= (self.n - 1) * self.budget / (self.n - self.budget) * vote / self.count
+            jackknife = min(max(jackknife, 0.0), self.budget / self.n * vote)
+        return mean, math.sqrt(jackknife + noise**2), noise
+
+    def _compute_noise(self, mean: float) -> float:
+        between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
+        least = 1.0 / (self.count + 2)  # as if one more draw had come out differently
+        return max(math.sqrt(between), least)
+
+
+def _sum_subsets(
+    problems: list[_ShuffledVotes], n: int, budget: int, draws: int, rng: np.random.Generator
+) -> list[_SubsetSums]:
+    every, windows = _choose_sampling(n, budget, draws)
+    running = [_SubsetSums(problem, n, budget, every=every) for problem in problems]
+    for chosen in _list_subsets(n, budget) if every else _draw_subsets(n, budget, windows, draws, rng):
+        for sums in running:
+            if sums.problem.constant is None:
+                sums.add(chosen, windows)
+    return running
+
+
+def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
+    """Whether all subsets are listed, and otherwise how many windows an order is cut into."""
+    every = math.comb(n, budget) <= draws
+    return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 2:
+        raise ScoreError(f"{draws} draws can't tell their own error; give 2 or more, e.g. 2000")
+
+
+def _list_subsets(n: int, budget: int) -> Iterator[Floats]:
+    """Every subset, some at a time, (samples, subsets) of 0 and 1."""
+    subsets = itertools.combinations(range(n), budget)
+    while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
+        yield _mark_subsets(np.array(block), n)
+
+
+def _draw_subsets(
+    n: int, budget: int, windows: int, draws: int, rng: np.random.Generator
+) -> Iterator[Floats]:
+    """At least `draws` subsets, whole random orders cut into windows, (samples, subsets) of 0 and 1."""
+    orders = -(-draws // windows)
+    step = max(1, _SUBSET_CELLS // (n * windows))
+    for start in range(0, orders, step):
+        size = min(step, orders - start)
+        order = rng.permuted(np.broadcast_to(np.arange(n), (size, n)), axis=1)
+        yield _mark_subsets(order[:, : windows * budget].reshape(size * windows, budget), n)
+
+
+def _mark_subsets(subsets: Ints, n: int) -> Floats:
+    chosen = np.zeros((n, len(subsets)))
+    chosen[subsets.T, np.arange(len(subsets))] = 1.0
+    return chosen

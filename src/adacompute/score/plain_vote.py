@@ -1,0 +1,406 @@
+"""Accuracy of the plain vote of b samples: exact over all subsets, and the paper's disjoint windows.
+
+Ties are shared equally, abstentions are drawn but don't vote, and where all abstain the vote is
+wrong. A class is worth the mean grade of its samples, so there may be several right classes and
+partial credit.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import ceil, log
+
+import numpy as np
+import numpy.typing as npt
+from numpy.polynomial.legendre import leggauss
+
+from adacompute.errors import ScoreError
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.score.grades import (
+    DECIMALS,
+    AccuracyEstimates,
+    Bools,
+    ClassNumbers,
+    Floats,
+    Ints,
+    mask_graded,
+    measure_classes,
+)
+
+__all__ = [
+    "MAX_EXACT_BUDGET",
+    "check_exact_budgets",
+    "compute_agreement",
+    "group_by_sample_count",
+    "score_exact_vote",
+    "score_slab",
+    "score_window_vote",
+]
+
+_Longs = npt.NDArray[np.longdouble]
+
+_COMPLEX_CELLS = 1 << 19  # complex numbers held at a time in each of a few arrays, 8 MB each
+_NEGLIGIBLE = log(1e-18)  # what the Fourier sum may mix in, relative to what it reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WinShares:
+    """A class's expected share of the win, one row a class. Shares after a deletion are NaN where b = n."""
+
+    share: Floats  # (rows,) of b of all n samples
+    less_own: Floats  # (rows,) one of the class's own samples taken away, so b of n - 1
+    less_other: Floats  # (rows, sizes) one sample of another class of that size taken away; 0: there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Circle:
+    """Where the polynomials are evaluated: half of an odd number of points, the rest being conjugates."""
+
+    chance: float  # p of a sample to be drawn
+    points: Floats  # (points,) angles
+    weights: Floats  # (points,) of the Fourier sum
+
+
+def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
+    """Every row's share of the win: `own` (rows,) of `total` samples, against the other classes.
+
+    `others` (rows, sizes) says how many other classes of each of `sizes` there are; the first column
+    counts abstentions, whatever its size says.
+
+    A class with t votes wins if no other has more, and shares the win where others have t too. Draw
+    each sample with chance p: classes are then independent, and the chance that
+
+        own has t votes, the others none above t, all together b
+
+    is a coefficient of a product of polynomials in z, one factor a class: its binomial chances up to t
+    votes, the last times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share among
+    j + 1 leaders; Gauss-Legendre nodes make it exact. Divided by the chance of b in all, p affects
+    only the rounding.
+
+    Products are sums of logarithms, so all rows at once are one matrix product over the sizes that
+    occur, at points z on the unit circle; a Fourier sum then reads off the coefficient. Removing one
+    sample of a class changes one factor: one more matrix product. With more than half of b votes no
+    other class can lead, and the chance is the hypergeometric one.
+    """
+    circle = _choose_circle(total, budget)
+    sums, lesser = np.zeros((2, len(own)))  # (rows,) each
+    shifted = np.zeros(others.shape)  # (rows, sizes)
+    ways, fewer = (np.exp(_compute_log_binomial(mine, budget // 2, circle.chance)) for mine in (own, own - 1))
+    around = np.concatenate([sizes, np.maximum(sizes - 1, 0)])
+    chances = _compute_log_binomial(around, budget // 2, circle.chance)  # (2 * sizes, votes)
+    room = max(1, _COMPLEX_CELLS // (len(around) * len(circle.points)))
+    for votes in range(1, budget // 2 + 1):
+        relevant = np.flatnonzero(own >= votes)
+        for nodes, weights in _split_nodes(budget, votes, room=room):
+            logs, ratios = _compute_factors(chances[:, : votes + 1], nodes, circle)
+            reading = _compute_reader(weights, circle, budget - votes)
+            step = max(1, _COMPLEX_CELLS // reading.size)
+            for rows in (relevant[i : i + step] for i in range(0, len(relevant), step)):
+                read = np.exp((others[rows] @ logs).view(np.complex128) + reading).view(np.float64)
+                plain = read[:, ::2].sum(axis=1)  # (rows,) real parts
+                sums[rows] += ways[rows, votes] * plain
+                lesser[rows] += fewer[rows, votes] * plain
+                shifted[rows] += ways[rows, votes, None] * (read @ ratios)
+    whole, less = np.exp(
+        _compute_log_binomial(np.array([total, total - 1]), budget, circle.chance)[:, budget]
+    )
+    share = sums / whole + _compute_majority(own, total, budget)
+    if budget == total:
+        return WinShares(share=share, less_own=np.full_like(share, np.nan), less_other=shifted * np.nan)
+    sure = _compute_majority(own, total - 1, budget)[:, None]
+    return WinShares(
+        share=share,
+        less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
+        # a size that no other class has was never in the product: what was read of it means nothing
+        less_other=np.where(others > 0, shifted / less + sure, 0.0),
+    )
+
+
+def _choose_circle(total: int, budget: int) -> _Circle:
+    """Points on the unit circle, so many that no other number drawn is mistaken for `budget`.
+
+    p is chosen so that `budget` is the likeliest number drawn.
+    """
+    p = min(budget / total, 1 - 0.5 / total)
+    chances = _compute_log_binomial(np.array([total]), total, p)[0]  # (total + 1,)
+    likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
+    count = max(budget, int(likely) - budget + 1) | 1  # odd: at -1 a factor may vanish
+    half = np.arange(count // 2 + 1)
+    return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
+
+
+def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[Floats, Floats]:
+    """Each size's factor for `votes` of the leader, at each node y and point z, (sizes, columns).
+
+    First its logarithm; then, transposed, what multiplies the product when the class has a sample less, so
+    that a product with real and imaginary parts side by side gives the real part.
+    """
+    votes = chances.shape[1] - 1
+    scale = chances.max(axis=1)  # (2 * sizes,) a factor may be too small for a number, its logarithm is not
+    coefficients = np.exp(chances - scale[:, None])
+    powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])  # (t, points)
+    head = coefficients[:, :votes] @ powers[:votes]  # (2 * sizes, points)
+    last = coefficients[:, votes:] * powers[votes]
+    count = len(chances) // 2
+    head[0], head[count] = 1 - circle.chance + circle.chance * np.exp(1j * circle.points), 1.0
+    last[[0, count]] = scale[[0, count]] = 0.0  # abstentions don't compete
+    factors = head[:, None, :] + nodes[:, None] * last[:, None, :]  # (2 * sizes, nodes, points)
+    logs = (np.log(factors) + scale[:, None, None]).reshape(2 * count, -1)
+    ratios = np.exp(logs[count:] - logs[:count]).conj()
+    return logs[:count].view(np.float64), np.ascontiguousarray(ratios.view(np.float64).T)
+
+
+def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
+    """Logarithms of what reads the coefficient of z^place, integrated over y, (nodes * points,)."""
+    turned = np.log(circle.weights) - 1j * place * circle.points
+    return np.asarray((np.log(weights)[:, None] + turned).ravel())
+
+
+@cache
+def _compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
+    nodes, weights = leggauss(count)
+    return (nodes + 1) / 2, weights / 2  # from 0 to 1
+
+
+def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
+    """Nodes and weights exact for as many ties as `votes` each of `budget` allow, `room` at a time."""
+    nodes, weights = _compute_gauss_nodes(ceil(budget // votes / 2))
+    return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
+
+
+@lru_cache(maxsize=32)
+def _compute_log_factorials(upto: int) -> _Longs:
+    """Of 0 to `upto`, in extended precision: in double precision 64! is right to 13 digits only."""
+    logs = np.zeros(upto + 1, dtype=np.longdouble)
+    logs[1:] = np.cumsum(np.log(np.arange(1, upto + 1, dtype=np.longdouble)))
+    logs.setflags(write=False)
+    return logs
+
+
+def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
+    """Logarithm of n over k, broadcast; -inf where there is no way."""
+    fits = (k >= 0) & (k <= n)
+    logs = _compute_log_factorials(int(n.max(initial=0)))
+    top, part = np.where(fits, n, 0), np.where(fits, k, 0)
+    return np.asarray(np.where(fits, logs[top] - logs[part] - logs[top - part], -np.inf))
+
+
+def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
+    """Logarithms of the chances of 0 to `upto` of n samples, each with chance p, (n, upto + 1)."""
+    k, chance = np.arange(upto + 1), np.longdouble(p)
+    logs = _compute_log_choose(n[:, None], k) + k * np.log(chance) + (n[:, None] - k) * np.log(1 - chance)
+    return np.asarray(logs, dtype=np.float64)
+
+
+def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
+    """The chance of more than half of `budget` of `total` samples, (rows,), where no other class can lead."""
+    votes = np.arange(budget // 2 + 1, budget + 1)
+    sizes, inverse = np.unique(own, return_inverse=True)
+    logs = _compute_log_choose(sizes[:, None], votes) + _compute_log_choose(
+        total - sizes[:, None], budget - votes
+    )
+    logs -= _compute_log_choose(np.array(total), np.array(budget))  # (sizes, votes)
+    return np.asarray(np.exp(logs.astype(np.float64)).sum(axis=1)[inverse])
+
+
+_COUNT_CELLS = 1 << 22  # counts held at a time
+
+
+def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
+    """The vote's mean accuracy over disjoint windows of b samples in recorded order, (problems, budgets).
+
+    This is the paper's estimator. Of n samples there are n // b windows; the remaining samples are
+    unused. Its mean is that of all subsets, its variance is larger. The standard error comes from the
+    windows' spread. Accuracy is NaN where a problem has fewer samples than the budget, or a sample
+    without a known grade; the standard error also where there is one window.
+    """
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    known, drawn = mask_graded(ballots, grades), ballots.drawn
+    for column, budget in enumerate(budgets):
+        enough = np.flatnonzero(known & (drawn >= budget))
+        for rows in _split_rows(enough, ballots.classes, budget):
+            counts, whole = _count_windows(ballots.classes[rows], budget)
+            right = _score_windows(counts, measure_classes(ballots.classes[rows], grades[rows])[1])
+            accuracy[rows, column], error[rows, column] = _average_windows(right, whole)
+    return AccuracyEstimates(accuracy=accuracy, standard_error=error)
+
+
+def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
+    """The leading answer's mean share of the answers in windows of `budget`, (problems,); NaN: no window."""
+    shares = np.full(len(classes), np.nan)
+    enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
+    for rows in _split_rows(enough, classes, budget):
+        counts, whole = _count_windows(classes[rows], budget)
+        best, answered = counts.max(axis=2, initial=0), counts.sum(axis=2)  # (problems, windows) both
+        share = np.divide(best, answered, out=np.zeros(best.shape), where=answered > 0)
+        shares[rows] = _average_windows(share, whole)[0]
+    return shares
+
+
+def _split_rows(rows: Ints, classes: ClassNumbers, budget: int) -> list[Ints]:
+    """The rows, split so that their windows' counts fit in memory."""
+    kinds = int(classes.max(initial=0)) + 1
+    step = max(1, _COUNT_CELLS // (kinds * max(1, classes.shape[1] // budget)))
+    return [rows[i : i + step] for i in range(0, len(rows), step)]
+
+
+def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
+    """Votes of each class in each window, (problems, windows, classes); which windows are whole."""
+    rows, width, kinds = len(classes), classes.shape[1] // budget, int(classes.max(initial=-1)) + 1
+    cut = classes[:, : width * budget].reshape(rows, width, budget)
+    cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
+    counts = np.bincount(cell[cut >= 0], minlength=rows * width * kinds)
+    return counts.reshape(rows, width, kinds), np.asarray((cut != ABSENT).all(axis=2))
+
+
+def _score_windows(counts: Ints, values: Floats) -> Floats:
+    """The worth of each window's leaders, shared, (problems, windows); `values` is (problems, classes)."""
+    best = counts.max(axis=2, initial=0)[:, :, None]
+    leads = (counts == best) & (best > 0)  # (problems, windows, classes)
+    won = np.einsum("pwk,pk->pw", leads, values, optimize=False)
+    ties = leads.sum(axis=2)
+    return np.asarray(np.divide(won, ties, out=np.zeros(won.shape), where=ties > 0))
+
+
+def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
+    """The mean over whole windows, (problems,), and its standard error; NaN from one window."""
+    count = whole.sum(axis=1)
+    mean = (values * whole).sum(axis=1) / count
+    squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)
+    variance = np.divide(squares, count - 1, out=np.full(mean.shape, np.nan), where=count > 1)
+    return mean, np.sqrt(variance / count)
+
+
+MAX_EXACT_BUDGET = 256  # larger budgets take seconds a problem
+_SLAB_PROBLEMS = 1024  # problems at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ClassGroups:
+    """The classes of some problems; classes of one problem with equal size and value are grouped."""
+
+    problem: Ints  # (kinds,) ascending
+    size: Ints  # (kinds,) samples in each such class
+    value: Floats  # (kinds,) 0 to 1
+    classes: Ints  # (kinds,) how many such classes
+
+
+def score_exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
+    """The vote's accuracy over all subsets of each budget, (problems, budgets), with its standard error.
+
+    Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known
+    grade; the standard error also where the budget takes all samples. Standard errors are by the
+    delete-one jackknife over a problem's samples, each class keeping its worth: where one answer was
+    graded now right, now wrong, the noise of the grades is not in them.
+    """
+    check_exact_budgets(budgets)
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    for total, rows in group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)):
+        accuracy[rows], error[rows] = score_slab(
+            ballots.classes[rows], grades[rows], total=total, budgets=budgets
+        )
+    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
+
+
+def check_exact_budgets(budgets: Sequence[int]) -> None:
+    """Raises ScoreError for budgets that take too long."""
+    if max(budgets, default=0) > MAX_EXACT_BUDGET:
+        raise ScoreError(
+            f"budget {max(budgets)} is above {MAX_EXACT_BUDGET}, the largest that is scored exactly; "
+            "give smaller budgets, or estimator='windows' (--estimator windows)"
+        )
+
+
+def group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
+    """Groups of problems to score together: their number of samples, and their rows.
+
+    Ungraded problems are left out.
+
+    The last digit of a sum may depend on the other problems in the group.
+    """
+    for total in np.unique(drawn[graded]).tolist():
+        same_count = np.flatnonzero(graded & (drawn == total))
+        for start in range(0, len(same_count), _SLAB_PROBLEMS):
+            yield total, same_count[start : start + _SLAB_PROBLEMS]
+
+
+def score_slab(
+    classes: ClassNumbers, grades: Floats, *, total: int, budgets: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems of `total` samples each, (problems, budgets), not rounded."""
+    accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
+    groups = _group_classes(classes, grades)
+    abstentions = (classes == ABSTAINS).sum(axis=1)
+    for column, budget in enumerate(budgets):
+        if budget <= total:
+            accuracy[:, column], error[:, column] = _score_budget(
+                groups, abstentions, total=total, budget=budget
+            )
+    return accuracy, error
+
+
+def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
+    sizes, values = measure_classes(classes, grades)
+    problem, column = np.nonzero(sizes)
+    size, value = sizes[problem, column].astype(np.int64), values[problem, column]
+    order = np.lexsort((value, size, problem))
+    problem, size, value = problem[order], size[order], value[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(problem) != 0) | (np.diff(size) != 0) | (np.diff(value) != 0)
+    first = np.flatnonzero(new)
+    return _ClassGroups(
+        problem=problem[first],
+        size=size[first],
+        value=value[first],
+        classes=np.diff(np.append(first, len(order))),
+    )
+
+
+def _score_budget(
+    groups: _ClassGroups, abstentions: Ints, *, total: int, budget: int
+) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems with `total` samples each, (problems,) both."""
+    sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
+    size_columns = size_columns[1:]  # (kinds,) columns; column 0 counts abstentions
+    class_counts = np.zeros((len(abstentions), len(sizes)))  # (problems, sizes) classes of that size
+    np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
+    class_counts[:, 0] = abstentions
+    right = np.flatnonzero(groups.value)  # rows
+    problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
+    others = class_counts[problem]  # (rows, sizes)
+    others[np.arange(len(right)), column] -= 1
+    win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
+    credit = value * groups.classes[right]  # (rows,)
+    accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
+    if budget == total:
+        return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
+    # (problems, sizes) accuracy when a worthless class of that size has a sample less
+    without = np.zeros(class_counts.shape)
+    np.add.at(without, problem, credit[:, None] * win_shares.less_other)
+    without_vote = without[
+        groups.problem, size_columns
+    ]  # (kinds,) accuracy when one of its samples is deleted
+    without_vote[right] += value * (
+        win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
+    )
+    return np.clip(accuracy, 0, 1), _compute_jackknife(
+        groups, without_vote, abstentions, without[:, 0], total
+    )
+
+
+def _compute_jackknife(
+    groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
+) -> Floats:
+    """The standard error from the accuracies after deleting one vote or one abstention."""
+    samples = groups.size * groups.classes  # (kinds,)
+    mean = (
+        np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
+        + abstentions * without_abstention
+    ) / total
+    votes = np.bincount(
+        groups.problem,
+        weights=samples * (without_vote - mean[groups.problem]) ** 2,
+        minlength=len(abstentions),
+    )
+    spread = votes + abstentions * (without_abstention - mean) ** 2  # (problems,)
+    return np.asarray(np.sqrt(spread * (total - 1) / total))

@@ -1,0 +1,176 @@
+"""What is in a pool, in numbers.
+
+Vote accuracy is that of the plain vote, exact: the mean over all subsets of b samples, ties shared
+equally, abstentions ignored, wrong where all abstain. Intervals are over problems. Problems whose
+answers were not recorded are left out of votes and of agreement, which is the leader's mean share
+in disjoint windows of b.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from adacompute.errors import RecordInvalid
+from adacompute.pool.ballots import Ballots
+from adacompute.pool.pool import Pool
+from adacompute.records import Account
+from adacompute.score.grades import Bools, Floats, Ints, grade_samples, mask_graded, mask_votable
+from adacompute.score.plain_vote import compute_agreement, score_exact_vote
+
+__all__ = ["MeanEstimate", "SourceSummary", "Summary", "estimate_mean", "summarise"]
+
+PROTOCOL = (
+    "a vote of b: the mean over all subsets of b of a problem's samples; "
+    "ties shared, abstentions ignored; 95% interval over problems"
+)
+_MAX_LISTED = 40  # subjects or levels worth listing
+_Z = 1.959964  # of a 95% interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanEstimate:
+    """A mean over problems with its 95% interval; no interval from a single problem."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    problems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSummary:
+    """What one model gave under one set of parameters. Shares and accuracies are 0 to 1."""
+
+    model: str | None
+    parameters: Mapping[str, Any]
+    problems: int  # with samples
+    samples: int
+    samples_min: int  # a problem
+    samples_median: float
+    samples_max: int
+    answered: float | None  # share of samples with an answer
+    finished: float | None  # share, of those where it is known
+    mean_tokens: float | None
+    failures: Mapping[str, int]  # by kind
+    accuracy: MeanEstimate | None  # of one sample; None: correctness is not known
+    votes: Mapping[int, MeanEstimate]  # by budget, as far as there are samples and answers
+    unvotable: int  # problems with grades but no recorded answers: they have an accuracy and no vote
+    agreement: float | None  # mean share of the leading answer
+    agreement_budget: int | None  # the largest of the budgets that at least half of the problems have
+    agreement_problems: int  # that have it
+    classes_mean: float | None  # different answers a problem
+    classes_max: int
+    account: Account | None = None  # of the calls that drew them; None: none was recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is in a pool."""
+
+    problems: int
+    samples: int
+    failures: int
+    gold_known: int  # problems with a gold answer
+    subjects: Mapping[str, int] | None  # problems by subject; None: none, or too many to list
+    levels: Mapping[str, int] | None
+    sources: tuple[SourceSummary, ...]
+    protocol: str = PROTOCOL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        data = asdict(self)
+        for source in data["sources"]:
+            source["votes"] = {str(budget): vote for budget, vote in source["votes"].items()}
+        return data | {"sources": list(data["sources"])}
+
+
+def summarise(pool: Pool, budgets: Sequence[int] = (1, 2, 4, 8, 16)) -> Summary:
+    """Counts, shares and the plain vote's accuracy by budget, for every source of a pool."""
+    if not budgets or any(type(b) is not int or b < 1 for b in budgets):
+        raise RecordInvalid(f"budgets {budgets!r} can't be used; give whole numbers from 1, e.g. (1, 2, 4)")
+    with pool.snapshot():
+        counts, census = pool.counts(), pool.census()
+        return Summary(
+            problems=counts.problems,
+            samples=counts.samples,
+            failures=counts.failures,
+            gold_known=census.gold,
+            subjects=census.subjects if 0 < len(census.subjects) <= _MAX_LISTED else None,
+            levels=census.levels if 0 < len(census.levels) <= _MAX_LISTED else None,
+            sources=tuple(
+                _summarise_source(pool, model, parameters, sorted(set(budgets)))
+                for model, parameters in pool.models
+            ),
+        )
+
+
+def _summarise_source(
+    pool: Pool, model: str | None, parameters: Mapping[str, Any], budgets: Sequence[int]
+) -> SourceSummary:
+    key = pool.source_key(model, parameters)
+    ballots = pool.ballots_of(key)
+    totals = pool.totals(key)
+    drawn = ballots.drawn
+    values, voting = grade_samples(ballots), mask_votable(ballots)
+    known = mask_graded(ballots, values)  # (problems,)
+    classes = ballots.classes[voting]
+    largest = _find_common_budget(budgets, drawn[voting])
+    shares = compute_agreement(classes, largest) if largest is not None else np.zeros(0)
+    shares = shares[~np.isnan(shares)]  # of the problems that have so many samples
+    kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
+    return SourceSummary(
+        model=model,
+        parameters=parameters,
+        problems=len(ballots),
+        samples=int(drawn.sum()),
+        samples_min=int(drawn.min()) if len(drawn) else 0,
+        samples_median=float(np.median(drawn)) if len(drawn) else 0.0,
+        samples_max=int(drawn.max(initial=0)),
+        answered=totals.answered,
+        finished=totals.finished,
+        mean_tokens=totals.tokens,
+        failures=totals.failures,
+        accuracy=estimate_mean(np.nanmean(values[known], axis=1)) if known.any() else None,
+        votes=_estimate_votes(ballots, values, known & voting, budgets),
+        unvotable=int((~voting).sum()),
+        agreement=float(shares.mean()) if len(shares) else None,
+        agreement_budget=largest,
+        agreement_problems=len(shares),
+        classes_mean=float(kinds.mean()) if len(kinds) else None,
+        classes_max=int(kinds.max(initial=0)),
+        account=account if (account := pool.account(model, parameters)).calls else None,
+    )
+
+
+def _find_common_budget(budgets: Sequence[int], drawn: Ints) -> int | None:
+    """The largest budget for which at least half of the problems have samples, or None."""
+    return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
+
+
+def _estimate_votes(
+    ballots: Ballots, values: Floats, rows: Bools, budgets: Sequence[int]
+) -> dict[int, MeanEstimate]:
+    """Each budget's vote over those of the problems `rows` that have the samples."""
+    voted = np.where(rows[:, None], values, np.nan)  # without grades a problem has no accuracy
+    wanted = [b for b in budgets if (rows & (ballots.drawn >= b)).any()]
+    accuracy = score_exact_vote(ballots, voted, wanted).accuracy  # (problems, budgets)
+    return {b: estimate_mean(column[~np.isnan(column)]) for b, column in zip(wanted, accuracy.T, strict=True)}
+
+
+def estimate_mean(values: Floats) -> MeanEstimate:
+    """The mean of one value a problem, (problems,), with its normal 95% interval, within 0 to 1.
+
+    Where all problems have the same value, Wilson's interval: four problems out of four prove little.
+    """
+    mean = float(values.mean())
+    if len(values) == 1:
+        return MeanEstimate(mean=mean, low=None, high=None, problems=1)
+    count, spread = len(values), float(values.std(ddof=1))
+    middle, half = mean, _Z * spread / count**0.5
+    if spread == 0:
+        share = _Z**2 / count
+        middle = (mean + share / 2) / (1 + share)
+        half = (share * (mean * (1 - mean) + share / 4)) ** 0.5 / (1 + share)
+    return MeanEstimate(mean=mean, low=max(0.0, middle - half), high=min(1.0, middle + half), problems=count)

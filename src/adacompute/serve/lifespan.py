@@ -1,0 +1,227 @@
+"""Opens the gateway's parts from its settings, and closes them in reverse order."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from adacompute.answers import Task, warm_judge
+from adacompute.answers.extract import count_timeouts, start_sandbox
+from adacompute.client import BreakerSettings, Client, Endpoint
+from adacompute.client.settings import build_endpoint
+from adacompute.config import Config, ServeConfig, read_key, read_keys
+from adacompute.errors import ConfigError, EndpointError
+from adacompute.serve.chat import Gateway, ModelList
+from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
+from adacompute.serve.ledger import Caps, Ledger, LedgerProtocol
+from adacompute.serve.observability import Observability, ObserverGuard, SpendStatus
+from adacompute.serve.pacer import Pacers, make_local_pacer
+from adacompute.serve.policy_registry import PolicyRegistry
+from adacompute.serve.recorder import Recorder
+from adacompute.serve.request import Rates
+from adacompute.serve.request_parser import Keys
+from adacompute.serve.sample_loop import SamplingResources
+from adacompute.serve.vote_eligibility import VoteEligibility
+
+__all__ = ["open_gateway"]
+
+_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
+_MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
+_MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
+_SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
+
+
+@asynccontextmanager
+async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) -> AsyncIterator[Gateway]:
+    """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
+
+    `timing` is that of the fleet, if it is in one.
+    """
+    settings = config.serve
+    endpoint = _shorten_retries(
+        build_endpoint(
+            replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
+        )
+    )
+    task = Task(extract=config.answers.extract, percent=config.answers.percent)
+    keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
+    caps, rates = _build_caps(settings, keys), _build_rates(config)
+    _check_prices(caps, rates)
+    eligibility, observability, guard = (
+        VoteEligibility(settings, task),
+        Observability(settings),
+        ObserverGuard(),
+    )
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings)
+    _check_explore(settings, registry.get(registry.default).policy.longest)
+    async with AsyncExitStack() as stack:
+        fleet = await _join_fleet(settings, caps, timing)
+        ledger: LedgerProtocol = (
+            await Ledger.open(Path(settings.state), caps) if fleet is None else fleet.ledger
+        )
+        stack.push_async_callback(ledger.close)
+        recorder = await Recorder.open(settings, task)
+        stack.push_async_callback(recorder.close)
+        client = await stack.enter_async_context(Client(endpoint, on_call=lambda call: gateway.on_call(call)))
+        resources = SamplingResources(
+            client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility
+        )
+        gateway = Gateway(
+            config=config,
+            resources=resources,
+            model_list=ModelList(client.models),
+            policy_registry=registry,
+            pacers=Pacers([(name, settings.budget) for name in registry.names]),
+            keys=keys,
+            observability=observability,
+            recorder=recorder,
+            make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            guard=guard,
+            model=config.endpoint.model,
+        )
+        _load_state(gateway)
+        if fleet is not None:
+            await _follow_fleet(gateway, fleet)
+        observability.watch_spending(lambda: _read_spending(gateway))
+        observability.watch_recorder(lambda: (recorder.stored, recorder.dropped))
+        observability.watch_late_answers(count_timeouts)
+        saving = asyncio.create_task(_save_regularly(gateway))
+        discovery = asyncio.create_task(_discover_models(gateway))
+        # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it
+        threading.Thread(target=_warm_up, args=(task,), name="adacompute-warming", daemon=True).start()
+        gateway.ready = True
+        try:
+            await asyncio.wait([discovery], timeout=_MODELS_WAIT)
+            yield gateway
+        finally:
+            gateway.ready = False
+            saving.cancel()
+            discovery.cancel()
+            gateway.report()
+            gateway.model_list.close()
+            _save_state(gateway)
+
+
+async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) -> Fleet | None:
+    if not settings.redis:
+        return None
+    file = Path(settings.redis_key_file) if settings.redis_key_file else None
+    key = read_key(env=settings.redis_key_env, file=file)
+    return await join_fleet(settings.redis, settings.fleet, caps, key=key, timing=timing)
+
+
+async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
+    """Uses the fleet's price from the first request on."""
+    gateway.observability.watch_fleet(fleet.status)
+    fleet.pacers.on_price = gateway.observability.on_price
+    gateway.restore_prices({})
+    await fleet.client.flush()
+    gateway.restore_prices({})
+
+
+def _check_explore(settings: ServeConfig, longest: int) -> None:
+    """ConfigError if exploring alone would spend more than the budget leaves."""
+    maximum = (settings.budget - 1) / max(1, longest - 1)
+    if settings.mode == "adaptive" and settings.explore > maximum:
+        raise ConfigError(
+            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
+            f"{settings.budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
+        )
+
+
+def _shorten_retries(endpoint: Endpoint) -> Endpoint:
+    """For people who wait: gives up on a failing upstream after seconds, not minutes."""
+    retries = endpoint.retries
+    return replace(
+        endpoint,
+        retries=replace(retries, attempts=min(retries.attempts, _MAX_ATTEMPTS), longest=_MAX_BACKOFF),
+        rest=BreakerSettings(seconds=1.0, longest=_MAX_BACKOFF, patience=1.5),
+    )
+
+
+async def _discover_models(gateway: Gateway) -> None:
+    """Learns the names of the upstream's models: at once, or once it is up, which may take a while."""
+    wait = _MODELS_RETRY
+    while True:
+        with contextlib.suppress(EndpointError):
+            await gateway.list_models(refresh=True)
+            return
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, _MODELS_MAX_RETRY)
+
+
+def _warm_up(task: Task) -> None:
+    warm_judge()
+    start_sandbox(task)
+
+
+def _build_caps(settings: ServeConfig, keys: Keys) -> Caps:
+    return Caps(
+        unit=settings.unit,
+        total=settings.cap or None,
+        per_key=settings.key_cap or None,
+        by_key={key.name: key.cap for key in keys if key.cap is not None},
+        window=settings.window,
+    )
+
+
+def _build_rates(config: Config) -> Rates:
+    cached = config.serve.cached_price
+    return Rates(
+        input=config.endpoint.input_price,
+        cached=None if cached < 0 else cached,
+        output=config.endpoint.output_price,
+    )
+
+
+def _check_prices(caps: Caps, rates: Rates) -> None:
+    if caps.counts_tokens and caps.unit == "money" and not (rates.input > 0 or rates.output > 0):
+        raise ConfigError(
+            "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
+            "give them, or unit samples or tokens"
+        )
+    if rates.cached is not None and rates.cached > rates.input:
+        raise ConfigError(
+            f"cached_price {rates.cached:g} is above input_price {rates.input:g}; lower it, or leave it out"
+        )
+
+
+def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
+    """What was spent, in total first, then by key."""
+    ledger, unit = gateway.resources.ledger, gateway.settings.unit
+    balance = ledger.account()
+    return [
+        SpendStatus(
+            name=name,
+            spent=part.spent.amount_in(unit),
+            maybe=part.maybe.amount_in(unit),
+            reserved=part.reserved.amount_in(unit),
+            cap=ledger.caps.for_key(name),
+        )
+        for name, part in {"": balance, **balance.keys}.items()
+    ]
+
+
+async def _save_regularly(gateway: Gateway) -> None:
+    while True:
+        await asyncio.sleep(_SAVE_SECONDS)
+        _save_state(gateway)
+
+
+def _save_state(gateway: Gateway) -> None:
+    """Saves the prices and the scales of weights, for the next start."""
+    if not gateway.settings.redis:  # else Redis keeps the fleet's
+        gateway.resources.ledger.remember("prices", gateway.pacers.state())
+    gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
+
+
+def _load_state(gateway: Gateway) -> None:
+    ledger = gateway.resources.ledger
+    if (prices := ledger.recall("prices")) is not None:
+        gateway.restore_prices(prices)
+    if (scales := ledger.recall("scales")) is not None:
+        gateway.policy_registry.restore(scales)
+    gateway.announce_policies()

@@ -1,0 +1,658 @@
+"""What the gateway did: one object is told of every event, for metrics and the dashboard alike.
+
+There is no process-wide state: several may live side by side. Memory is bounded: time slots of an hour and a
+day, and the last requests. Texts are kept only if the operator allows it.
+"""
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ParamSpec, Protocol
+
+from adacompute.config import ServeConfig
+from adacompute.policies.chart import Chart
+from adacompute.records import Call
+from adacompute.serve.metrics import DriftMonitors, Metrics, classify_unvoted
+from adacompute.serve.request import CLIENT_GONE_STATUS, RequestOutcome
+
+__all__ = ["COLUMNS", "SPANS", "Observability", "ObserverGuard", "SpendStatus"]
+
+SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
+COLUMNS = ("at", "requests", "errors", "counted", "samples", "target", "voted", "agreement", "seconds")
+MAX_SAMPLES = 32  # requests with more are counted there
+_MAX_DIALS = 6  # whose prices are kept in each slot
+_MAX_RECENT = 50
+_LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MAX_CLASSES = 8  # of answers that are shown separately
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
+
+_DialKey = tuple[str, float]  # a policy's name, and the budget
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for one that JSON can't express."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(slots=True)
+class TimeSlot:
+    """Sums over the requests that ended in some seconds."""
+
+    at: float = 0.0  # when it began
+    requests: int = 0
+    errors: int = 0  # 4xx and 5xx, except clients that disconnected
+    counted: int = 0  # requests that count in the average
+    samples: int = 0  # of these
+    target: float = 0.0  # sum of their budgets
+    voted: int = 0
+    agreement: float = 0.0  # sum over the votes
+    seconds: float = 0.0  # sum over all
+    drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
+    calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
+
+    def add(self, outcome: RequestOutcome) -> None:
+        """Adds a request that ended."""
+        self.requests += 1
+        self.seconds += outcome.seconds
+        self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
+        if outcome.counts_in_average:
+            self.counted += 1
+            self.samples += outcome.cost_samples
+            self.target += outcome.budget
+        if outcome.samples:
+            drawn = min(outcome.samples, MAX_SAMPLES)
+            self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
+        if outcome.agreement is not None:
+            self.voted += 1
+            self.agreement += outcome.agreement
+
+    def row(self) -> list[float]:
+        """The sums in the order of `COLUMNS`."""
+        return [round(getattr(self, name), 4) for name in COLUMNS]
+
+
+class SlotRing:
+    """The newest slots; older ones are dropped."""
+
+    def __init__(self, step: float, size: int) -> None:
+        self.step = step
+        self._slots: deque[TimeSlot] = deque(maxlen=size)
+        self._size = size
+
+    def slot_at(self, at: float) -> TimeSlot:
+        """The slot of a moment; if the clock was set back, the newest."""
+        begin = at - at % self.step
+        if not self._slots or begin > self._slots[-1].at:
+            self._slots.append(TimeSlot(begin))
+        return self._slots[-1]
+
+    def slots_since(self, at: float) -> Iterator[TimeSlot]:
+        """The slots within the length of the ring, oldest first. Empty ones are left out."""
+        oldest = at - self.step * self._size
+        return (slot for slot in self._slots if slot.at > oldest)
+
+
+class TrafficHistory:
+    """Slots of an hour and a day, and the last 50 requests."""
+
+    def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
+        self._texts = texts
+        self._now = now
+        self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
+        self._reserved_dials: list[_DialKey] = []  # the operator's own
+
+    def reserve_dial(self, dial: _DialKey) -> None:
+        """Reserves a place for a dial of the operator's, however many others come first."""
+        if dial not in self._reserved_dials and len(self._reserved_dials) < _MAX_DIALS:
+            self._reserved_dials.append(dial)
+
+    def add_request(self, outcome: RequestOutcome) -> None:
+        """Adds a request that ended."""
+        at = self._now()
+        for ring in self._rings.values():
+            ring.slot_at(at).add(outcome)
+        self._recent.append(_describe_request(outcome, texts=self._texts))
+
+    def add_call(self, kind: str) -> None:
+        """Adds a call upstream that ended; `kind` is of a fixed set."""
+        at = self._now()
+        for ring in self._rings.values():
+            calls = ring.slot_at(at).calls
+            calls[kind] = calls.get(kind, 0) + 1
+
+    def add_price(self, dial: _DialKey, price: float) -> None:
+        """Adds the present price of a dial."""
+        at = self._now()
+        for ring in self._rings.values():
+            prices = ring.slot_at(at).prices
+            if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
+                prices[dial] = price
+
+    def recent(self) -> list[dict[str, Any]]:
+        """The last requests, newest first."""
+        return list(reversed(self._recent))
+
+    def board(self, span: str) -> dict[str, Any]:
+        """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
+        ring = self._rings[span]
+        slots = list(ring.slots_since(self._now()))
+        total = TimeSlot()
+        prices: dict[_DialKey, list[list[float]]] = {}
+        for slot in slots:
+            for name in COLUMNS[1:]:
+                setattr(total, name, getattr(total, name) + getattr(slot, name))
+            for drawn, n in slot.drawn.items():
+                total.drawn[drawn] = total.drawn.get(drawn, 0) + n
+            for kind, n in slot.calls.items():
+                total.calls[kind] = total.calls.get(kind, 0) + n
+            for dial, price in slot.prices.items():
+                if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
+                    prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
+        return {
+            "step": ring.step,
+            "columns": list(COLUMNS),
+            "rows": [slot.row() for slot in slots],
+            "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
+            "samples": sorted([n, count] for n, count in total.drawn.items()),
+            "upstream": sorted(
+                ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
+            ),
+            "prices": [
+                {"policy": policy, "budget": budget, "points": points}
+                for (policy, budget), points in sorted(prices.items(), key=lambda item: -len(item[1]))
+            ],
+        }
+
+
+def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "at": outcome.at,
+        "id": outcome.id[-8:],
+        "key": outcome.key,
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "samples": outcome.samples,
+        "missing": outcome.missing,
+        "would": outcome.would,
+        "votes": _describe_votes(outcome, texts=texts),
+        "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
+        "agreement": finite(outcome.agreement),
+        "price": finite(outcome.price),
+        "seconds": round(outcome.seconds, 3),
+        "status": outcome.status,
+        "error": outcome.error,
+        "notes": [note[:_NOTE_LENGTH] for note in outcome.notes[:4]],
+    }
+    if texts:
+        row["prompt"] = _truncate(outcome.prompt, _PROMPT_LENGTH)
+        row["answer"] = None if outcome.answer is None else _truncate(outcome.answer, _ANSWER_LENGTH)
+    return row
+
+
+def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
+    """Label and count, the winner first. Without texts the answers are A, B, C …"""
+    order = sorted(outcome.votes, key=lambda answer: (answer != outcome.answer, -outcome.votes[answer]))
+    votes = [
+        [_truncate(answer, _ANSWER_LENGTH) if texts else _LABELS[place], outcome.votes[answer]]
+        for place, answer in enumerate(order[:_MAX_CLASSES])
+    ]
+    if rest := sum(outcome.votes[answer] for answer in order[_MAX_CLASSES:]):
+        votes.append(["others", rest])
+    return votes
+
+
+def _truncate(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+MAX_DIALS = 64  # pairs of a policy and a budget
+
+
+@dataclass(slots=True)
+class DialStats:
+    """One policy at one budget: its price, its average cost, and what that saves."""
+
+    policy: str
+    budget: float
+    price: float | None = None
+    average: float | None = None  # of its pacer
+    requests: int = 0  # that count in the average, since the start
+    samples: int = 0  # of these
+    voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
+    voted_samples: int = 0  # samples of these
+    uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
+    protocol: str = ""  # how that was measured
+    reason: str = ""  # why it is unknown
+
+    @property
+    def voted_mean(self) -> float | None:
+        """Samples per request that was voted on; None before the first."""
+        return self.voted_samples / self.voted if self.voted else None
+
+
+class DialTable:
+    """At most 64 dials; requests at others count in the total only."""
+
+    def __init__(self) -> None:
+        self._dials: dict[tuple[str, float], DialStats] = {}
+        self._requests = self._samples = 0
+        self._target = 0.0
+
+    def __iter__(self) -> Iterator[DialStats]:
+        return iter(self._dials.values())
+
+    def get(self, policy: str, budget: float) -> DialStats:
+        """The dial of a policy at a budget, to two places; a temporary one if there are too many."""
+        key = (policy, round(budget, 2))
+        dial = self._dials.get(key)
+        if dial is None:
+            dial = DialStats(*key)
+            if len(self._dials) < MAX_DIALS:
+                self._dials[key] = dial
+        return dial
+
+    def add_request(self, policy: str, budget: float, samples: int, *, voted: bool) -> None:
+        """Adds a request that counts in the average; `voted`: its policy decided it, with a vote."""
+        dial = self.get(policy, budget)
+        dial.requests += 1
+        dial.samples += samples
+        dial.voted += voted
+        dial.voted_samples += samples if voted else 0
+        self._requests += 1
+        self._samples += samples
+        self._target += budget
+
+    def forget(self, policy: str) -> None:
+        """Another version of a policy serves: the numbers of the old one don't apply to it."""
+        for dial in self:
+            if dial.policy == policy:
+                dial.voted = dial.voted_samples = 0
+                dial.uniform, dial.protocol, dial.reason = None, "", ""
+
+    def set_worth(
+        self, policy: str, budget: float, uniform: float | None, protocol: str, *, reason: str = ""
+    ) -> None:
+        """How many samples per request are as accurate without a policy. None, or no protocol: unknown,
+        and why.
+        """
+        dial = self.get(policy, budget)
+        if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
+            dial.uniform, dial.protocol, dial.reason = uniform, protocol, ""
+        else:
+            dial.uniform, dial.protocol, dial.reason = None, "", reason
+
+    def compute_overall(self) -> dict[str, Any]:
+        """Average and mean target of all requests that count."""
+        n = self._requests
+        return {
+            "requests": n,
+            "average": self._samples / n if n else None,
+            "target": self._target / n if n else None,
+        }
+
+    def compute_savings(self) -> dict[str, Any]:
+        """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
+        voted = [dial for dial in self if dial.voted]
+        known = [dial for dial in voted if dial.uniform is not None]
+        n = sum(dial.voted for dial in known)
+        result: dict[str, Any] = dict.fromkeys(("share", "uniform", "average"))
+        result |= {"protocol": "", "covered": n / self._requests if self._requests else 0.0, "why": ""}
+        if not self._requests:
+            return result | {"why": "no requests yet"}
+        if not voted:
+            return result | {"why": "not known: no request was voted on yet"}
+        if not known:
+            busiest = max(voted, key=lambda dial: dial.voted)
+            return result | {"why": f"not known: {busiest.reason or 'the policy has no chart with labels'}"}
+        uniform = sum((dial.uniform or 0.0) * dial.voted for dial in known) / n
+        average = sum(dial.voted_samples for dial in known) / n
+        protocols = dict.fromkeys(dial.protocol for dial in known)
+        return result | {
+            "share": 1 - average / uniform,
+            "uniform": uniform,
+            "average": average,
+            "protocol": "; ".join(list(protocols)[:3]),
+        }
+
+    def describe(self, versions: dict[str, str]) -> list[dict[str, Any]]:
+        """Each as JSON data, the busiest first."""
+        return [
+            {
+                "policy": dial.policy,
+                "budget": dial.budget,
+                "price": dial.price,
+                "average": dial.average if dial.average is not None else _mean_samples(dial),
+                "requests": dial.requests,
+                "version": versions.get(dial.policy, ""),
+            }
+            for dial in sorted(self, key=lambda dial: -dial.requests)
+            if dial.requests or dial.price is not None  # others are only reserved places
+        ]
+
+
+def _mean_samples(dial: DialStats) -> float | None:
+    return dial.samples / dial.requests if dial.requests else None
+
+
+P = ParamSpec("P")
+_SERVE_LOG = logging.getLogger("adacompute.serve")
+
+
+class ObserverGuard:
+    """Calls observers; what one raises is logged the first time, and goes no further.
+
+    A reply is paid for before observers are told of it, so one that fails must not cost the client
+    its reply, or keep the other observers from being told.
+    """
+
+    def __init__(self) -> None:
+        self._failed: set[str] = set()
+
+    def __call__(self, observer: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls one."""
+        try:
+            observer(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - whatever it is
+            name = getattr(observer, "__qualname__", repr(observer))
+            if name not in self._failed:
+                self._failed.add(name)
+                _SERVE_LOG.exception("%s failed; requests continue, and this is not logged again", name)
+
+
+_LOG = logging.getLogger(__name__)
+_MAX_POLICIES = 64  # whose versions are kept
+_MAX_KEYS = 20  # that the dashboard shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendStatus:
+    """What one key, or all of them, may spend and has spent, in the unit of the caps."""
+
+    name: str  # of the key; "": the total
+    spent: float
+    maybe: float = 0.0  # upper bound for calls that gave nothing
+    reserved: float = 0.0  # by requests in progress
+    cap: float | None = None
+
+
+class PolicyInfo(Protocol):
+    """A policy as the registry holds it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def chart(self) -> Chart | None: ...
+
+
+class FleetInfo(Protocol):
+    """The state of a gateway in its fleet."""
+
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def pacemaker(self) -> bool: ...
+    @property
+    def age(self) -> float: ...
+
+
+class Observability:
+    """Counts everything. `on_request_start` and `on_request_end` come in pairs.
+
+    `on_refusal` is for a request without either.
+    """
+
+    def __init__(self, settings: ServeConfig, *, now: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._now = now
+        self._since = now()
+        self._metrics = Metrics()
+        self._history = TrafficHistory(texts=settings.show_texts, now=now)
+        self._dials = DialTable()
+        self._drifts = DriftMonitors()
+        self._versions: dict[str, str] = {}
+        self._charts: dict[str, Chart | None] = {}
+        self._expected_at: dict[str, float] = {}  # by policy, the budget of the expected agreement
+        self._refused: dict[str, int] = {}
+        self._unvoted: dict[str, int] = {}
+        self._reloads = {"ok": 0, "refused": 0}
+        self._in_flight = self._requests = 0
+        self._spending: Callable[[], Sequence[SpendStatus]] | None = None
+        self._recorder: Callable[[], tuple[int, int]] | None = None
+        self._fleet: Callable[[], FleetInfo] | None = None
+        self._late: Callable[[], int] | None = None
+        self._late_before = 0
+
+    def on_request_start(self) -> None:
+        """A request starts sampling; `on_request_end` follows, whatever happens."""
+        self._in_flight += 1
+
+    def on_request_end(self, outcome: RequestOutcome) -> None:
+        """A request has ended, successfully or not."""
+        self._in_flight -= 1
+        self._requests += 1
+        self._metrics.count_request(outcome)
+        self._history.add_request(outcome)
+        if outcome.counts_in_average:
+            voted = outcome.agreement is not None and not outcome.explored
+            self._dials.add_request(outcome.policy, outcome.budget, outcome.cost_samples, voted=voted)
+        if outcome.agreement is None:
+            if outcome.status == 200:
+                _count(self._unvoted, classify_unvoted(outcome))
+        elif outcome.mode == "adaptive" and not outcome.explored:
+            at = round(outcome.budget, 2)
+            if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
+                self._track_agreement(outcome.policy, outcome.agreement)
+
+    def on_refusal(self, status: int, code: str) -> None:
+        """A request was refused before sampling."""
+        _count(self._refused, self._metrics.count_refusal(status, code))
+
+    def on_call(self, call: Call) -> None:
+        """One attempt upstream has ended."""
+        self._history.add_call(self._metrics.count_call(call))
+
+    def on_price(self, policy: str, budget: float, price: float, average: float) -> None:
+        """The present price of a policy at a budget, and its running average."""
+        if math.isfinite(price) and math.isfinite(average):
+            dial = self._dials.get(policy, budget)
+            dial.price, dial.average = price, average
+            self._history.add_price((policy, dial.budget), price)
+
+    def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
+        """The agreement that calibration measured: mean, and deviation from request to request."""
+        self._drifts.get(policy).expect(agreement, deviation)
+
+    def set_worth(self, policy: str, budget: float, uniform: float | None, protocol: str) -> None:
+        """How many samples per request are as accurate as this policy at its running average, and how
+        that is known.
+
+        None, or no protocol: unknown, and no savings are shown.
+        """
+        self._dials.set_worth(policy, budget, uniform, protocol)
+
+    def on_policy(self, served: PolicyInfo, *, budget: float) -> None:
+        """A policy is in service now, at this budget if a request names none.
+
+        Its chart says what to expect. Votes of another version under the same name are forgotten.
+        """
+        name, version, chart = served.name, served.version, served.chart
+        old = self._versions.get(name)
+        if old is None and len(self._versions) >= _MAX_POLICIES:
+            return
+        if old != version:
+            self._drifts.forget(name)
+            self._dials.forget(name)
+            self._versions[name] = version
+            self._metrics.set_version(name, old, version)
+        self._charts[name] = chart
+        self._history.reserve_dial((name, self._dials.get(name, budget).budget))
+        self._metrics.reserve_budget(budget)
+        if chart is not None and (row := chart.row_at(budget)) is not None:
+            self._expected_at[name] = round(budget, 2)
+            self.expect_agreement(name, row.agreement, row.deviation)
+
+    def on_reload(self, *, ok: bool) -> None:
+        """Policies were reloaded; False: one was refused, and the last good one stays."""
+        result = "ok" if ok else "refused"
+        self._reloads[result] += 1
+        self._metrics.at_labels(self._metrics.reloads, result).inc()
+
+    def watch_spending(self, read: Callable[[], Sequence[SpendStatus]]) -> None:
+        """Sets the source of what was spent: the total first, with the name "", then each key."""
+        self._spending = read
+
+    def watch_recorder(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Sets the source of how many requests were stored for the pool, and how many dropped."""
+        self._recorder = read
+
+    def watch_fleet(self, read: Callable[[], FleetInfo]) -> None:
+        """Sets the source of this gateway's state in its fleet."""
+        self._fleet = read
+
+    def watch_late_answers(self, read: Callable[[], int]) -> None:
+        """Sets the source of how many answers took too long to read; those counted before are left out."""
+        self._late, self._late_before = read, read()
+
+    def render_metrics(self) -> bytes:
+        """The text of `/metrics`, of the type `metrics.CONTENT_TYPE`."""
+        metrics = self._metrics
+        metrics.in_flight.set(self._in_flight)
+        for dial in self._dials:
+            if dial.requests or dial.price is not None:
+                metrics.set_dial(dial.policy, dial.budget, price=dial.price, average=dial.average)
+        if (overall := self._dials.compute_overall())["requests"]:
+            metrics.overall.set(overall["average"])
+            metrics.overall_target.set(overall["target"])
+        for policy, drifted in self._drifts.states().items():
+            metrics.set_drift(policy, drifted)
+        if spending := self._read_spending():
+            total, unit = spending[0], self._settings.unit
+            for state in ("spent", "maybe", "reserved"):
+                metrics.at_labels(metrics.ledger, state, unit).set(getattr(total, state))
+            if total.cap is not None:
+                metrics.at_labels(metrics.cap, unit).set(total.cap)
+        if self._fleet is not None:
+            fleet = self._fleet()
+            metrics.fleet.set(fleet.replicas)
+            metrics.pacemaker.set(fleet.pacemaker)
+            metrics.price_age.set(fleet.age)
+        if self._recorder is not None:
+            for result, n in zip(("stored", "dropped"), self._recorder(), strict=True):
+                metrics.at_labels(metrics.recorder, result).set(n)
+        if self._late is not None:
+            late = self._late()
+            metrics.late.inc(late - self._late_before)
+            self._late_before = late
+        return metrics.render()
+
+    def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
+        """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
+
+        `at`, `since`: now and the start, seconds since 1970. `mode`, `exploring`, `unit`, `window`,
+        `keys` (whether there are any), `texts` (whether they are shown): settings.
+        `in_flight`; `requests`, `refused` (by code), `unvoted` (by reason), `reloads`: since the
+        start.
+        `ever`: {requests, average, target} of requests that count, since the start.
+        `span`: its name; `step`: seconds of a slot; `columns` and `rows`: its slots, sums each;
+        `total`: their
+        sums; `samples`: [samples, requests] pairs; `upstream`: [kind, calls] pairs; `prices`:
+        {policy,
+        budget, points} each, of [time, price] pairs.
+        `dials`: {policy, budget, price, average, requests, version} each, the busiest first.
+        `savings`: {share, uniform, average, protocol, covered, why}; share is None if it is unknown,
+        and
+        `why` says why; it covers requests with a vote that their policy decided, and `covered` is
+        their
+        share of all that count.
+        `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        `spend`: {name, spent, maybe, reserved, cap} each, the total first. `recorder`: {stored,
+        dropped}.
+        `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples,
+        missing,
+        would, votes ([label, count] pairs, the winner first), abstained, agreement, price, seconds,
+        status,
+        error, notes}, and only if texts are shown: prompt, answer.
+        """
+        span = span if span in SPANS else "hour"
+        self._update_worth()
+        settings = self._settings
+        return {
+            "at": self._now(),
+            "since": self._since,
+            "mode": settings.mode,
+            "exploring": settings.explore > 0,
+            "unit": settings.unit,
+            "window": settings.window,
+            "keys": bool(settings.keys_file),
+            "texts": settings.show_texts,
+            "in_flight": self._in_flight,
+            "requests": self._requests,
+            "refused": dict(self._refused),
+            "unvoted": dict(self._unvoted),
+            "reloads": dict(self._reloads),
+            "ever": self._dials.compute_overall(),
+            "span": span,
+            **self._history.board(span),
+            "dials": self._dials.describe(self._versions),
+            "savings": self._dials.compute_savings(),
+            "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
+            "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
+            "recorder": self._read_recorder(),
+            "recent": self._history.recent(),
+        }
+
+    def _update_worth(self) -> None:
+        """Looks up in the charts what the present averages are worth."""
+        for dial in self._dials:
+            chart, mean = self._charts.get(dial.policy), dial.voted_mean
+            if chart is None or mean is None:
+                continue
+            row, reason = chart.row_at(mean), ""
+            if row is None:
+                first, last = chart.rows[0].budget, chart.rows[-1].budget
+                reason = (
+                    f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
+                )
+            uniform = None if row is None else row.uniform
+            self._dials.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason)
+
+    def _read_spending(self) -> Sequence[SpendStatus]:
+        return () if self._spending is None else self._spending()
+
+    def _read_recorder(self) -> dict[str, int] | None:
+        if self._recorder is None:
+            return None
+        stored, dropped = self._recorder()
+        return {"stored": stored, "dropped": dropped}
+
+    def _track_agreement(self, policy: str, agreement: float) -> None:
+        drift = self._drifts.get(policy)
+        if not drift.add(agreement):
+            return
+        state = drift.state()
+        if not state.alarm:
+            _LOG.warning("drift: agreement of policy %r is as expected again", policy)
+            return
+        metrics = self._metrics
+        metrics.at_labels(metrics.alarms, metrics.policy_label(policy)).inc()
+        _LOG.warning(
+            "drift: agreement of policy %r is %.2f over the last %d votes, %s saw %.2f; traffic is not what "
+            "it was fitted on: record some of it, and fit again",
+            policy,
+            state.live,
+            state.requests,
+            state.source,
+            state.expected,
+        )
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1

@@ -1,0 +1,404 @@
+"""The policies in service, by name, with the live scale of their vote weights, and reloading them.
+
+What serves is never changed in place: reading a folder again gives a new `ServedPolicy`, and requests in
+progress keep the one that they began with. A broken folder is refused, and the last good policy stays.
+"""
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adacompute.answers import Tally, VoteWeights
+from adacompute.config import ServeConfig
+from adacompute.errors import AdacomputeError, ConfigError, PolicyError
+from adacompute.policies import read_policy
+from adacompute.policies.base import Policy
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.chart import Chart, read_chart
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.prior import load_bundled_chart
+from adacompute.records import Sample
+from adacompute.serve.pacer import find_bounds, guess_start
+
+__all__ = ["SINGLE", "ConfidenceScale", "ModelScales", "PolicyRegistry", "ServedPolicy"]
+
+MIN_SAMPLES = 20  # with fewer the policy's own scale is used
+MEMORY = 2000  # samples that the running mean covers, about
+MAX_MODELS = 16  # most recent models with a scale of their own; the others share one
+_NAME_LENGTH = 200  # characters of a model's name that are compared
+_MIN_MOVE = 0.01  # of the scale: smaller changes are ignored
+_MAX_SAMPLE_RATIO = 8.0  # times the policy's own scale: the most that a single sample counts as
+_MAX_SCALE_RATIO = 4.0  # the live scale stays within the policy's own times or divided by this
+
+
+class ConfidenceScale:
+    """How confident live samples are on average: the scale of vote weights.
+
+    A policy learned its scale on other traffic, perhaps of another model. A running mean in constant
+    memory follows live samples; votes get a new scale only once it has moved, so that the same votes
+    weigh the same. It stays near the policy's own scale, whatever samples come: servers send
+    placeholders such as -9999.
+    """
+
+    def __init__(self, base: VoteWeights) -> None:
+        self.base = base
+        self.count = 0  # samples that showed their signal
+        self.mean = 0.0
+        self._weigh = base
+
+    def observe(self, samples: Iterable[Sample]) -> None:
+        """Takes samples into account; those without the signal are ignored."""
+        for sample in samples:
+            value = sample.mean_logprob if self.base.signal == "logprob" else sample.entropy
+            if value is not None and math.isfinite(value):
+                ratio = min(max(value / self.base.scale, 0.0), _MAX_SAMPLE_RATIO)
+                self.count += 1
+                self.mean += (ratio * self.base.scale - self.mean) / min(self.count, MEMORY)
+
+    def weigh(self) -> VoteWeights:
+        """The present weights: the same object until the scale has moved by more than 1%."""
+        base, previous = self.base.scale, self._weigh.scale
+        if self.count < MIN_SAMPLES or not self.mean / base > 0:  # 0 would give votes no weight
+            return self._weigh
+        scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
+        if abs(scale - previous) > _MIN_MOVE * abs(previous):
+            self._weigh = replace(self.base, scale=scale)
+        return self._weigh
+
+    def rebase(self, base: VoteWeights) -> "ConfidenceScale":
+        """What was observed so far, for another policy's weights: kept if they use the same signal."""
+        rebased = ConfidenceScale(base)
+        if base.signal == self.base.signal:
+            ratio = min(max(self.mean / base.scale, 0.0), _MAX_SAMPLE_RATIO)
+            rebased.count, rebased.mean = self.count, ratio * base.scale
+        return rebased
+
+    def merge(self, other: "ConfidenceScale") -> None:
+        """Adds what another scale of the same policy has observed."""
+        own_count, other_count = min(self.count, MEMORY), min(other.count, MEMORY)
+        if other_count:
+            self.count = own_count + other_count
+            self.mean += (other.mean - self.mean) * other_count / self.count
+
+    def state(self) -> list[float]:
+        """Plain data, for JSON."""
+        return [self.count, self.mean]
+
+    def restore(self, state: object) -> bool:
+        """Continues from a state; False, and unchanged, if it is invalid for this signal and policy."""
+        if not isinstance(state, list) or len(state) != 2:
+            return False
+        count, mean = state
+        if type(count) is not int or not 0 <= count < 2**53 or type(mean) not in (int, float):
+            return False
+        if not (0 <= mean / self.base.scale <= _MAX_SAMPLE_RATIO * (1 + 1e-9) if count else mean == 0):
+            return False
+        self.count, self.mean = count, float(mean)
+        return True
+
+
+class ModelScales:
+    """A scale for each of the most recent models, and one for all others together.
+
+    A model with too few samples uses that of the others.
+    """
+
+    def __init__(self, base: VoteWeights) -> None:
+        self.base = base
+        self._models: dict[str, ConfidenceScale] = {}  # the least recently used first
+        self._others = ConfidenceScale(base)
+
+    def observe(self, samples: Iterable[Sample], model: str = "") -> None:
+        """Takes samples of a model into account."""
+        model = model[:_NAME_LENGTH]
+        scale = self._models[model] = self._models.pop(model, ConfidenceScale(self.base))
+        scale.observe(samples)
+        if len(self._models) > MAX_MODELS:
+            self._others.merge(self._models.pop(next(iter(self._models))))
+
+    def weigh(self, model: str = "") -> VoteWeights:
+        """The present weights of a model's votes."""
+        scale = self._models.get(model[:_NAME_LENGTH])
+        return (self._others if scale is None or scale.count < MIN_SAMPLES else scale).weigh()
+
+    def rebase(self, base: VoteWeights) -> "ModelScales":
+        """What was observed so far, for another policy's weights: kept if they use the same signal."""
+        rebased = ModelScales(base)
+        rebased._models = {model: scale.rebase(base) for model, scale in self._models.items()}
+        rebased._others = self._others.rebase(base)
+        return rebased
+
+    def state(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        models = {model: scale.state() for model, scale in self._models.items()}
+        return {"signal": self.base.signal, "models": models, "others": self._others.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Continues from a state, whole or not at all; False if it is of another signal."""
+        models = state.get("models")
+        if set(state) != {"signal", "models", "others"} or state["signal"] != self.base.signal:
+            return False
+        if not isinstance(models, Mapping) or len(models) > MAX_MODELS:
+            return False
+        restored = ModelScales(self.base)
+        restored._models = {str(model): ConfidenceScale(self.base) for model in models}
+        valid = restored._others.restore(state["others"])
+        valid = valid and all(scale.restore(models[model]) for model, scale in restored._models.items())
+        if valid:
+            self._models, self._others = restored._models, restored._others
+        return valid
+
+
+SINGLE = "single"  # the name of the policy of one sample and no vote
+
+_VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
+_VERSION_LENGTH = 12  # digits of a version
+_UNSERVABLE_KINDS = ("oracle", "shuffled")  # they know the answers of a pool, and nothing of a new prompt
+
+
+class ServedPolicy:
+    """One policy in service. The policy and its chart don't change; only the scale of its weights is
+    live.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        *,
+        chart: Chart | None,
+        version: str,
+        scales: ModelScales | None = None,
+    ) -> None:
+        self.name = name
+        self.policy = policy
+        self.chart = chart
+        self.version = version  # a short hash of what was read
+        self.bounds = find_bounds(policy)  # None: it has no dial
+        self._guesses: dict[float, float] = {}  # by budget, of which there are few
+        self._scales = None
+        if policy.weigh is not None:
+            self._scales = ModelScales(policy.weigh) if scales is None else scales.rebase(policy.weigh)
+
+    def weigh(self, model: str = "") -> VoteWeights | None:
+        """The weights of the policy's votes, on the scale of a model's live samples so far."""
+        return None if self._scales is None else self._scales.weigh(model)
+
+    def observe(self, samples: Iterable[Sample], model: str = "") -> None:
+        """Learns how confident live samples of a model are."""
+        if self._scales is not None:
+            self._scales.observe(samples, model)
+
+    def find_start(self, budget: float) -> tuple[float, float, float] | None:
+        """The starting dial for a budget, the lowest and the highest; None: the policy has no dial."""
+        if self.bounds is None:
+            return None
+        _, low, high = self.bounds
+        dial = None if self.chart is None else self.chart.price_at(budget)
+        if dial is None and (dial := self._guesses.get(budget)) is None:
+            dial = self._guesses[budget] = guess_start(self.policy, budget)
+        return min(high, max(low, dial)), low, high
+
+    def state(self) -> dict[str, Any] | None:
+        """The live scales as plain data; None: votes have no weights."""
+        return None if self._scales is None else self._scales.state()
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Continues with stored scales; False if they aren't of this policy's signal."""
+        return self._scales is not None and self._scales.restore(state)
+
+    def replace_with(self, other: "ServedPolicy") -> "ServedPolicy":
+        """`other` in place of this one, with this one's live scales."""
+        return ServedPolicy(
+            other.name, other.policy, chart=other.chart, version=other.version, scales=self._scales
+        )
+
+    def is_same(self, other: "ServedPolicy") -> bool:
+        """Whether nothing that was read differs."""
+        return (self.version, self.chart) == (other.version, other.chart)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyReading:
+    """What all folders held at one time."""
+
+    number: int  # of the reading, rising
+    policies: Mapping[str, ServedPolicy]
+    refused: Mapping[str, AdacomputeError]  # by the policy's name
+    remarks: Mapping[str, str]  # e.g. that a chart is not used
+
+
+class PolicyRegistry:
+    """Policies by name. Made by `open`; `reload` may run in a thread, or `read` there and `swap` in the
+    loop.
+    """
+
+    def __init__(self, folders: Mapping[str, str], *, fixed: float | None = None) -> None:
+        """`folders` by name, the default policy's first; "" is the prior in the package.
+
+        `fixed` is the dial of all policies, whatever its kind; None: it moves.
+        """
+        self._folders = dict(folders)
+        self._fixed = fixed
+        self.default = next(iter(self._folders))
+        self.names = (*self._folders, SINGLE)
+        self.remarks: tuple[str, ...] = ()  # about the first reading
+        self._numbers = itertools.count(1)
+        self._number = 0  # of the reading in service
+        self._served: dict[str, ServedPolicy] = {}
+
+    @classmethod
+    def open(cls, settings: ServeConfig) -> "PolicyRegistry":
+        """Reads every policy that the settings name; raises the first error."""
+        registry = cls(_read_folders(settings), fixed=settings.price if settings.price >= 0 else None)
+        reading = registry.read()
+        for error in reading.refused.values():
+            raise error
+        single = ServedPolicy(SINGLE, FixedPolicy(1.0), chart=None, version=SINGLE)
+        registry._served = {**reading.policies, SINGLE: single}
+        registry._number = reading.number
+        registry.remarks = tuple(reading.remarks.values())
+        return registry
+
+    def get(self, name: str) -> ServedPolicy:
+        """The policy of that name as it serves now; PolicyError if there is none."""
+        served = self._served.get(name)
+        if served is None:
+            raise PolicyError(f"there is no policy {name!r:.80} here; there are {', '.join(self.names)}")
+        return served
+
+    def reload(self) -> list[str]:
+        """Reads all folders again; one line for each change and each refusal."""
+        return self.swap(self.read())
+
+    def read(self) -> PolicyReading:
+        """All folders as they are now, for `swap`: slow, and changes nothing."""
+        number = next(self._numbers)
+        policies, refused, remarks = {}, {}, {}
+        for name, folder in self._folders.items():
+            try:
+                policies[name], remark = _read_policy(name, folder)
+                _check_fixed(policies[name], self._fixed)
+            except AdacomputeError as exc:
+                refused[name] = exc
+                policies.pop(name, None)
+                continue
+            if remark:
+                remarks[name] = remark
+        return PolicyReading(number=number, policies=policies, refused=refused, remarks=remarks)
+
+    def swap(self, reading: PolicyReading) -> list[str]:
+        """Puts a reading into service, except what was refused; one line for each change and refusal."""
+        if reading.number <= self._number:  # a later reading was faster
+            return []
+        served, lines = dict(self._served), []
+        for name, new in reading.policies.items():
+            old = served[name]
+            if not old.is_same(new):
+                served[name] = old.replace_with(new)
+                lines.append(f"policy {name}: {new.version} serves now, in place of {old.version}")
+                if name in reading.remarks:
+                    lines.append(f"policy {name}: {reading.remarks[name]}")
+        for name, error in reading.refused.items():
+            lines.append(f"policy {name}: {served[name].version} keeps serving: {error}")
+        self._served, self._number = served, reading.number
+        return lines
+
+    def state(self) -> dict[str, Any]:
+        """The live scales by policy, as plain data."""
+        states = {name: served.state() for name, served in self._served.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def restore(self, state: Mapping[str, Any]) -> list[str]:
+        """Continues with stored scales; one line for each that can't be used."""
+        lines = []
+        for name, scale in state.items():
+            served = self._served.get(name)
+            if served is None or not isinstance(scale, Mapping) or not served.restore(scale):
+                lines.append(
+                    f"policy {name:.80}: the stored scale of its weights is not used; it is learned anew"
+                )
+        return lines
+
+
+def _read_folders(settings: ServeConfig) -> dict[str, str]:
+    """Folders by name, the default first; ConfigError for an invalid name."""
+    first = "stopping"
+    if settings.policy:
+        # not resolved: a link such as `current` keeps its own name, wherever it points
+        first = _INVALID_CHARACTERS.sub("-", Path(os.path.abspath(settings.policy)).name)[:64] or "policy"  # noqa: PTH100
+    folders = {_check_name(first, settings.policy): settings.policy}
+    for text in settings.policies:
+        name, mark, folder = (part.strip() for part in text.partition("="))
+        if not mark or not folder or not _VALID_NAME.fullmatch(name):
+            raise ConfigError(
+                f"policies: {text!r:.200} is not NAME=FOLDER; give a name of up to 64 letters, digits, '_', "
+                "'-' and '.', e.g. careful=policies/careful"
+            )
+        if name in folders:
+            raise ConfigError(f"policies: {name!r} is given twice; give each policy a name of its own")
+        folders[_check_name(name, text)] = folder
+    return folders
+
+
+def _check_name(name: str, setting: str) -> str:
+    if name == SINGLE:
+        raise ConfigError(
+            f"policies: {setting!r:.200} would be named {SINGLE!r}, which is one sample without a vote; "
+            "give another name"
+        )
+    return name
+
+
+def _read_policy(name: str, folder: str) -> tuple[ServedPolicy, str]:
+    """One folder's policy, and a remark on it; PolicyError if it can't serve."""
+    if not folder:
+        return ServedPolicy(name, StoppingPolicy(), chart=load_bundled_chart(), version="bundled"), ""
+    policy, sha256 = read_policy(folder)
+    if policy.kind in _UNSERVABLE_KINDS:
+        raise PolicyError(
+            f"{folder}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
+            "serve; fit another policy"
+        )
+    _try_policy(policy, folder)
+    chart, remark = None, ""
+    try:
+        chart = read_chart(folder, policy=sha256)
+    except PolicyError as exc:  # it serves without a chart as well
+        remark = f"{exc}; until then it serves without a chart"
+    if chart is not None and chart.dial != policy.dial:
+        chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
+    return ServedPolicy(name, policy, chart=chart, version=sha256[:_VERSION_LENGTH]), remark
+
+
+def _try_policy(policy: Policy, folder: str) -> None:
+    """Asks it once, so that one that can't decide is refused now and not at the first request."""
+    try:
+        _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
+    except PolicyError as exc:
+        raise PolicyError(f"{folder}: can't decide: {exc}") from exc
+
+
+def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
+    """ConfigError if the operator's fixed dial is invalid for the policy."""
+    policy = served.policy
+    if fixed is None or policy.dial is None:
+        return
+    try:
+        _decide(policy, fixed)
+    except PolicyError as exc:
+        raise ConfigError(
+            f"price {fixed:g} is not a dial of policy {served.name!r}, which turns a {policy.dial}: {exc}"
+        ) from exc
+
+
+def _decide(policy: Policy, dial: float | None) -> None:
+    samples: Sequence[str] = ("1", "2")
+    for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
+        policy.more("What is 1 + 1?", tally, dial)

@@ -1,0 +1,669 @@
+"""Reading a request: whose key it carries, its body within limits, its fields checked, and its route.
+
+Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
+A field that is null counts as absent.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import orjson
+
+from adacompute.config import KeyConfig, ServeConfig
+from adacompute.errors import RequestInvalid, Unauthorized
+from adacompute.policies.features import PROMPT_LIMIT
+from adacompute.records import Secret
+from adacompute.serve.request import ChatRequest, Mode, Route
+
+__all__ = [
+    "MEDIA_TOKENS",
+    "ClientDisconnected",
+    "Key",
+    "Keys",
+    "check_content_length",
+    "check_content_type",
+    "choose_route",
+    "parse_request",
+    "read_body",
+]
+
+_REMEDY = "give it as Authorization: Bearer KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One client's key."""
+
+    name: str
+    secret: Secret
+    cap: float | None = None  # on its spending; None: the common cap of keys
+    operator: bool = False  # may see metrics and the dashboard
+
+
+class Keys:
+    """All known keys. The time of a look-up doesn't reveal how much of a key was right."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = [(_hash_secret(key.secret.reveal()), key) for key in keys]
+
+    @classmethod
+    def from_config(cls, configs: Iterable[KeyConfig]) -> Self:
+        """Of settings, as `config.read_keys` returns them."""
+        return cls(
+            [
+                Key(name=config.name, secret=config.key, cap=config.cap, operator=config.operator)
+                for config in configs
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter([key for _, key in self._keys])
+
+    def identify(self, authorization: str | None) -> Key | None:
+        """The key in an Authorization header: `Bearer KEY`, or `Basic` with any user and the key as
+        password.
+
+        Unauthorized if it is unknown. None if the gateway has no keys at all.
+        """
+        if not self._keys:
+            return None
+        if not authorization:
+            raise Unauthorized(f"the request has no key; {_REMEDY}")
+        presented = _hash_secret(_read_secret(authorization))
+        match = None
+        for digest, key in self._keys:  # all of them: where it stops would reveal which key it was
+            if hmac.compare_digest(digest, presented):
+                match = key
+        if match is None:
+            raise Unauthorized(f"the key in the request is not known; {_REMEDY}")
+        return match
+
+
+def _hash_secret(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _read_secret(authorization: str) -> str:
+    """The key in a header's value."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer":
+        return rest
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
+        except (binascii.Error, ValueError):
+            raise Unauthorized(f"the request's Basic authorization can't be read; {_REMEDY}") from None
+    raise Unauthorized(f"the request's authorization is neither Bearer nor Basic; {_REMEDY}")
+
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]  # ASGI's
+
+_MAX_LENGTH_DIGITS = 15  # of Content-Length; a longer number exceeds every limit
+
+
+class ClientDisconnected(Exception):
+    """The client disconnected before its request was read or answered."""
+
+
+def check_content_length(headers: Mapping[str, str], limit: int) -> None:
+    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes.
+
+    Names in `headers` are in lower case.
+    """
+    text = headers.get("content-length")
+    if text is None:
+        return
+    if not (text.isascii() and text.isdigit()):
+        raise RequestInvalid(f"Content-Length is {text[:60]!r}; give the number of bytes in the body")
+    digits = text.lstrip("0")
+    if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > limit:
+        raise _make_too_long_error(limit)
+
+
+def check_content_type(headers: Mapping[str, str]) -> None:
+    """RequestInvalid with status 415 if the body isn't declared as plain JSON.
+
+    Pages of other sites can make a browser send any content type but this without a preflight request.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RequestInvalid(
+            f"Content-Type is {kind[:60]!r}; send JSON, and say so: application/json",
+            status=415,
+            code="unsupported_media_type",
+        )
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise RequestInvalid(
+            f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed",
+            status=415,
+            code="unsupported_media_type",
+        )
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int) -> bytes:
+    """The whole body, of at most `limit` bytes; a longer one is refused before it is in memory.
+
+    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects meanwhile.
+    """
+    check_content_length(headers, limit)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ClientDisconnected
+        chunk = event.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _make_too_long_error(limit)
+        if chunk:  # empty ones take memory too, and there can be any number of them
+            parts.append(chunk)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+def _make_too_long_error(limit: int) -> RequestInvalid:
+    return RequestInvalid(
+        f"the body is longer than {limit} bytes; send a shorter one", status=413, code="request_too_large"
+    )
+
+
+MEDIA_TOKENS = 8192  # tokens counted for an image, a recording or a file
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
+_TEXT_FIELDS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and where their text is
+_MEDIA_TYPES = (
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio_url",
+    "video_url",
+    "file",
+    "input_file",
+)
+_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
+_UNREAD_FIELDS = ("messages", "model", "logit_bias", "metadata", "stop", "user")  # not read by any model
+
+
+def check_messages(messages: object, *, max_messages: int) -> None:
+    """RequestInvalid if these are no messages, or too many."""
+    if not isinstance(messages, list):
+        problem = "are missing" if messages is None else f"is {_describe_kind(messages)}"
+        raise RequestInvalid(f"messages {problem}; give a list of at least one", param="messages")
+    if not messages:
+        raise RequestInvalid("messages is an empty list; give at least one", param="messages")
+    if len(messages) > max_messages:
+        raise RequestInvalid(
+            f"there are {len(messages)} messages; at most {max_messages} are taken", param="messages"
+        )
+    for place, message in enumerate(messages):
+        _check_message(message, f"messages[{place}]")
+
+
+def _describe_kind(value: object) -> str:
+    """What a value of JSON is, in words."""
+    words = {str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "an object"}
+    return words.get(type(value), "no list")
+
+
+def last_prompt(messages: list[dict[str, Any]]) -> str:
+    """The last user message's text, as far as policies read it; "" if there is none."""
+    for message in reversed(messages):
+        if message["role"] == "user":
+            return "\n".join(_read_texts(message["content"]))[:PROMPT_LIMIT]
+    return ""
+
+
+def bound_prompt_tokens(body: Mapping[str, Any]) -> int:
+    """An upper bound on the tokens of a checked request's prompt, for any tokenizer that works on bytes.
+
+    Templates put a request's tools into the prompt, some also other fields: all that may be read counts.
+    The number for a medium is a guess.
+    """
+    total = _PROMPT_TOKENS + sum(_bound_message_tokens(message) for message in body["messages"])
+    for name, value in body.items():
+        if name not in _UNREAD_FIELDS and isinstance(value, str | list | dict):
+            total += len(orjson.dumps(value))
+    return total + (_TOOLS_TOKENS if body.get("tools") or body.get("functions") else 0)
+
+
+def _check_message(message: object, place: str) -> None:
+    if not isinstance(message, dict):
+        raise RequestInvalid(f"{place} is not an object; give one with role and content", param=place)
+    role, content = message.get("role"), message.get("content")
+    if role not in _ROLES:
+        problem = repr(role[:60]) if isinstance(role, str) else "missing or no text"
+        raise RequestInvalid(
+            f"{place}.role is {problem}; give one of {', '.join(_ROLES)}", param=f"{place}.role"
+        )
+    if isinstance(content, list):
+        for number, part in enumerate(content):
+            _check_part(part, f"{place}.content[{number}]")
+    elif not isinstance(content, str) and (content is not None or role not in _CONTENT_OPTIONAL):
+        raise RequestInvalid(
+            f"{place}.content is not a text; give a text or a list of parts", param=f"{place}.content"
+        )
+
+
+def _check_part(part: object, place: str) -> None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or not isinstance(kind, str):
+        raise RequestInvalid(
+            f"{place} is not a content part; give an object with a type, such as text", param=place
+        )
+    if kind in _TEXT_FIELDS and not isinstance(part.get(_TEXT_FIELDS[kind]), str):
+        raise RequestInvalid(f"{place}.{_TEXT_FIELDS[kind]} is not a text; give one", param=place)
+
+
+def _read_texts(content: str | list[dict[str, Any]]) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [part[_TEXT_FIELDS[part["type"]]] for part in content if part["type"] in _TEXT_FIELDS]
+
+
+def _bound_message_tokens(message: Mapping[str, Any]) -> int:
+    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
+    total = _MESSAGE_TOKENS + (len(orjson.dumps(rest)) if rest else 0)
+    content = message.get("content")
+    if isinstance(content, list):
+        return total + sum(map(_bound_part_tokens, content))
+    return total + (len(content.encode()) if content else 0)
+
+
+def _bound_part_tokens(part: Mapping[str, Any]) -> int:
+    kind = part["type"]
+    if kind in _TEXT_FIELDS:
+        return len(part[_TEXT_FIELDS[kind]].encode()) + 1  # and the line break between two of them
+    return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
+
+
+_PREFIX = "x-adacompute-"
+_KNOWN_HEADERS = tuple(_PREFIX + name for name in ("budget", "policy", "mode", "deadline"))
+_BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
+_DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+
+def choose_route(
+    request: ChatRequest,
+    headers: Mapping[str, str],
+    *,
+    settings: ServeConfig,
+    key: str,
+    policies: Collection[str],
+    default: str,
+) -> Route:
+    """The route of a request; RequestInvalid if one of the gateway's own headers can't be followed.
+
+    Names in `headers` are in lower case. `default` is the policy of requests that name none of `policies`.
+    """
+    options = _read_own_headers(headers)
+    notes: list[str] = []
+    return Route(
+        key=key,
+        policy=_choose_policy(options, policies, default),
+        budget=_choose_budget(request, options, settings, notes),
+        mode=_choose_mode(options, settings.mode),
+        deadline=_choose_deadline(options, settings.deadline, notes),
+        notes=tuple(notes),
+    )
+
+
+def _read_own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The gateway's own headers; an unknown one is an error, not dropped silently."""
+    options: dict[str, str] = {}
+    for name, text in headers.items():
+        if not name.startswith(_PREFIX):
+            continue
+        if name not in _KNOWN_HEADERS:
+            raise RequestInvalid(
+                f"the header {name[:60]!r} is not known; known are {', '.join(_KNOWN_HEADERS)}",
+                param=name[:60],
+            )
+        if name in options:  # some mappings of headers list repeated ones
+            raise RequestInvalid(f"the header {name} is given twice; give it once", param=name)
+        options[name] = text.strip()
+    return options
+
+
+def _choose_budget(
+    request: ChatRequest, options: Mapping[str, str], settings: ServeConfig, notes: list[str]
+) -> float:
+    maximum = max(1.0, settings.max_budget)
+    name = _PREFIX + "budget"
+    if name in options:
+        wanted = _parse_decimal(options[name])
+        if wanted is None or wanted < 1.0:
+            raise RequestInvalid(
+                f"{name} is {options[name][:60]!r}; give the samples on average, from 1 to {maximum:g}",
+                param=name,
+            )
+    elif request.budget is not None:
+        wanted = request.budget
+    else:
+        return min(max(1.0, settings.budget), maximum)
+    if wanted > maximum:
+        notes.append(f"budget {wanted:g} is above the limit: it is {maximum:g}")
+        return maximum
+    if wanted in (settings.budget, maximum):
+        return wanted
+    budget = min(max(1.0, round(wanted / _BUDGET_STEP) * _BUDGET_STEP), maximum)
+    if budget != wanted:
+        notes.append(f"budget {wanted:g} is served as {budget:g}")
+    return budget
+
+
+def _choose_policy(options: Mapping[str, str], policies: Collection[str], default: str) -> str:
+    name = _PREFIX + "policy"
+    wanted = options.get(name, default)
+    if name in options and wanted not in policies:
+        raise RequestInvalid(
+            f"{name} is {wanted[:60]!r}; give one of {', '.join(sorted(policies))}", param=name
+        )
+    return wanted
+
+
+def _choose_mode(options: Mapping[str, str], mode: Mode) -> Mode:
+    name = _PREFIX + "mode"
+    if name not in options:
+        return mode
+    if options[name] != "pass":  # a client can't raise what the operator has set
+        raise RequestInvalid(f"{name} is {options[name][:60]!r}; only pass is allowed", param=name)
+    return "pass"
+
+
+def _choose_deadline(options: Mapping[str, str], maximum: float, notes: list[str]) -> float:
+    name = _PREFIX + "deadline"
+    if name not in options:
+        return maximum
+    wanted = _parse_decimal(options[name])
+    if not wanted:
+        raise RequestInvalid(
+            f"{name} is {options[name][:60]!r}; give seconds above 0, at most {maximum:g}", param=name
+        )
+    if wanted > maximum:
+        notes.append(f"deadline {wanted:g} s is above the limit: it is {maximum:g} s")
+    return min(wanted, maximum)
+
+
+def _parse_decimal(text: str) -> float | None:
+    """A plain decimal number; `float` would also accept nan, 1_000 and digits of other scripts."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+Body = dict[str, Any]
+
+_GATEWAY_FIELDS = ("n", "stream", "stream_options")  # handled by the gateway itself
+_DEFAULT_MODEL_NAMES = ("", "default", "adacompute")  # names that stand for the operator's model
+_MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
+_MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
+_MAX_MODEL_NAME = 1000  # characters
+_LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
+_TOKEN_LIMITS = (
+    "max_tokens",
+    "max_completion_tokens",
+)  # of a response; it depends on the server which of them it follows
+# names of some servers for it; others would ignore them, and a limit that is relied on would be missing
+_FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
+_FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
+_TOOL_FIELDS = ("tools", "functions", "tool_choice", "function_call")
+_MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
+_MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
+_BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may be beyond 64 bits
+_TYPE_WORDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
+
+
+def parse_request(
+    raw: bytes, *, settings: ServeConfig, default_model: str = "", known_models: Collection[str] = ()
+) -> ChatRequest:
+    """The request in a body; RequestInvalid if it is none.
+
+    `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
+    `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
+    """
+    body = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
+    check_messages(body.get("messages"), max_messages=settings.max_messages)
+    _check_supported(body)
+    _check_sampling(body)
+    name, budget = _split_model(body, default_model, known_models)
+    n = _read_int(body, "n", 1, settings.max_n) or 1
+    stream, include_usage = _read_stream_options(body)
+    limits = [
+        limit
+        for field in _TOKEN_LIMITS
+        if (limit := _read_int(body, field, 1, settings.max_tokens)) is not None
+    ]
+    upstream_body = {field: value for field, value in body.items() if field not in _GATEWAY_FIELDS} | {
+        "model": name
+    }
+    return ChatRequest(
+        body=upstream_body,
+        prompt=last_prompt(body["messages"]),
+        n=n,
+        stream=stream,
+        include_usage=include_usage,
+        logprobs=_read_logprobs(body),
+        budget=budget,
+        max_tokens=max(limits, default=settings.max_tokens),
+        has_token_limit=bool(limits),
+        prompt_tokens=bound_prompt_tokens(upstream_body),
+        json=_wants_json(body),
+        no_vote_reason=_find_no_vote_reason(body, n),
+    )
+
+
+def _parse_object(raw: bytes, max_depth: int) -> Body:
+    bare = _strip_escaped_quotes(raw)
+    if bare.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
+        raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
+    outside = _remove_strings(bare)
+    openings = outside.count(b"[") + outside.count(b"{")
+    if outside.count(b",") + openings > _MAX_VALUES:
+        raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
+    if openings > max_depth and _measure_depth(outside) > max_depth:
+        raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
+    if not isinstance(body, dict):
+        raise RequestInvalid(
+            f"the body is {_describe_value(body)}; send a JSON object with model and messages"
+        )
+    if any(not -(2**63) <= int(number[0]) < 2**64 for number in _LONG_INTEGER.finditer(outside)):
+        # it was parsed as the nearest float, and would go upstream changed
+        raise RequestInvalid("the body has a number that 64 bits can't hold; send a smaller one, or a text")
+    return body
+
+
+def _strip_escaped_quotes(raw: bytes) -> bytes:
+    """JSON in which every remaining quote begins or ends a string."""
+    if b'\\"' not in raw:  # checked first: removing many escapes takes long
+        return raw
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _remove_strings(bare: bytes) -> bytes:
+    """What is outside of all strings of some JSON, without blanks.
+
+    >>> _remove_strings(_strip_escaped_quotes(b'{"a[[": [[1], "]"]}'))
+    b'{:[[1],]}'
+    """
+    return b"".join(bare.split(b'"')[::2]).translate(None, b" \t\r\n")
+
+
+def _measure_depth(outside: bytes) -> int:
+    """Levels of nesting, found without a parser: a recursive one could crash on what it is to refuse.
+
+    >>> _measure_depth(b"{:[[1],]}")
+    3
+    """
+    steps = np.frombuffer(outside.translate(_BRACKET_STEPS, _NOT_BRACKETS), np.int8)
+    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
+
+
+def _split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
+    """The model's name without the budget in it, and the budget.
+
+    >>> _split_model({"model": "qwen@2.5"}, ""), _split_model({"model": "gpt@20240229"}, "")
+    (('qwen', 2.5), ('gpt@20240229', None))
+    """
+    name: str = _read_typed(body, "model", str) or ""
+    if len(name) > _MAX_MODEL_NAME:
+        raise RequestInvalid(
+            f"model is a name of {len(name)} characters; name one that GET /v1/models lists", param="model"
+        )
+    budget = None
+    match = None if name in known_models else _MODEL_WITH_BUDGET.fullmatch(name)
+    if match is not None and float(match[2]) < 1.0:
+        raise RequestInvalid(f"model {name[:100]!r} asks for a budget below 1; give 1 or more", param="model")
+    if match is not None and float(match[2]) <= _MAX_BUDGET:
+        name, budget = match[1], float(match[2])
+    if name in _DEFAULT_MODEL_NAMES:
+        name = default or name
+    if not name:
+        raise RequestInvalid("model is missing; name one that GET /v1/models lists", param="model")
+    return name, budget
+
+
+def _check_supported(body: Body) -> None:
+    """RequestInvalid for fields that can't be honoured: they are not dropped silently."""
+    for field in _LEGACY_FIELDS:
+        if body.get(field) is not None:
+            raise RequestInvalid(
+                f"{field} belongs to the older completions API, which is not supported; give messages",
+                param=field,
+            )
+    for field in _FOREIGN_N_FIELDS:
+        if body.get(field) is not None:
+            raise RequestInvalid(f"{field} is not supported; give n", param=field)
+    for field in _FOREIGN_TOKEN_LIMITS:
+        if body.get(field) is not None:
+            raise RequestInvalid(f"{field} is not supported; give max_tokens", param=field)
+    if body.get("modalities") not in (None, ["text"]):
+        raise RequestInvalid(
+            'modalities other than ["text"] are not supported; leave it out', param="modalities"
+        )
+    if body.get("audio") is not None:
+        raise RequestInvalid("audio is not supported as a response; leave it out", param="audio")
+    for field in ("tools", "functions"):
+        _read_typed(body, field, list)
+
+
+def _check_sampling(body: Body) -> None:
+    _check_number(body, "temperature", 2)
+    _check_number(body, "top_p", 1)
+    if (seed := body.get("seed")) is not None and type(seed) is not int:
+        raise RequestInvalid(f"seed is {_describe_value(seed)}; give a whole number", param="seed")
+
+
+def _read_stream_options(body: Body) -> tuple[bool, bool]:
+    """Whether a stream is requested, and usage in it."""
+    stream: bool = _read_typed(body, "stream", bool) or False
+    options: Body = _read_typed(body, "stream_options", dict) or {}
+    if options and not stream:
+        raise RequestInvalid(
+            "stream_options are given without stream; leave them out, or give stream: true",
+            param="stream_options",
+        )
+    for name, value in options.items():
+        # chunks are never padded against eavesdroppers, so switching that off is harmless
+        harmless = value is None or (name == "include_obfuscation" and value is False)
+        if name != "include_usage" and not harmless:
+            raise RequestInvalid(
+                f"stream_options.{name[:60]} is not supported; leave it out", param="stream_options"
+            )
+    return stream, bool(_read_typed(options, "include_usage", bool, "stream_options."))
+
+
+def _read_logprobs(body: Body) -> bool:
+    logprobs = bool(_read_typed(body, "logprobs", bool))
+    if _read_int(body, "top_logprobs", 0, 20) is not None and not logprobs:
+        raise RequestInvalid("top_logprobs needs logprobs: true; give both or none", param="top_logprobs")
+    return logprobs
+
+
+def _wants_json(body: Body) -> bool:
+    form: Body = _read_typed(body, "response_format", dict) or {}
+    kind = _read_typed(form, "type", str, "response_format.")
+    if form and kind is None:
+        raise RequestInvalid(
+            "response_format has no type; give text, json_object or json_schema", param="response_format"
+        )
+    return kind not in (None, "text")
+
+
+def _find_no_vote_reason(body: Body, n: int) -> str:
+    """Why there can be no vote; "" if there can."""
+    if n > 1:
+        return f"n is {n}: the client samples by itself"
+    if any(body.get(field) not in (None, []) for field in _TOOL_FIELDS):
+        return "tools: calls of tools aren't voted on"
+    if body.get("temperature") == 0:
+        return "temperature is 0: every sample would be the same"
+    return ""
+
+
+def _read_typed(body: Mapping[str, Any], field: str, kind: type, place: str = "") -> Any:  # noqa: ANN401 - of that type
+    value = body.get(field)
+    if value is None or type(value) is kind:
+        return value
+    raise RequestInvalid(
+        f"{place}{field} is {_describe_value(value)}; give {_TYPE_WORDS[kind]}", param=place + field
+    )
+
+
+def _read_int(body: Body, field: str, low: int, high: int) -> int | None:
+    value = body.get(field)
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise RequestInvalid(
+            f"{field} is {_describe_value(value)}; give a whole number from {low} to {high}", param=field
+        )
+    if not low <= value <= high:
+        raise RequestInvalid(f"{field} is {value}; give {low} to {high}", param=field)
+    return value
+
+
+def _check_number(body: Body, field: str, high: int) -> None:
+    value = body.get(field)
+    if value is None:
+        return
+    if type(value) not in (int, float):
+        raise RequestInvalid(
+            f"{field} is {_describe_value(value)}; give a number from 0 to {high}", param=field
+        )
+    if not 0 <= value <= high:
+        raise RequestInvalid(f"{field} is {value}; give 0 to {high}", param=field)
+
+
+def _describe_value(value: object) -> str:
+    """What a value is, in words: strings aren't quoted, because they may be long or private."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]

@@ -1,0 +1,441 @@
+"""The waves of one request: ask the policy, reserve, draw, count the votes, until the policy stops.
+
+The policy is asked exactly as in replay: with the prompt, the tally of the samples in their order, and a dial
+that is held for the whole request.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
+from adacompute.answers.extract import extract_in_sandbox
+from adacompute.client import LOGPROBS, Client, DrawFailure, Response, Stream
+from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
+from adacompute.policies.base import Floats
+from adacompute.records import Call, Sample
+from adacompute.serve.ledger import LedgerProtocol
+from adacompute.serve.policy_registry import ServedPolicy
+from adacompute.serve.request import ChatRequest, Rates, Route, Spend, Usage, read_server_info
+from adacompute.serve.vote_eligibility import VoteEligibility
+
+__all__ = ["SampleLoop", "SamplingResources", "read_sample", "read_sample_blocking"]
+
+# Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
+# one a fourth of it, while asking another process takes half a millisecond
+_MAX_INLINE = 2_000
+_THREAD_COUNT = 2  # that wait for the other process
+
+_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
+
+
+async def read_sample(response: Response, task: Task) -> Sample:
+    """The response as a sample, with its answer; one that takes too long to read abstains."""
+    if _is_cheap(response.text, task):
+        return read_sample_blocking(response, task)
+    return await asyncio.get_running_loop().run_in_executor(
+        _get_executor(), read_sample_blocking, response, task
+    )
+
+
+def read_sample_blocking(response: Response, task: Task) -> Sample:
+    """As `read_sample`, for a thread that may block."""
+    sample = response.to_sample()
+    text = sample.text or ""  # as it can be stored
+    extract = extract_answer if _is_cheap(text, task) else extract_in_sandbox
+    answer = extract(text, task, finished=sample.finished is not False)
+    if answer is None:  # stored explicitly, so that a pool doesn't read the text again
+        return replace(sample, extra={**sample.extra, "answer": None})
+    return replace(sample, answer=answer)
+
+
+def _is_cheap(text: str, task: Task) -> bool:
+    custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
+    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take forever on any text
+
+
+def _get_executor() -> ThreadPoolExecutor:
+    """A thread pool of its own, so that slow texts don't block the event loop's default one."""
+    global _pool
+    if _pool is None or _pool[0] != os.getpid():
+        _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
+    return _pool[1]
+
+
+_NO_SPEND = Spend()
+
+
+class Wave:
+    """Samples that are requested together: their reservation, and what they cost. Always settle one that
+    was begun.
+    """
+
+    def __init__(self, request: ChatRequest, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
+        self.count = count  # samples requested
+        self.calls: list[Call] = []  # finished
+        self._request = request
+        self._ledger = ledger
+        self._rates = rates
+        self._reserved = self._bound_cost(count)
+        self._extension: asyncio.Future[bool] | None = None  # a pending extension of the reservation
+
+    async def begin(self, key: str) -> "Wave":
+        """Reserves the most that it can cost; CapReached or LedgerUnavailable if that fails."""
+        self._reservation = await self._ledger.reserve(key, self._reserved)
+        return self
+
+    def record_call(self, call: Call) -> "bool | asyncio.Future[bool]":
+        """Records an attempt. Whether more may be sent, be it a retry or what is missing.
+
+        True only if the reservation covers all that is still to come besides what was, or may have
+        been, used; it is extended if attempts cost more than expected. A future if that takes time.
+        """
+        self.calls.append(call)
+        if self._extension is not None and not self._extension.done():
+            return self._extension  # it checks again before it ends
+        more = self._find_shortfall()
+        if more == _NO_SPEND:
+            return True
+        granted = self._ledger.extend(self._reservation, more)
+        if not isinstance(granted, bool):
+            self._extension = asyncio.ensure_future(self._extend(more, granted))
+            return self._extension
+        if granted:
+            self._reserved += more
+        return granted
+
+    async def _extend(self, more: Spend, granted: "bool | asyncio.Future[bool]") -> bool:
+        while granted if isinstance(granted, bool) else await granted:
+            self._reserved += more
+            more = self._find_shortfall()
+            if more == _NO_SPEND:
+                return True
+            granted = self._ledger.extend(self._reservation, more)
+        return False
+
+    def _find_shortfall(self) -> Spend:
+        """What the reservation lacks for all that was, or may have been, used and is still to come."""
+        spent, maybe = self._sum_used()
+        remaining = max(0, self.count - sum(call.got for call in self.calls))
+        return (spent + maybe + self._bound_cost(remaining) - self._reserved).positive
+
+    def settle(self) -> tuple[Spend, Spend]:
+        """Ends the wave: what it cost, and what it may have cost."""
+        spent, maybe = self._sum_used()
+        self._ledger.settle(self._reservation, spent, maybe)
+        return spent, maybe
+
+    def _bound_cost(self, samples: int) -> Spend:
+        request = self._request
+        return self._rates.compute_max(
+            samples=samples, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
+        )
+
+    def _sum_used(self) -> tuple[Spend, Spend]:
+        rates, request = self._rates, self._request
+        maybe = rates.compute_maybe(
+            self.calls, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
+        )
+        return rates.compute_spent(self.calls), maybe
+
+
+_TOP_LOGPROBS = 5  # alternatives of each token, from which a first sample's entropy is estimated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingResources:
+    """What every request shares."""
+
+    client: Client
+    ledger: LedgerProtocol
+    rates: Rates
+    task: Task
+    eligibility: VoteEligibility
+
+
+class SampleLoop:
+    """The samples of one request so far, and the votes on them."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        route: Route,
+        *,
+        served: ServedPolicy,
+        dial: float | None,
+        resources: SamplingResources,
+        explore: bool = False,
+    ) -> None:
+        self.request = request
+        self.route = route
+        self.served = served
+        self.dial = dial
+        self.no_vote_reason = resources.eligibility.check_request(request)  # "": there is a vote
+        self.notes: list[str] = [*route.notes]
+        self.weak = False  # whether the vote is below the operator's minimum
+        self.responses: list[Response] = []
+        self.server_info: dict[str, str] = {}  # of the upstream's first reply
+        self.samples: list[Sample] = []
+        self.missing = 0  # samples requested but not received
+        self.waves = 0
+        self.would: int | None = None  # in shadow mode, how many more the policy would have drawn
+        self.spent = Spend()
+        self.maybe = Spend()
+        self.calls: list[Call] = []
+        self.weigh: VoteWeights | None = None
+        self._resources = resources
+        self._model = str(request.body.get("model", ""))
+        self._explore = explore
+        self._exploring = False  # whether it is being drawn to the end, for learning
+        self._policy_decides = self.has_vote
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + route.deadline
+        self._slowest = 0.0  # seconds of the slowest wave
+        self._error: EndpointError | None = None
+        self._features: Floats | None = None  # of the prompt, as the policy sees it
+        self._stopped = False  # True: no further wave, whatever the policy says
+        if self.has_vote:
+            gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
+            self.weigh = None if gives_logprobs is False else served.weigh(self._model)
+        self.tally = Tally(task=resources.task, weigh=self.weigh)
+
+    @property
+    def has_vote(self) -> bool:
+        """Whether there is a vote, as far as is known yet."""
+        return not self.no_vote_reason and self.route.mode != "pass"
+
+    @property
+    def price(self) -> float | None:
+        """The dial that it was decided at; None if nothing was decided."""
+        return self.dial if self._policy_decides else None
+
+    @property
+    def explored(self) -> bool:
+        """Whether it was drawn to the end, for learning."""
+        complete = len(self.responses) >= self.served.policy.longest
+        return self._exploring and self.has_vote and complete and not self.missing
+
+    @property
+    def is_single_round(self) -> bool:
+        """Whether one round is certain to be all, so that its stream may be passed through."""
+        if not self.has_vote or self.route.mode == "shadow" or self.route.budget <= 1:
+            return True
+        return self.served.policy.one_shot and self._ask_policy() <= 1 and not self._explore
+
+    @property
+    def upstream_body(self) -> Mapping[str, Any]:
+        """What goes upstream: the request, with log-probabilities requested if the policy or the vote
+        uses them.
+
+        If a cap on tokens or money would have no bound otherwise, also the operator's limit of
+        tokens.
+        """
+        policy, body = self.served.policy, self.request.body
+        if not self.request.has_token_limit and self._resources.ledger.caps.counts_tokens:
+            body = {**body, "max_tokens": self.request.max_tokens}
+        entropy = self.has_vote and (policy.reads_entropy or (self.weigh and self.weigh.signal == "entropy"))
+        if self.weigh is None and not entropy:
+            return body
+        extended = {**body, "logprobs": True}
+        if entropy and not body.get("top_logprobs"):
+            extended["top_logprobs"] = _TOP_LOGPROBS
+        return extended
+
+    @property
+    def optional_fields(self) -> frozenset[str]:
+        """Fields that only the gateway wants: if the upstream refuses them, they are left out."""
+        return frozenset(name for name in LOGPROBS if not self.request.body.get(name))
+
+    @property
+    def representative(self) -> int | None:
+        """The index of the sample that represents the winner; the first if there was no vote."""
+        if not self.responses:
+            return None
+        index = pick_representative(self.samples, self.tally) if self.has_vote else 0
+        return 0 if index is None else index
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all calls that were paid for."""
+        paid = [call for call in self.calls if call.paid == "yes"]
+        return Usage(
+            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
+            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
+            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
+        )
+
+    async def run(self) -> None:
+        """Draws until the policy stops. EndpointError and ServeError are raised only if nothing came."""
+        wanted = self._first_count()
+        while wanted > 0:
+            await self._draw_wave(wanted)
+            if not self.responses:
+                raise self._error or EndpointError("the upstream returned nothing; try again")
+            wanted = self._next_count()
+        if self._exploring and not self.explored:
+            count, longest = len(self.responses), self.served.policy.longest
+            self.notes.append(f"not drawn to the end, to learn from: {count} of {longest} samples came")
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[Stream]:
+        """The one round of a request that is passed through as it comes; EndpointError or ServeError."""
+        request = self.request
+        wave = await self._begin_wave(request.n)
+        try:
+            async with self._resources.client.stream(
+                {**self.upstream_body, "n": request.n} if request.n > 1 else self.upstream_body,
+                deadline=self._deadline - self._loop.time(),
+                on_call=wave.record_call,
+                optional=self.optional_fields,
+            ) as stream:
+                yield stream
+        finally:
+            self._settle(wave)
+        self.waves = 1
+        await self._count_votes(list(stream.responses), request.n)
+        self._next_count()
+
+    def _first_count(self) -> int:
+        if not self.has_vote or self.route.mode == "shadow":
+            return self.request.n
+        count = 1 if self.route.budget <= 1 else self._ask_policy()
+        return 1 if count > 1 and self._resources.eligibility.is_doubtful(self.request) else count
+
+    def _next_count(self) -> int:
+        """How many more to draw; 0 at the end, with a note of why unless the policy decided so."""
+        if self.no_vote_reason or self.route.mode == "pass":
+            return 0
+        if self.waves == 1:
+            self.no_vote_reason = self._resources.eligibility.check_first_sample(
+                self.request.prompt, self.responses[0], self.samples[0]
+            )
+            if self.no_vote_reason:
+                return 0
+        self.no_vote_reason = self._resources.eligibility.check_tally(self.tally)
+        if self.no_vote_reason:
+            return 0
+        more = self._ask_policy()
+        if self.route.mode == "shadow":
+            self.would = more
+            return 0
+        if self._stopped or self.route.budget <= 1:
+            return 0
+        if self._explore:
+            self._explore, self._exploring = False, True
+            more = self.served.policy.longest - len(self.responses)
+        if more > 0 and self._loop.time() + self._slowest > self._deadline:
+            self.notes.append(f"stopped by the deadline of {self.route.deadline:g} s")
+            return 0
+        return more
+
+    def _ask_policy(self) -> int:
+        policy, prompt, tally = self.served.policy, self.request.prompt, self.tally
+        if self._features is None and not policy.skips_prompt(tally):
+            self._features = policy.read([prompt])  # once per request: a long prompt takes time
+        return min(
+            policy.more(prompt, tally, self.dial, reading=self._features), policy.longest - tally.drawn
+        )
+
+    async def _draw_wave(self, wanted: int) -> None:
+        """Draws so many samples, and counts their votes in the order in which they were requested."""
+        wave = await self._reserve_wave(wanted)
+        if wave is None:
+            return
+        began = self._loop.time()
+        try:
+            responses = await (self._draw_one(wave) if wave.count == 1 else self._draw_several(wave))
+        finally:
+            self._settle(wave)
+        self.waves += 1
+        self._slowest = max(self._slowest, self._loop.time() - began)
+        await self._count_votes(responses, wave.count)
+
+    async def _draw_one(self, wave: Wave) -> list[Response]:
+        """As `_draw_several`, for a wave of one: most are, and this takes a fifth less processor time."""
+        try:
+            reply = await self._resources.client.call(
+                self.upstream_body,
+                first=len(self.responses) + self.missing,
+                deadline=self._seconds_left,
+                on_call=wave.record_call,
+                optional=self.optional_fields,
+            )
+        except EndpointError as exc:
+            self._error, self._stopped = self._error or exc, True
+            return []
+        self.server_info = self.server_info or read_server_info(reply.body)
+        return list(reply.responses)
+
+    async def _draw_several(self, wave: Wave) -> list[Response]:
+        responses: dict[int, Response] = {}
+        draw = self._resources.client.draw(
+            self.upstream_body,
+            wave.count,
+            first=len(self.responses) + self.missing,
+            deadline=self._seconds_left,
+            on_call=wave.record_call,
+            optional=self.optional_fields,
+        )
+        async with aclosing(draw) as drawing:
+            async for outcome in drawing:
+                if isinstance(outcome, DrawFailure):
+                    self._error, self._stopped = self._error or outcome.error, True
+                else:
+                    self.server_info = self.server_info or read_server_info(outcome.body)
+                    responses.update(enumerate(outcome.responses, outcome.first))
+        return [responses[index] for index in sorted(responses)]
+
+    @property
+    def _seconds_left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.001, self._deadline - self._loop.time())
+
+    async def _reserve_wave(self, wanted: int) -> Wave | None:
+        """The wave, smaller if a cap leaves no room for all of it; None: stop with what there is."""
+        try:
+            while True:
+                try:
+                    return await self._begin_wave(wanted)
+                except CapReached as exc:
+                    if wanted == 1 or self.request.n > 1:
+                        raise
+                    wanted = max(1, min(exc.left, wanted - 1))
+        except (CapReached, LedgerUnavailable) as exc:
+            if not self.responses:  # else the samples that are paid for are used
+                raise
+            cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
+            self.notes.append(f"stopped by {cause}: {exc}")
+        self._stopped = True
+        return None
+
+    async def _begin_wave(self, count: int) -> Wave:
+        resources = self._resources
+        return await Wave(self.request, count, ledger=resources.ledger, rates=resources.rates).begin(
+            self.route.key
+        )
+
+    def _settle(self, wave: Wave) -> None:
+        spent, maybe = wave.settle()
+        self.calls += wave.calls
+        self.spent += spent
+        self.maybe += maybe
+
+    async def _count_votes(self, responses: list[Response], count: int) -> None:
+        missing = count - len(responses)
+        if missing:
+            self.missing += missing
+            kind = "" if self._error is None else f" ({self._error.kind})"
+            suffix = "; the vote is on what came" if self.has_vote else ""
+            self.notes.append(f"{missing} of {count} samples failed{kind}{suffix}")
+        self.responses += responses
+        if not self.has_vote:
+            return
+        samples = [await read_sample(response, self._resources.task) for response in responses]
+        self.samples += samples
+        for sample in samples:
+            await self.tally.add_async(sample)
+        self.served.observe(samples, self._model)

@@ -1,0 +1,199 @@
+"""What one price gives: each problem's best mode, averages, the dual value and the allocation."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import BudgetOutOfRange, TableInvalid
+from adacompute.records import AccuracyTable, Allocation, CapUse, Mix, Trace, format_lower_bound
+from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
+
+__all__ = [
+    "COST_TOLERANCE",
+    "averages",
+    "best_at",
+    "build_allocation",
+    "check_budget",
+    "check_price",
+    "check_table",
+    "compute_mix_change",
+    "compute_total_cost",
+    "dual",
+    "restore_columns",
+    "sort_by_cost",
+    "take_chosen",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+COST_TOLERANCE = 1e-12  # of the cost: what rounding may add to it
+_ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
+
+
+def best_at(table: AccuracyTable, price: float) -> Ints:
+    """Each problem's best mode at a price, (problems,) columns: the most accuracy less price times cost.
+
+    Ties go to the cheaper mode, so the average cost never rises with the price.
+
+    >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4])
+    >>> best_at(table, 0.1).tolist(), best_at(table, 0.2).tolist()
+    ([1, 0], [0, 0])
+    """
+    check_table(table)
+    check_price(price)
+    rounded_price = round_slopes(np.array([price], dtype=np.float64))
+    ordered, columns = sort_by_cost(table)
+    choice = np.empty(len(table), dtype=np.intp)
+    for start, stop, slopes in iterate_slopes(ordered):
+        choice[start:stop] = count_steps(slopes > rounded_price)
+    return choice if columns is None else restore_columns(columns, np.arange(len(choice)), choice)
+
+
+def averages(table: AccuracyTable, choice: npt.ArrayLike) -> tuple[float, float]:
+    """Average cost and accuracy of a choice, (problems,) columns."""
+    columns = _check_choice(table, choice)
+    return compute_total_cost(table, columns) / len(table), math.fsum(
+        _sum_blocks(table.accuracy, columns)
+    ) / len(table)
+
+
+def _check_choice(table: AccuracyTable, choice: npt.ArrayLike) -> npt.NDArray[np.integer]:
+    columns, modes = np.asarray(choice), len(table.modes)
+    if columns.shape != (len(table),):
+        raise TableInvalid(f"a choice of shape {columns.shape} doesn't fit; give ({len(table)},) columns")
+    if columns.dtype.kind not in "iu":
+        raise TableInvalid(f"a choice of {columns.dtype} can't be; give whole numbers, columns of the table")
+    if not (columns.min() >= 0 and columns.max() < modes):
+        row = int(np.flatnonzero((columns < 0) | (columns >= modes))[0])
+        raise TableInvalid(f"the choice of {table.problem(row)} is {columns[row]}; give 0 to {modes - 1}")
+    return columns
+
+
+def check_price(price: object) -> None:
+    """Raises BudgetOutOfRange unless the price is a finite number from 0 up."""
+    if not isinstance(price, int | float | np.floating) or not 0 <= price < math.inf:
+        raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
+
+
+def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) -> None:
+    """Raises BudgetOutOfRange unless the budget is a number from the cheapest average up.
+
+    `dearest` is for the message.
+    """
+    cheapest_text = format_lower_bound(cheapest)
+    if not isinstance(budget, int | float | np.integer | np.floating) or isinstance(budget, bool):
+        raise BudgetOutOfRange(f"budget {budget!r} is not a number; give {cheapest_text} to {dearest:g}")
+    if not budget >= cheapest * (1 - COST_TOLERANCE):
+        name = unit[:-1] if cheapest_text == "1" and unit.endswith("s") else unit
+        raise BudgetOutOfRange(
+            f"budget {budget} is below the cheapest allocation ({cheapest_text} {name} on average); "
+            f"give {cheapest_text} to {dearest:g}"
+        )
+
+
+def check_table(table: object) -> None:
+    """Raises TableInvalid unless it is an AccuracyTable."""
+    if not isinstance(table, AccuracyTable):
+        kind = type(table).__name__
+        raise TableInvalid(f"a {kind} is not an accuracy table; make one with AccuracyTable.of(…, costs=…)")
+
+
+def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) -> float:
+    """What a choice, (problems,) columns, costs over all problems."""
+    if not table.shared_costs:
+        return math.fsum(_sum_blocks(table.costs, choice))
+    return math.fsum(np.bincount(choice, minlength=len(table.modes)) * table.costs)
+
+
+def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
+    """The sum of the chosen values, a block of rows at a time."""
+    for start in range(0, len(values), _ROWS):
+        yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
+
+
+def dual(table: AccuracyTable, price: float, budget: float) -> float:
+    """The dual value at a price: no allocation of average cost `budget` is more accurate.
+
+    The mean over problems of the best accuracy less price times cost, plus price times budget.
+    """
+    check_price(price)
+    total = []
+    for start in range(0, len(table), _ROWS):
+        costs = table.costs if table.shared_costs else table.costs[start : start + _ROWS]
+        total.append(float((table.accuracy[start : start + _ROWS] - price * costs).max(axis=1).sum()))
+    return math.fsum(total) / len(table) + price * budget
+
+
+def take_chosen(values: Floats, choice: npt.NDArray[np.integer]) -> Floats:
+    """One value a row, (problems,), of (problems, modes)."""
+    return np.asarray(values[np.arange(len(values)), choice])
+
+
+def restore_columns(columns: Ints, rows: Ints, modes: Ints) -> Ints:
+    """The columns that these modes of these rows had before `sort_by_cost`."""
+    return np.asarray(columns[modes] if columns.ndim == 1 else columns[rows, modes])
+
+
+def sort_by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
+    """The table with each row's modes in ascending cost, and their former columns; None: nothing moved.
+
+    Columns are (modes,) where costs are shared, else (problems, modes).
+    """
+    if table.ascending:
+        return table, None
+    columns = np.argsort(table.costs, axis=-1, kind="stable")
+    shared = columns.ndim == 1
+    ordered = AccuracyTable(
+        accuracy=table.accuracy[:, columns]
+        if shared
+        else np.take_along_axis(table.accuracy, columns, axis=1),
+        costs=table.costs[columns] if shared else np.take_along_axis(table.costs, columns, axis=1),
+        modes=tuple(range(len(table.modes))),
+        ids=table.ids,
+        unit=table.unit,
+    )
+    return ordered, columns
+
+
+def build_allocation(
+    table: AccuracyTable,
+    *,
+    budget: float,
+    price: float,
+    choice: Ints,
+    mix: Mix,
+    bound: float | None = None,
+    limits: tuple[CapUse, ...] = (),
+    trace: Trace | None = None,
+) -> Allocation:
+    """The allocation of a choice and its mix, with their averages; without a `bound`, the mix reaches it."""
+    cost, accuracy = averages(table, choice)
+    mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
+    mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
+    for array in (choice, mix.problems, mix.modes, mix.probabilities):
+        array.setflags(write=False)
+    return Allocation(
+        budget=budget,
+        price=price,
+        choice=choice,
+        mix=mix,
+        cost=cost,
+        accuracy=accuracy,
+        mixed_cost=mixed_cost,
+        mixed_accuracy=mixed_accuracy,
+        bound=max(accuracy, mixed_accuracy if bound is None else bound),  # rounding aside, it is
+        modes=table.modes,
+        unit=table.unit,
+        limits=limits,
+        trace=trace,
+    )
+
+
+def compute_mix_change(values: Floats, choice: Ints, mix: Mix) -> float:
+    """How much mixing changes the average of values, (problems, modes)."""
+    rows = mix.problems
+    change = values[rows, mix.modes] - values[rows, choice[rows]]
+    return float((mix.probabilities * change).sum()) / len(choice)

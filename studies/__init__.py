@@ -1,0 +1,1 @@
+"""Studies made with adacompute; not part of the package."""
