@@ -1,4 +1,4 @@
-"""What tests of the gateway need: the scripted upstream of tests/endpoint, and the gateway in front of it."""
+"""What tests of the gateway need: the scripted upstream of tests/client, and the gateway in front of it."""
 
 import logging
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "endpoint")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "client")]
 
 
 @pytest.fixture(autouse=True)

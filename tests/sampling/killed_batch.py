@@ -1,10 +1,10 @@
-"""As tests/collect/killed.py, of a batch: `python killed_batch.py URL POOL KILLS SEED`."""
+"""As tests/sampling/killed.py, of a batch: `python killed_batch.py URL POOL KILLS SEED`."""
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "endpoint"), str(HERE.parent / "collect")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "client")]
 
 import killed  # noqa: E402 - of the folders that were just added
 from batches import ASKING  # noqa: E402

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "endpoint")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "client")]
 
 from collecting import asking, endpoint, problems  # noqa: E402 - of the folder that was just added
 

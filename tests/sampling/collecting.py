@@ -15,7 +15,7 @@ from adacompute.problems import Template
 from adacompute.records import Problem
 from adacompute.sampling import Asking, Collected, collect
 
-UPSTREAM = Path(__file__).resolve().parent.parent / "endpoint" / "upstream.py"
+UPSTREAM = Path(__file__).resolve().parent.parent / "client" / "upstream.py"
 QUICK = Retries(attempts=5, deadline=20.0, first=0.01, longest=0.05)
 
 

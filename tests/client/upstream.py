@@ -9,7 +9,7 @@ It uses nothing of adacompute, and keeps its own count of what it was asked and 
 
 As a process, for tests that kill and for benchmarks; it prints its URL first, GET /count gives its count:
 
-    python tests/endpoint/upstream.py --port 0 --latency 0.05 --n ignore --error-rate 0.1
+    python tests/client/upstream.py --port 0 --latency 0.05 --n ignore --error-rate 0.1
 """
 
 import argparse
