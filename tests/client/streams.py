@@ -35,7 +35,7 @@ def streamed(script, body=None, *, deadline=None, optional=frozenset(), **settin
 
     async def run(client, up):
         async with client.stream(
-            {**BODY, **(body or {})}, deadline=deadline, heard=told.append, optional=optional
+            {**BODY, **(body or {})}, deadline=deadline, on_call=told.append, optional=optional
         ) as stream:
             found.append(stream)
             try:

@@ -69,12 +69,15 @@ def test_c05_what_one_model_does_with_n_and_usage_says_nothing_of_the_others():
     async def run(client, up):
         for model in ("ignores", "one", "honest") * 2:
             assert await drawn(client, 4, model=model, logprobs=True) == 4
-        assert [client.manners.models.habits(name).per_choice for name in ("one", "honest")] == [True, False]
-        before = client.account.completion_tokens
+        assert [client.quirks.models.get_quirks(name).per_choice for name in ("one", "honest")] == [
+            True,
+            False,
+        ]
+        before = client.totals.completion_tokens
         assert await drawn(client, 4, model="honest") == 4
-        assert client.account.completion_tokens - before == 120
+        assert client.totals.completion_tokens - before == 120
         assert await drawn(client, 4, model="one") == 4
-        assert client.account.completion_tokens - before == pytest.approx(240, rel=0.1)
+        assert client.totals.completion_tokens - before == pytest.approx(240, rel=0.1)
 
     assert sizes(asked(script, run).up) == [4, 1, 1, 1, 4, 4, 1, 1, 1, 1, 4, 4, 4, 4]
 
@@ -87,20 +90,20 @@ def test_c05_after_some_minutes_one_call_asks_for_more_again(limited):
         return limited if body.get("n", 1) > 1 and not mended else Reply()
 
     async def run(client, up):
-        client.manners.models = QuirksByModel(clock)
+        client.quirks.models = QuirksByModel(clock)
         await drawn(client, 4)
         for more in (1, 2):
             clock.at += 601
             await asyncio.gather(*(drawn(client, 4) for _ in range(3)))
             assert sizes(up).count(4) == 1 + more
-        assert client.manners.most == 1
+        assert client.quirks.max_choices == 1
         clock.at += 601
         mended.append(True)
         asked_before = up.count.requests
         for _ in range(3):
             await drawn(client, 4)
         assert sizes(up)[asked_before:] == [4, 4, 4]
-        assert client.manners.most is None
+        assert client.quirks.max_choices is None
 
     asked(script, run)
 

@@ -13,14 +13,14 @@ from upstream import Honest, Reply, Stall, Status
 def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
     async def run(client, up):
         mine, other = [], []
-        await client.call(BODY, heard=mine.append)
+        await client.call(BODY, on_call=mine.append)
         assert [call.kind for call in mine] == ["server-error", "ok"]
-        client.manners.gave(4, 1, "scripted")
-        async for _ in client.draw(BODY, 4, heard=other.append):
+        client.quirks.record_choices(4, 1, "scripted")
+        async for _ in client.draw(BODY, 4, on_call=other.append):
             pass
         assert [call.kind for call in other] == ["ok"] * 4
         assert len(mine) == 2
-        task = asyncio.create_task(client.call({**BODY, "stall": True}, heard=mine.append))
+        task = asyncio.create_task(client.call({**BODY, "stall": True}, on_call=mine.append))
         while up.count.requests < 7:  # it has come; the reply to the one before may still be on its way out
             await asyncio.sleep(0.005)
         task.cancel()
@@ -37,9 +37,9 @@ def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
 def test_who_hears_of_an_attempt_may_say_that_there_is_to_be_no_other():
     async def run(client, up):
         with pytest.raises(EndpointFailed):
-            await client.call(BODY, heard=lambda _: False)
+            await client.call(BODY, on_call=lambda _: False)
         with pytest.raises(EndpointFailed):
-            await client.stream(BODY, heard=lambda _: False).__aenter__()
+            await client.stream(BODY, on_call=lambda _: False).__aenter__()
 
     assert asked(Status(code=500), run).up.count.requests == 2
 
@@ -49,8 +49,8 @@ def drawn_until(script, stop, n, *, most=None, **settings):
 
     async def run(client, up):
         if most is not None:
-            client.manners.gave(n, most, "scripted")
-        return [event async for event in client.draw(BODY, n, heard=lambda call: not stop(call))]
+            client.quirks.record_choices(n, most, "scripted")
+        return [event async for event in client.draw(BODY, n, on_call=lambda call: not stop(call))]
 
     done = asked(script, run, **settings)
     indices = [event.first + i for event in done.failed for i in range(event.count)]
@@ -105,8 +105,8 @@ def test_a_call_that_was_refused_too_many_is_not_sent_smaller_where_nothing_more
 def test_what_was_refused_is_not_asked_without_it_where_nothing_more_may_be_sent():
     async def run(client, up):
         with pytest.raises(EndpointRefused, match="logprobs are not supported"):
-            await client.call({**BODY, "logprobs": True}, heard=lambda _: False, optional=LOGPROBS)
-        assert client.manners.gives_logprobs("scripted") is None
+            await client.call({**BODY, "logprobs": True}, on_call=lambda _: False, optional=LOGPROBS)
+        assert client.quirks.gives_logprobs("scripted") is None
 
     assert asked(Honest(logprobs="refuse"), run).up.count.requests == 1
 
@@ -148,7 +148,7 @@ def test_cached_tokens_are_told_where_they_can_be_true(cached, found, stream):
 def test_who_hears_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
     async def run(client, up):
         said = asyncio.get_running_loop().create_future()
-        calling = asyncio.create_task(client.call(BODY, heard=lambda call: call.kind == "ok" or said))
+        calling = asyncio.create_task(client.call(BODY, on_call=lambda call: call.kind == "ok" or said))
         while up.count.in_flight or up.count.requests < 1:
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.1)  # longer than it waits before it tries again
@@ -171,11 +171,11 @@ def test_who_hears_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
 def test_all_calls_of_a_draw_wait_until_it_is_said(allowed):
     async def run(client, up):
         said = asyncio.get_running_loop().create_future()
-        client.manners.gave(6, 1, "scripted")
+        client.quirks.record_choices(6, 1, "scripted")
         events = []
 
         async def drawing():
-            events.extend([event async for event in client.draw(BODY, 6, heard=lambda _: said)])
+            events.extend([event async for event in client.draw(BODY, 6, on_call=lambda _: said)])
 
         task = asyncio.create_task(drawing())
         while up.count.requests < 2 or up.count.in_flight:

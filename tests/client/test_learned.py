@@ -52,7 +52,7 @@ def test_a_clients_own_unknown_field_changes_nothing_for_anybody(name, by_param)
                     await ask
                 except EndpointRefused:
                     assert name in body
-        assert client.manners.logprobs is True
+        assert client.quirks.logprobs is True
 
     done = asked(script, run)
     assert len(done.up.requests) == 6  # none was tried again
@@ -81,7 +81,7 @@ def test_a_refusal_that_stays_without_the_field_is_told_as_it_came_first_and_tea
 def test_what_fails_without_the_field_for_another_reason_is_told_so_and_teaches_nothing(then, error):
     async def run(client, up):
         with pytest.raises(error):
-            await client.call(WEIGHED, optional=LOGPROBS, heard=lambda call: call.kind == "no-logprobs")
+            await client.call(WEIGHED, optional=LOGPROBS, on_call=lambda call: call.kind == "no-logprobs")
         await client.call(WEIGHED, optional=LOGPROBS)
 
     done = asked([Status(code=400, message="no logprobs"), then, Reply()], run)
@@ -97,7 +97,7 @@ def test_what_one_model_refuses_is_still_asked_of_the_others():
     async def run(client, up):
         for model in "abab":
             await client.call({**WEIGHED, "model": model}, optional=LOGPROBS)
-        assert [client.manners.gives_logprobs(model) for model in "abc"] == [True, False, None]
+        assert [client.quirks.gives_logprobs(model) for model in "abc"] == [True, False, None]
 
     done = asked(script, run)
     asked_for = [(request.body["model"], "logprobs" in request.body) for request in done.up.requests]
@@ -110,7 +110,7 @@ def test_after_some_minutes_one_request_asks_again_and_a_mended_upstream_is_noti
     refusing = Honest(logprobs="refuse", stream_options="refuse")
 
     async def run(client, up):
-        client.manners.models = QuirksByModel(clock)
+        client.quirks.models = QuirksByModel(clock)
 
         async def once() -> None:
             await (drained(client, BODY) if stream else client.call(WEIGHED, optional=LOGPROBS))
@@ -149,7 +149,7 @@ def test_alternatives_that_are_too_many_are_no_reason_to_do_without_logprobs(ref
         for _ in range(2):
             (response,) = (await client.call(FULL, optional=LOGPROBS)).responses
             assert response.logprob is not None
-        assert client.manners.gives_logprobs("scripted") is True
+        assert client.quirks.gives_logprobs("scripted") is True
 
     done = asked(script, run)
     assert all(sent(done, "logprobs"))

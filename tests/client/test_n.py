@@ -104,7 +104,7 @@ def test_c05_a_short_reply_is_not_believed_over_calls_that_were_under_way():
             return [event async for event in client.draw(BODY, 4, first=4 * i)]
 
         rounds = await asyncio.gather(*(one(i) for i in range(3)))
-        assert client.manners.most is None
+        assert client.quirks.max_choices is None
         return [event for events in rounds for event in events]
 
     assert sorted(asked(script, three).responses) == list(range(12))
@@ -306,6 +306,6 @@ def test_messages_of_every_shape_become_text():
 def test_models_are_listed_for_nothing():
     async def ask(client, up):
         assert await client.models() == ["scripted"]
-        assert client.account.calls == 0
+        assert client.totals.calls == 0
 
     assert asked(None, ask).up.count.requests == 0

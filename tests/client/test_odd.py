@@ -73,16 +73,18 @@ class Trap(dict):
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(status):
-    class Line:
-        def unsaid(self, text):
+    class StubTransport:
+        def redact(self, text):
             return text.replace("sk-canary-1234", "***")
 
-        def refusal(self, url, answer):
-            return answer.value.get("error")
+        def build_refusal(self, url, http_reply):
+            return http_reply.value.get("error")
 
     question = SentRequest(BODY, 1, None, 0.0, 0.0)
     with pytest.raises(ReplyInvalid) as caught:
-        interpret_reply(question, HttpReply(status, Trap()), transport=Line(), url="u", quirks=ServerQuirks())
+        interpret_reply(
+            question, HttpReply(status, Trap()), transport=StubTransport(), url="u", quirks=ServerQuirks()
+        )
     assert caught.value.paid
     assert caught.value.status == status
     assert "ValueError: nobody thought of ***" in str(caught.value)

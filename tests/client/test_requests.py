@@ -59,10 +59,10 @@ def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
 
     async def flat(client, up):
         events = await run(client, up)
-        assert client.account.calls == up.count.requests
-        assert client.account.responses == sum(len(e.responses) for e in events if isinstance(e, DrawSuccess))
-        assert client.account.paid == up.count.completions
-        assert client.account.completion_tokens == up.count.completion_tokens
+        assert client.totals.calls == up.count.requests
+        assert client.totals.responses == sum(len(e.responses) for e in events if isinstance(e, DrawSuccess))
+        assert client.totals.paid == up.count.completions
+        assert client.totals.completion_tokens == up.count.completion_tokens
 
     asked(
         lambda number, body: plan[number % 400],
