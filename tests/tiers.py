@@ -19,14 +19,7 @@ BY_FIXTURE = {
     "browser": "browser",
     "demo": "demo",
 }
-BY_PATH = {
-    "evaluate/figures/test_learning_figures.py": "study",
-    "evaluate/figures/test_pareto_figures.py": "study",
-    "evaluate/figures/test_solve_figures.py": "study",
-    "evaluate/paper/": "study",
-    "evaluate/reproduction/": "study",
-    "cli/test_reproduce.py": "study",
-}
+BY_PATH = {"studies/": "study"}  # how a path begins, from the repository's root
 COSTLY = ("browser", "demo", "local_model", "ray", "slow", "study")
 FEW = 20  # examples of a law in the quick profile
 
@@ -51,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Gives every test its markers; those that look at the demo come last, when it is made."""
-    here = Path(__file__).parent
+    root = Path(__file__).parent.parent
     for item in items:
-        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        place = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else ""
         names = {BY_FIXTURE[name] for name in getattr(item, "fixturenames", ()) if name in BY_FIXTURE}
         names |= {marker for start, marker in BY_PATH.items() if place.startswith(start)}
         for name in sorted(names):

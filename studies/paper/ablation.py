@@ -35,7 +35,7 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour, ramp
-from adacompute.solve.theory import net_values
+from studies.paper.theory import net_values
 
 __all__ = ["LEARNER_NAMES", "READINGS", "Ablation", "RegretPoints", "build_section", "compute_ablation"]
 

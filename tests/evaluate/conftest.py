@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share."""
+"""Lets the tests of this folder import what they share, and gives them small recordings."""
 
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from tables import KINDS, budgeted, chosen, prices, spread, tables
 from adacompute.errors import BudgetOutOfRange
 from adacompute.records import AccuracyTable
 from adacompute.solve import averages, best_at, dual, frontier, solve
-from adacompute.solve.theory import (
+from studies.paper.theory import (
     decomposition,
     near_feasible,
     near_optimal,

@@ -1,11 +1,13 @@
-"""What several tests need: where the recordings lie, and running the real command line."""
+"""Fixtures for every test: the recordings, the real command line, a demo, a Ray cluster, a Redis server.
+
+The root's conftest.py loads this as a plugin.
+"""
 
 import fcntl
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -18,12 +20,9 @@ import pytest
 if TYPE_CHECKING:
     from adacompute.client.local import LocalModel
 
-sys.path.insert(0, str(Path(__file__).parent))
 from clusters import RedisServer, start_ray, stop_ray
 from guard import Guard
 from warm import COMMAND, Warm
-
-pytest_plugins = ["tiers"]
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

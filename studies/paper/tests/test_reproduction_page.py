@@ -1,4 +1,4 @@
-"""docs/reproduction.md: every table and figure of the paper is there, and its numbers are the code's."""
+"""reproduction.md: every table and figure of the paper is there, and its numbers are the code's."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
 from kept import assert_same_text
 
-FILE = Path(__file__).resolve().parents[3] / "docs" / "reproduction.md"
+FILE = Path(__file__).resolve().parents[1] / "reproduction.md"
 
 
 @pytest.fixture(scope="module")

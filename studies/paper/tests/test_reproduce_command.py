@@ -1,35 +1,28 @@
-"""`adacompute reproduce`: which recordings are taken, what is written, what is refused."""
+"""`python -m studies.paper reproduce`: which recordings are taken, what is written, what is refused."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import recorded
 from studies.paper.paper_claims import load_paper
 from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
 
 from adacompute.errors import SourceAmbiguous
 
-SHARED = Path(__file__).resolve().parent.parent / "evaluate" / "reproduction" / "recorded.py"
-spec = importlib.util.spec_from_file_location("recorded_for_reproduce", SHARED)
-assert spec is not None
-assert spec.loader is not None
-recorded = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(recorded)
-
 Run = Callable[..., object]
 
 
-def test_the_page_and_the_json_say_the_same(adacompute: Run, tmp_path: Path):
+def test_the_page_and_the_json_say_the_same(paper: Run, tmp_path: Path):
     folder = tmp_path / "folder"
     folder.mkdir()
     recorded.written(folder / "one-tiny-1b.jsonl.gz", recorded.lines(30, 16, seed=1, levels=True))
     recorded.written(folder / "two-tiny-1b.jsonl.gz", recorded.lines(12, 4, seed=2))
     words = ("reproduce", "one", "two", "--recordings", "folder", "--quick", "--workers", "1")
-    done = adacompute(*words, "-o", str(tmp_path / "new" / "page.md"), "--json")
+    done = paper(*words, "-o", str(tmp_path / "new" / "page.md"), "--json")
     found, page = json.loads(done.stdout), (tmp_path / "new" / "page.md").read_text("utf-8")
-    told = "adacompute reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
+    told = "python -m studies.paper reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
     assert f"Made by `{told}`" in page
     assert found["recordings"] == ["one", "two"]
     assert [claim["key"] for claim in found["claims"]] == list(load_paper().claims)
@@ -90,9 +83,9 @@ def test_no_two_recordings_have_one_name():
 
 
 @pytest.mark.parametrize("where", [".", "file/page.md", "n" * 256])
-def test_where_no_page_can_be_is_said_before_any_work(adacompute: Run, tmp_path: Path, where: str):
+def test_where_no_page_can_be_is_said_before_any_work(paper: Run, tmp_path: Path, where: str):
     (tmp_path / "file").touch()
-    done = adacompute("reproduce", "nothing", "-o", where, code=1)
+    done = paper("reproduce", "nothing", "-o", where, code=1)
     assert where.split("/")[0] in done.stderr
     assert "nothing" not in done.stderr
     assert done.stderr.count("\n") == 1
@@ -119,16 +112,16 @@ def test_a_recordings_name_is_what_stands_before_its_models(name: str, model: st
         (("nothing",), "nothing"),
     ],
 )
-def test_what_isnt_there_is_named(adacompute: Run, words: tuple, said_so: str):
-    done = adacompute("reproduce", *words, code=1)
+def test_what_isnt_there_is_named(paper: Run, words: tuple, said_so: str):
+    done = paper("reproduce", *words, code=1)
     assert said_so in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_recording_without_grades_is_refused_by_name(adacompute: Run, tmp_path: Path):
+def test_a_recording_without_grades_is_refused_by_name(paper: Run, tmp_path: Path):
     rows = [
         {key: value for key, value in row.items() if key != "gold"} for row in recorded.lines(4, 4, seed=1)
     ]
     recorded.written(tmp_path / "bare.jsonl", rows)
-    done = adacompute("reproduce", "bare.jsonl", code=1)
+    done = paper("reproduce", "bare.jsonl", code=1)
     assert "bare.jsonl: no problem has grades or a gold answer" in done.stderr
