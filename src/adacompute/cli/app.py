@@ -87,7 +87,7 @@ def _raise_stopped(signal_number: int, _frame: object) -> None:
     raise CommandStopped(signal_number)
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage.
 
     A signal exits with 128 plus its number: 130 after Ctrl-C, 143 after SIGTERM, and 141, without a
@@ -97,7 +97,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _raise_stopped)
     try:
-        app(standalone_mode=True)
+        commands(standalone_mode=True)
     except SystemExit as exit_request:
         if isinstance(exit_request.__context__, BrokenPipeError):  # click turned it into exit code 1
             sys.exit(128 + signal.SIGPIPE)

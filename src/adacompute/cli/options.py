@@ -161,9 +161,9 @@ def clean_text(text: str | None) -> str | None:
     return None if text is None else _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def format_command(context: typer.Context) -> str:
+def format_command(context: typer.Context, *, program: str = "adacompute") -> str:
     """Return the command with all its options as one would type it; paths are cut to their last part."""
-    words = ["adacompute"]
+    words = program.split()
     for command_context in (context.parent, context):
         if command_context is None:
             continue

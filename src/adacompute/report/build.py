@@ -43,7 +43,7 @@ from adacompute.report.exhibits import (
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 from adacompute.report.exhibits.token_cost import measure_tokens
 
-__all__ = ["JOBS", "ReportInputs", "build_report", "run_jobs"]
+__all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_report", "run_jobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,7 +180,8 @@ def _package_versions() -> dict[str, str]:
     return versions
 
 
-PARTS = (  # key, title, description, whether its sections are folded at first
+Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
+PARTS: tuple[Part, ...] = (
     ("verdict", "Verdict", "", False),
     ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
     ("held-out", "Every policy, held-out", "Fitted on other problems than it is judged on.", False),
@@ -316,14 +317,18 @@ def build_report(
     money: Money = EXAMPLE_MONEY,
     workers: int = 1,
     progress: ProgressCallback | None = None,
+    jobs: Sequence[Job] = JOBS,
+    parts: Sequence[Part] = PARTS,
 ) -> Report:
     """Evaluate a pool and build its report; the same whatever the number of workers.
+
+    `jobs` are its sections and `parts` its parts, in the order of the page; a study adds its own.
 
     Workers above one are processes: a script that asks for them puts its work below
     `if __name__ == "__main__":`.
     """
     scored_pool, why = _try_score_pool(ballots, name)
-    first_progress, second_progress = _split_progress(progress, count_steps(scored_pool, JOBS))
+    first_progress, second_progress = _split_progress(progress, count_steps(scored_pool, jobs))
     graded = ballots if scored_pool is None else scored_pool.ballots
     runs = run_policies(
         ballots,
@@ -349,7 +354,7 @@ def build_report(
         quick=quick,
         seed=seed,
     )
-    sections = run_jobs(inputs, JOBS, workers=workers, progress=second_progress)
+    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
     facts = collect_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
     headline = build_headline(evaluation)
     return Report(
@@ -358,7 +363,7 @@ def build_report(
         below=headline.below,
         facts=facts,
         notices=_build_notices(runs.setup, evaluation, why, quick=quick),
-        parts=(*_build_parts(sections), _build_provenance_part(facts)),
+        parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
         money=build_money_data(evaluation, measure_tokens(runs), money),
         evaluation=evaluation,
     )
@@ -382,14 +387,16 @@ def _split_progress(
     return report_first, report_second
 
 
-def _build_parts(sections: Mapping[str, Section]) -> list[ReportPart]:
+def _build_parts(
+    sections: Mapping[str, Section], jobs: Sequence[Job], parts: Sequence[Part]
+) -> list[ReportPart]:
     """Parts with at least one section, in the order of the page."""
-    parts = []
-    for key, title, about, folded in PARTS:
-        built = tuple(sections[job.key] for job in JOBS if job.part == key and job.key in sections)
+    report_parts = []
+    for key, title, about, folded in parts:
+        built = tuple(sections[job.key] for job in jobs if job.part == key and job.key in sections)
         if built:
-            parts.append(ReportPart(key=key, title=title, about=about, sections=built, folded=folded))
-    return parts
+            report_parts.append(ReportPart(key=key, title=title, about=about, sections=built, folded=folded))
+    return report_parts
 
 
 def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
