@@ -46,7 +46,7 @@ def without(name: str) -> dict[str, Any]:
 
 
 BAD_LINES = {  # the second line of a file whose first is good -> what the message says
-    "no_json": (b'{"id": "x"\n', "no JSON"),
+    "no_json": (b'{"id": "x"\n', "is not JSON"),
     "a_list": (b"[1, 2]\n", "is a list"),
     "a_number": (b"7\n", "is a number"),
     "nan": (b'{"id":"b","question":"?","samples":[{"answer":"4","logprob":NaN}]}\n', "NaN is no number"),
@@ -55,11 +55,11 @@ BAD_LINES = {  # the second line of a file whose first is good -> what the messa
     "huge_unknown": (b'{"id":"b","question":"?","x":1e999,"samples":[]}\n', "'x' can't be kept as JSON"),
     "deep": (
         b'{"id":"b","question":"?","x":' + b"[" * 200000 + b"]" * 200000 + b',"samples":[]}\n',
-        "nested|no JSON",
+        "nested|is not JSON",
     ),
     "not_utf8": (b'{"id":"b\xff","question":"?","samples":[]}\n', "not UTF-8 at byte 9"),
     "utf16": (json.dumps(line("b")).encode("utf-16"), "not UTF-8"),
-    "garbage": (bytes(range(256)), "no JSON"),
+    "garbage": (bytes(range(256)), "is not JSON"),
     "no_id": (without("id"), "'id' is missing"),
     "no_question": (without("question"), "'question' is missing"),
     "no_samples": (without("samples"), "'samples' is missing"),

@@ -291,8 +291,8 @@ def test_a_damaged_archive_is_never_taken_for_a_whole_one(tmp_path: Path, name: 
     ("name", "content", "message"),
     [
         ("a.eval", b"no zip", "is not a zip archive"),
-        ("a.json", b"[]", "no JSON object"),
-        ("a.json", b"{", "no JSON"),
+        ("a.json", b"[]", "is not a JSON object"),
+        ("a.json", b"{", "is not JSON"),
         ("a.json", b"{}", "names no model"),
         ("a.json", HEADER, "holds no 'samples'"),
         ("a.json", HEADER[:-1] + b', "samples": [{}]}', "lacks id, epoch, input or target"),

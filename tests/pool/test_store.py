@@ -90,7 +90,7 @@ def test_an_abstention_on_purpose_is_not_extracted(pool):
 
 def test_the_same_key_twice_is_refused_and_nothing_of_the_second_call_is_kept(pool):
     pool.add_samples("p1", [(0, Sample(answer="4"))], model="m", parameters=HOT)
-    with pytest.raises(DuplicateRecord, match="already there"):
+    with pytest.raises(DuplicateRecord, match="already exists"):
         pool.add_samples("p1", [(1, Sample(answer="9")), (0, Sample(answer="9"))], model="m", parameters=HOT)
     with pytest.raises(DuplicateRecord, match="'p1'"):
         pool.add_problem(Problem(id="p1", question="other"))

@@ -187,7 +187,7 @@ def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_d
         ({"aggregate": "best-of", "by": np.zeros((2, 2))}, r"scores of shape \(2, 2\).*\(2, 4\)"),
         (
             {"aggregate": "best-of", "by": ac.VoteWeights(signal="entropy", scale=1)},
-            "best-of can't rank by Weigh",
+            "best-of can't rank by VoteWeights",
         ),
         ({"aggregate": "weighted", "by": "length"}, "votes can't be weighted by 'length'"),
         ({"aggregate": "weighted", "by": np.zeros((2, 4))}, "votes can't be weighted by scores"),

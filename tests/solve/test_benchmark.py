@@ -40,5 +40,5 @@ def test_the_simulation_that_scoring_is_compared_with_gives_the_same_accuracies(
     with score.ac.bundled("facts") as pool:
         ballots = score.first(pool.ballots(), 48, 6)
     simulated = score.simulate(ballots, (1, 4), np.random.default_rng(0))
-    exact = score.exact_vote(ballots, score.grades(ballots), (1, 4)).accuracy
+    exact = score.score_exact_vote(ballots, score.grade_samples(ballots), (1, 4)).accuracy
     assert simulated == pytest.approx(exact, abs=0.1)  # a thousand subsets a cell: six standard errors
