@@ -15,8 +15,6 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
-from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.resampling import random_split
@@ -35,6 +33,8 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour, ramp
+from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
+from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 from studies.paper.theory import net_values
 
 __all__ = ["LEARNER_NAMES", "READINGS", "Ablation", "RegretPoints", "build_section", "compute_ablation"]
@@ -122,7 +122,7 @@ class Ablation:
 
     @property
     def normalised(self) -> Floats:
-        """The confusion matrices with rows that add up to 1, (readings, budgets, budgets); NaN: no such row."""
+        """The confusion matrices, (readings, budgets, budgets); a row adds up to 1, or is NaN if empty."""
         size = self.confusion.sum(axis=2, keepdims=True)
         return np.asarray(np.where(size > 0, self.confusion / np.maximum(size, 1), np.nan))
 
@@ -332,9 +332,10 @@ def draw_ablation(ablation: Ablation, *, key: str = "ablation") -> Picture:
         key=key,
         title="Five learners of the oracle's budgets",
         protocol=(
-            f"{ablation.rows} rows ({_describe_cases(ablation)} at B = {', '.join(f'{one:g}' for one in ablation.targets)}), "
-            f"{ablation.splits} splits into 80% and 20%, judged on the 20%. Scored as the paper does: rows "
-            "split at random, by windows. Held-out: split by question, over all subsets."
+            f"{ablation.rows} rows ({_describe_cases(ablation)} at B = "
+            f"{', '.join(f'{one:g}' for one in ablation.targets)}), {ablation.splits} splits into 80% and "
+            "20%, judged on the 20%. Scored as the paper does: rows split at random, by windows. Held-out: "
+            "split by question, over all subsets."
         ),
         svg=svg,
         alt=_describe(ablation),
@@ -368,8 +369,8 @@ def _draw_accuracy(canvas: Canvas, ax: Axes, ablation: Ablation) -> None:
                 )
                 ax.plot([value.mean], [place], color=tint, marker=_choose_marker(number), markersize=5, mew=0)
                 text = (
-                    f"{LEARNER_NAMES[model]}, {case}, {reading}: {100 * value.mean:.1f}% ± {100 * value.std:.1f} "
-                    f"at {outcome.cost.mean:.2f} samples"
+                    f"{LEARNER_NAMES[model]}, {case}, {reading}: {100 * value.mean:.1f}% ± "
+                    f"{100 * value.std:.1f} at {outcome.cost.mean:.2f} samples"
                 )
                 canvas.mark(ax, value.mean, place, text)
     ax.set_yticks(range(len(names)), [LEARNER_NAMES[name] for name in names])
@@ -440,8 +441,8 @@ def _draw_regret(canvas: Canvas, ax: Axes, ablation: Ablation) -> None:
 def _draw_points(canvas: Canvas, ax: Axes, some: RegretPoints) -> None:
     for model, error, task, relaxed in zip(some.model, some.error, some.task, some.relaxed, strict=True):
         text = (
-            f"{LEARNER_NAMES[model]}, {some.reading}: ε {100 * error:.1f}%, {100 * task:.1f} points below the "
-            f"oracle, {100 * relaxed:.1f} in net value"
+            f"{LEARNER_NAMES[model]}, {some.reading}: ε {100 * error:.1f}%, {100 * task:.1f} points below "
+            f"the oracle, {100 * relaxed:.1f} in net value"
         )
         canvas.mark(ax, error, task, text)
 
@@ -454,7 +455,10 @@ def _draw_confusion(canvas: Canvas, ax: Axes, ablation: Ablation, at: int) -> No
             continue
         step = min(_STEPS - 1, int(share * _STEPS))
         ax.add_patch(Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, color=tints[step]))
-        text = f"oracle {ablation.budgets[row]}, trees {ablation.budgets[column]}: {100 * share:.1f}% of that row"
+        text = (
+            f"oracle {ablation.budgets[row]}, trees {ablation.budgets[column]}: {100 * share:.1f}% of that "
+            "row"
+        )
         canvas.mark(ax, column, row, text)
         ink = colour("page" if step >= _STEPS / 2 else "ink")
         ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center_baseline", fontsize=8, color=ink)
@@ -555,8 +559,8 @@ def build_table(result: Ablation) -> Table:
         ),
         rows=tuple(rows),
         note=(
-            f"Mean and standard deviation over splits. The MLP is trained for {MLP_STEPS} rounds at most. The "
-            "paper's gap is to the oracle on all rows, so that its deviation is that of the accuracy."
+            f"Mean and standard deviation over splits. The MLP is trained for {MLP_STEPS} rounds at most. "
+            "The paper's gap is to the oracle on all rows, so that its deviation is that of the accuracy."
         ),
         bold=tuple(
             at for at, one in enumerate(result.outcomes) if one.model == result.best_score(one.reading).model
@@ -583,7 +587,9 @@ def build_bound_table(result: Ablation) -> Table:
     return Table(
         key="regret-bound",
         title="Points above the regret bound",
-        protocol=f"{_describe_protocol(result)} Both readings, by the windows that the oracle's budgets come from.",
+        protocol=(
+            f"{_describe_protocol(result)} Both readings, by the windows that the oracle's budgets come from."
+        ),
         columns=(
             Column(name="regret in"),
             Column(name="line"),
@@ -605,10 +611,10 @@ def _compose_words(result: Ablation) -> tuple[str, ...]:
     ahead = first.accuracy.mean - plain.accuracy.mean, then.accuracy.mean - later.accuracy.mean
     split = (
         "With rows split at random, so that most questions stand on both sides at another B, "
-        f"{LEARNER_NAMES[first.model]} is the most accurate, {format_points(ahead[:1])} over logistic regression. Split by "
-        f"question, {LEARNER_NAMES[then.model]} is, {format_points(ahead[1:])} over it with {then.cost.mean:.2f} samples "
-        f"against {later.cost.mean:.2f}: {format_points([then.accuracy.mean - then.uniform.mean])} over all alike "
-        "at its own cost."
+        f"{LEARNER_NAMES[first.model]} is the most accurate, {format_points(ahead[:1])} over logistic "
+        f"regression. Split by question, {LEARNER_NAMES[then.model]} is, {format_points(ahead[1:])} over it "
+        f"with {then.cost.mean:.2f} samples against {later.cost.mean:.2f}: "
+        f"{format_points([then.accuracy.mean - then.uniform.mean])} over all alike at its own cost."
     )
     return split, _describe_imitation(result), _describe_bound(result)
 
@@ -629,8 +635,8 @@ def _describe_imitation(result: Ablation) -> str:
         f"The boosted trees imitate {trees[0].imitation.mean:.1%} of the oracle's budgets scored as the "
         f"paper does and {trees[1].imitation.mean:.1%} held-out; always the commonest budget, "
         f"{trees[0].majority.mean:.1%} and {trees[1].majority.mean:.1%}. Better than always the commonest: "
-        f"{join_words(better[0]) or 'no learner'} scored as the paper does, {join_words(better[1]) or 'no learner'} "
-        "held-out."
+        f"{join_words(better[0]) or 'no learner'} scored as the paper does, "
+        f"{join_words(better[1]) or 'no learner'} held-out."
     )
     if all(one is not None for one in near):
         text += (
@@ -643,12 +649,12 @@ def _describe_bound(result: Ablation) -> str:
     every = sum(len(some.error) for some in result.points)
     return (
         f"The theorem bounds the regret in net value by ε times the largest M, {result.worst_gap:.2f} here: "
-        f"{result.count_above('relaxed', of='worst')} of {every} points lie above. The paper draws that line "
-        "dotted, calls it loose, and takes the dashed one, ε times the mean of M "
+        f"{result.count_above('relaxed', of='worst')} of {every} points lie above. The paper draws that "
+        "line dotted, calls it loose, and takes the dashed one, ε times the mean of M "
         f"({result.mean_gap:.2f}), for the bound, with the regret in accuracy: for that neither is one; "
         f"{result.count_above('task', of='mean')} of {every} lie above the dashed one, "
-        f"{result.count_above('task', of='worst')} above the dotted one. It finds the points' slope to match that "
-        f"mean; here it is {result.slope:.2f}."
+        f"{result.count_above('task', of='worst')} above the dotted one. It finds the points' slope to "
+        f"match that mean; here it is {result.slope:.2f}."
     )
 
 
@@ -666,7 +672,7 @@ def _compute_near_share(confusion: np.ndarray[tuple[int, ...], np.dtype[np.float
 def _describe_protocol(result: Ablation) -> str:
     targets = join_words([f"{one:g}" for one in result.targets])
     return (
-        f"{result.rows} rows: problems of {join_words(result.cases)} at B = {targets}; {result.splits} splits, "
-        "judged on the 20% not learned from. Scored as the paper does: rows split at random within each "
-        "label, by windows. Held-out: split by question, over all subsets."
+        f"{result.rows} rows: problems of {join_words(result.cases)} at B = {targets}; {result.splits} "
+        "splits, judged on the 20% not learned from. Scored as the paper does: rows split at random within "
+        "each label, by windows. Held-out: split by question, over all subsets."
     )

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from studies.paper.budget_choices import align_budgets, compute_oracle_labels
-from studies.paper.price_search import select_reachable
 
 from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.canvas import Canvas, clip_label, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour, ramp
 from adacompute.score import halves, score
+from studies.paper.budget_choices import align_budgets, compute_oracle_labels
+from studies.paper.price_search import select_reachable
 
 __all__ = [
     "ARCHETYPE_NAMES",
@@ -424,8 +424,8 @@ def _draw_budget_shares(
 
 def _describe_protocol(archetypes: Archetypes) -> str:
     text = (
-        f"k-means with {len(archetypes.groups)} groups on the accuracy curves of {sum(archetypes.problems)} problems, "
-        "over all subsets of their samples."
+        f"k-means with {len(archetypes.groups)} groups on the accuracy curves of {sum(archetypes.problems)} "
+        "problems, over all subsets of their samples."
     )
     if archetypes.oracle is not None:
         text += f" Oracle at B = {archetypes.budget:g}: by the paper's windows of the same samples"
@@ -603,14 +603,14 @@ def _list_missing(result: Archetypes, case: ScoredPool) -> tuple[str, ...]:
     least = int(case.ballots.drawn.min())
     if len(result.groups) < len(ARCHETYPE_NAMES):
         missing.append(
-            f"{len(ARCHETYPE_NAMES)} kinds of curve: only {len(result.groups)} different curves are there; collect more "
-            "problems, or more samples of each"
+            f"{len(ARCHETYPE_NAMES)} kinds of curve: only {len(result.groups)} different curves are there; "
+            "collect more problems, or more samples of each"
         )
     if result.oracle is None:
         missing.append(f"oracle at B = {BUDGET:g}: some problem has {least} samples; collect more of each")
     elif result.apart is None:
         missing.append(
-            f"groups and oracle from different samples: that needs {2 * result.budgets[-1]} of every problem, "
-            f"and some problem has {least}; collect more"
+            f"groups and oracle from different samples: that needs {2 * result.budgets[-1]} of every "
+            f"problem, and some problem has {least}; collect more"
         )
     return tuple(missing)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+
+from adacompute.report.document import Column, Kind, format_cell
 from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, RegretPoints
 from studies.paper.archetypes import Archetypes, BudgetShares
 from studies.paper.budget_choices import RULES
@@ -18,8 +20,6 @@ from studies.paper.label_efficiency import EfficiencyReading
 from studies.paper.oracle_checks import BOTH_SIDES, ORACLE_CHECKS, PRICE_CHECKS, Check, Observation, Verdict
 from studies.paper.pareto import ParetoCurve
 from studies.paper.runs import PooledRun, RecordingRun
-
-from adacompute.report.document import Column, Kind, format_cell
 
 __all__ = ["CHECKS"]
 

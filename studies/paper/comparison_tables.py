@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from adacompute.report.document import Cell, Column, Kind, Spread, Table
 from studies.paper.ablation import LEARNER_NAMES, READINGS
 from studies.paper.budget_choices import RULES, ClassifierFits, compute_spread
 from studies.paper.label_efficiency import EfficiencyReading
@@ -14,8 +16,6 @@ from studies.paper.labels import Heatmap, split_groups
 from studies.paper.laws import Law
 from studies.paper.paper_claims import PaperRow, format_setting, load_paper
 from studies.paper.runs import PooledRun, RecordingRun
-
-from adacompute.report.document import Cell, Column, Kind, Spread, Table
 
 __all__ = [
     "build_ablation_table",
@@ -323,7 +323,9 @@ def build_ablation_table(together: PooledRun) -> Table | None:
     return Table(
         key="ablation",
         title="Tables 2 and 7",
-        protocol=f"{pooled} × B in {asked}: {result.rows:,} rows, {result.splits} splits; mean ± std over them",
+        protocol=(
+            f"{pooled} × B in {asked}: {result.rows:,} rows, {result.splits} splits; mean ± std over them"
+        ),
         columns=columns,
         rows=tuple(rows),
     )
@@ -355,8 +357,8 @@ def build_implied_table(runs: Sequence[RecordingRun]) -> Table:
         title="What Table 5 leaves for new problems",
         protocol="an inference from the paper's own numbers, (imitation − 0.8 × share) / 0.2, the share "
         "being that of the problems learned from that get the oracle's budget: not told by the paper, "
-        f"{min(own):.3f} to {max(own):.3f} with ours, on average {rate:.3f}; at {find_break_even_share():.3f} or less "
-        "no row is below",
+        f"{min(own):.3f} to {max(own):.3f} with ours, on average {rate:.3f}; at "
+        f"{find_break_even_share():.3f} or less no row is below",
         columns=columns,
         rows=tuple(rows),
     )

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from adacompute.policies.features import FEATURE_NAMES
 from studies.paper.comparison_tables import (
     compute_left_imitation,
     compute_recall,
@@ -16,8 +18,6 @@ from studies.paper.comparison_tables import (
 from studies.paper.experiment import Reproduction
 from studies.paper.paper_claims import format_setting, load_paper
 from studies.paper.runs import RecordingRun
-
-from adacompute.policies.features import FEATURE_NAMES
 
 __all__ = ["SLIP_CHECKS", "check_slip"]
 
@@ -55,9 +55,9 @@ def _check_free(reproduction: Reproduction) -> str:
     most = [float(run.mechanism.shares[0, -1]) for run in reproduction.runs]
     free = [run.staircases.windows.free for run in reproduction.runs]
     return (
-        f"At λ = 0 the largest budget goes to {_format_span(most, '.0%')} of our problems, and the average is "
-        f"{_format_span(free, '.1f')} samples: who is always or never right needs one. A counter-example is in "
-        f"{_THEORY}."
+        f"At λ = 0 the largest budget goes to {_format_span(most, '.0%')} of our problems, and the average "
+        f"is {_format_span(free, '.1f')} samples: who is always or never right needs one. A counter-example "
+        f"is in {_THEORY}."
     )
 
 
@@ -82,11 +82,11 @@ def _check_fixed(reproduction: Reproduction) -> str:
         100 * float(np.diff(run.case.exact.accuracy[:, :2].mean(axis=0))[0]) for run in reproduction.runs
     ]
     return (
-        f"At B = 3 on MATH the classifier spends {_format_span(costs, '.2f')}, fixed 2.00; and a second vote adds "
-        f"{_format_span(second, '+.1f')} points on ours, most where samples abstain. Held-out, at the "
-        "same cost and with all alike free to mix two budgets, ours gains "
-        f"{_format_span([100 * gain for gain in gains], '+.1f')} "
-        f"points, and the interval is above zero in {sure} of {len(gains)} cases."
+        f"At B = 3 on MATH the classifier spends {_format_span(costs, '.2f')}, fixed 2.00; and a second "
+        f"vote adds {_format_span(second, '+.1f')} points on ours, most where samples abstain. Held-out, at "
+        "the same cost and with all alike free to mix two budgets, ours gains "
+        f"{_format_span([100 * gain for gain in gains], '+.1f')} points, and the interval is above zero in "
+        f"{sure} of {len(gains)} cases."
     )
 
 
@@ -109,7 +109,10 @@ def _check_heuristic(_: Reproduction) -> str:
         gains.append(
             100 * (row["accuracy"] - load_paper().rows("tab:main", method="fixed", **wanted)[0]["accuracy"])
         )
-    return f"Table 1 has {_format_span(gains, '+.1f')} points; the largest is on GSM8K, at 3.02 samples beside 2.00."
+    return (
+        f"Table 1 has {_format_span(gains, '+.1f')} points; the largest is on GSM8K, at 3.02 samples beside "
+        "2.00."
+    )
 
 
 def _check_consistency(_: Reproduction) -> str:
@@ -148,10 +151,10 @@ def _check_imitation(reproduction: Reproduction) -> str:
     held_out = [float(one.held_out.imitation.mean()) for run in reproduction.runs for one in run.gaps]
     return (
         f"Scored on all problems ours imitates {_format_span(in_sample, '.0%')}, on those not learned from "
-        f"{_format_span(held_out, '.0%')}. If Table 5 is scored on all, and the problems learned from are imitated "
-        f"perfectly, the other fifth is imitated worse than by always b = 1 in {below[0]} of its {len(rows)} "
-        f"rows; if {rate:.3f} of them are, as with ours on average, in {below[1]}; at {find_break_even_share():.3f} or "
-        "less, in none. An inference, not a finding (table above)."
+        f"{_format_span(held_out, '.0%')}. If Table 5 is scored on all, and the problems learned from are "
+        f"imitated perfectly, the other fifth is imitated worse than by always b = 1 in {below[0]} of its "
+        f"{len(rows)} rows; if {rate:.3f} of them are, as with ours on average, in {below[1]}; at "
+        f"{find_break_even_share():.3f} or less, in none. An inference, not a finding (table above)."
     )
 
 

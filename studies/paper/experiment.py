@@ -8,13 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adacompute.evaluate.parallel import ProgressCallback, open_workers
+from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper.classifier_checks import CHECKS
 from studies.paper.oracle_checks import Finding, Observation, judge_claim
 from studies.paper.paper_claims import load_paper
 from studies.paper.runs import PooledRun, RecordingRun, run_pooled, run_recording
-
-from adacompute.evaluate.parallel import ProgressCallback, open_workers
-from adacompute.evaluate.scored_pool import ScoredPool
 
 __all__ = ["Reproduction", "check_claims", "run_experiment"]
 

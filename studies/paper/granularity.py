@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from studies.paper.budget_choices import JudgedTable
-from studies.paper.pareto import ParetoCurve, fit_folds, space_budgets
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import CrossFit, Pair, cross_fit, score_halves
@@ -36,6 +34,8 @@ from adacompute.report.document import (
 from adacompute.report.theme import colour, ramp
 from adacompute.score import score
 from adacompute.solve import solve
+from studies.paper.budget_choices import JudgedTable
+from studies.paper.pareto import ParetoCurve, fit_folds, space_budgets
 
 __all__ = ["BUDGET_SETS", "BudgetSet", "Granularity", "build_section", "compute_granularity"]
 
@@ -238,12 +238,15 @@ def draw_granularity(granularity: Granularity, *, key: str = "granularity") -> P
         title="How fine the set of budgets should be",
         protocol=_describe_protocol(granularity),
         svg=svg,
-        alt=f"Frontiers, labels and oracle's accuracy of {len(granularity.tiers)} budget sets for {granularity.name}.",
+        alt=(
+            f"Frontiers, labels and oracle's accuracy of {len(granularity.tiers)} budget sets for "
+            f"{granularity.name}."
+        ),
         caption=(
             "a, b: solid, the classifier; dashed, the oracle (a: in-sample, b: cross-fitted). c: which "
-            f"budgets the oracle gives at B = {granularity.at:g}. d: the accuracy there, in-sample by windows "
-            "and over all subsets (exact), and cross-fitted, with what each finer set adds in points; with "
-            "more budgets the in-sample values gain from luck as well."
+            f"budgets the oracle gives at B = {granularity.at:g}. d: the accuracy there, in-sample by "
+            "windows and over all subsets (exact), and cross-fitted, with what each finer set adds in "
+            "points; with more budgets the in-sample values gain from luck as well."
         ),
         data=to_plain(_build_data(granularity)),
     )
@@ -351,9 +354,9 @@ def _draw_legend(canvas: Canvas, ax: Axes, granularity: Granularity) -> None:
 
 def _describe_protocol(granularity: Granularity) -> str:
     return (
-        f"{granularity.problems} problems, {granularity.folds} folds, one seed. Scored as the paper does: all problems, "
-        "disjoint windows. Held-out: the classifier on problems not learned from, over all subsets; the "
-        "oracle chosen on one half of each problem's samples and judged on the other, 2 splits."
+        f"{granularity.problems} problems, {granularity.folds} folds, one seed. Scored as the paper does: "
+        "all problems, disjoint windows. Held-out: the classifier on problems not learned from, over all "
+        "subsets; the oracle chosen on one half of each problem's samples and judged on the other, 2 splits."
     )
 
 
@@ -422,7 +425,10 @@ def _build_row(tier: BudgetSet) -> tuple[Cell, ...]:
 def _compose_words(result: Granularity) -> tuple[str, ...]:
     steps = [f"{before.name} to {tier.name}" for before, tier in pairwise(result.tiers)]
     lucky = format_points(tier.windows - before.windows for before, tier in pairwise(result.tiers))
-    first = f"At B = {result.at:g} finer sets of budgets ({join_words(steps)}) change the oracle's accuracy by {lucky}"
+    first = (
+        f"At B = {result.at:g} finer sets of budgets ({join_words(steps)}) change the oracle's accuracy by "
+        f"{lucky}"
+    )
     known = [tier.step for tier in result.tiers[1:] if tier.step is not None]
     if len(known) < len(steps):
         return (
@@ -431,8 +437,8 @@ def _compose_words(result: Granularity) -> tuple[str, ...]:
     above, _ = find_clear_signs(known)
     sure = join_words([steps[at] for at in above]) if above else "no step"
     first += (
-        f", scored as the paper does, and by {format_gains(known)} cross-fitted, where luck in choosing doesn't "
-        f"count. What is clearly more than nothing: {sure}."
+        f", scored as the paper does, and by {format_gains(known)} cross-fitted, where luck in choosing "
+        f"doesn't count. What is clearly more than nothing: {sure}."
     )
     return first, _describe_classifier(result)
 
@@ -445,7 +451,10 @@ def _describe_classifier(result: Granularity) -> str:
         sentences += [
             f"{tier.name} {tier.held_out.accuracy[k]:.1%} at {tier.held_out.cost[k]:.2f} samples" for k in at
         ]
-    return f"The classifier that imitates these oracles, asked for B = {result.at:g}, held-out: {join_words(sentences)}."
+    return (
+        f"The classifier that imitates these oracles, asked for B = {result.at:g}, held-out: "
+        f"{join_words(sentences)}."
+    )
 
 
 def _list_missing(result: Granularity, case: ScoredPool) -> tuple[str, ...]:

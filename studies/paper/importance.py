@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from studies.paper.budget_choices import compute_oracle_labels
 
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
 from adacompute.evaluate.scored_pool import ScoredPool
@@ -20,6 +19,7 @@ from adacompute.policies.features import FEATURE_NAMES
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour
+from studies.paper.budget_choices import compute_oracle_labels
 
 __all__ = ["Importance", "build_section", "compute_importance"]
 
@@ -171,8 +171,8 @@ def draw_importance(importance: Importance, *, key: str = "importance") -> Pictu
         ),
         svg=svg,
         alt=(
-            f"{most} has the most gain, {100 * importance.gain[importance.order[0]]:.0f}%; features whose shuffling "
-            f"clearly loses: {', '.join(importance.telling) or 'none'}."
+            f"{most} has the most gain, {100 * importance.gain[importance.order[0]]:.0f}%; features whose "
+            f"shuffling clearly loses: {', '.join(importance.telling) or 'none'}."
         ),
         caption=(
             "a: gain of a split on each feature, shares of their sum. b: points of imitation lost when the "
@@ -241,8 +241,8 @@ def _draw_signature(canvas: Canvas, ax: Axes, importance: Importance) -> None:
                 color=colour("ink" if importance.sure[at, column] else "dim"),
             )
             text = (
-                f"{importance.names[at]} at b = {budget} ({importance.counts[column]} problems): {value:+.2f} "
-                f"deviations from the average; z-scored over budgets, as in the paper, "
+                f"{importance.names[at]} at b = {budget} ({importance.counts[column]} problems): "
+                f"{value:+.2f} deviations from the average; z-scored over budgets, as in the paper, "
                 f"{importance.along[at, column]:+.1f}"
             )
             canvas.mark(ax, column, row, text)
@@ -331,15 +331,16 @@ def _compose_words(result: Importance) -> tuple[str, ...]:
         )
     feature_text = join_words(result.telling) if result.telling else "no feature"
     second = (
-        f"On problems not learned from, shuffling clearly costs imitation with {feature_text}. The trees name the "
-        f"oracle's budget for {result.kept:.1%} of them, always the commonest for {result.majority:.1%}."
+        f"On problems not learned from, shuffling clearly costs imitation with {feature_text}. The trees "
+        f"name the oracle's budget for {result.kept:.1%} of them, always the commonest for "
+        f"{result.majority:.1%}."
     )
     cells, sure = result.signature.size, int(result.sure.sum())
     third = (
         f"Of {cells} mean features by budget {sure} lie two standard errors or more from the average; luck "
-        f"alone would give about {_CHANCE_SHARE * cells:.0f}. The paper shows these z-scored over budgets, which "
-        "makes every row as vivid as any other, and names features that aren't among its 16; one of them, "
-        "single_pass_acc, is the accuracy table's own first column."
+        f"alone would give about {_CHANCE_SHARE * cells:.0f}. The paper shows these z-scored over budgets, "
+        "which makes every row as vivid as any other, and names features that aren't among its 16; one of "
+        "them, single_pass_acc, is the accuracy table's own first column."
     )
     return (first if used else f"{first}.", second, third)
 
@@ -348,7 +349,8 @@ def _list_missing(result: Importance, case: ScoredPool) -> tuple[str, ...]:
     missing = []
     if len(result.names) < len(FEATURE_NAMES):
         missing.append(
-            f"{FEATURE_NAMES[-1]}: most first samples have no entropy recorded; record log-probabilities for it"
+            f"{FEATURE_NAMES[-1]}: most first samples have no entropy recorded; record log-probabilities "
+            "for it"
         )
     if len(result.classes) == 1:
         missing.append(

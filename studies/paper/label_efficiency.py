@@ -11,14 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from studies.paper.budget_choices import (
-    ClassifierFits,
-    FitReading,
-    compute_oracle_labels,
-    compute_spread,
-    predict_columns,
-)
-from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 from adacompute.evaluate.resampling import random_split
 from adacompute.evaluate.scored_pool import ScoredPool
@@ -36,6 +28,14 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour
+from studies.paper.budget_choices import (
+    ClassifierFits,
+    FitReading,
+    compute_oracle_labels,
+    compute_spread,
+    predict_columns,
+)
+from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = ["EfficiencyReading", "LabelEfficiency", "compute_efficiency"]
 
@@ -193,9 +193,9 @@ def draw_efficiency(efficiency: LabelEfficiency, *, key: str = "efficiency") -> 
         key=key,
         title="The classifier by how much it learned from",
         protocol=(
-            f"Boosted trees on shares of a random 80% of {efficiency.problems} problems, {efficiency.seeds} seeds; "
-            "bands are a standard deviation over seeds. Scored as the paper does: on all problems, those "
-            "learned from included, by windows. Held-out: on the other 20%, over all subsets."
+            f"Boosted trees on shares of a random 80% of {efficiency.problems} problems, {efficiency.seeds} "
+            "seeds; bands are a standard deviation over seeds. Scored as the paper does: on all problems, "
+            "those learned from included, by windows. Held-out: on the other 20%, over all subsets."
         ),
         svg=svg,
         alt=" ".join(
@@ -339,8 +339,8 @@ def _compose_words(result: LabelEfficiency) -> tuple[str, ...]:
         "those learned from, whose share grows too."
     )
     second = (
-        f"{_describe_crossing(result)} Such a budget may cost less than the classifier: with all that it learned, "
-        f"held-out, the classifier is {last} from all alike at its own cost."
+        f"{_describe_crossing(result)} Such a budget may cost less than the classifier: with all that it "
+        f"learned, held-out, the classifier is {last} from all alike at its own cost."
     )
     return first, second
 

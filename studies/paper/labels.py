@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
-from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
-from studies.paper.mechanism import describe_sample, sample_rows
-from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 from adacompute.evaluate.scored_pool import QUINTILES, ScoredPool
 from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, ramp
+from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
+from studies.paper.mechanism import describe_sample, sample_rows
+from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = [
     "HEATMAP_BUDGETS",
@@ -263,7 +263,10 @@ def _draw_problems(canvas: Canvas, ax: Axes, scatter: Scatter) -> None:
         linewidth=1.6,
     )
     for row in drawn_rows[np.argsort(-scatter.gain[drawn_rows], kind="stable")[:_NAMED]]:
-        text = f"{scatter.ids[row]}: one sample {_format_percent(scatter.single[row])}, b = {scatter.chosen[row]}"
+        text = (
+            f"{scatter.ids[row]}: one sample {_format_percent(scatter.single[row])}, b = "
+            f"{scatter.chosen[row]}"
+        )
         canvas.mark(ax, scatter.single[row], y[row], f"{text}, at most {100 * scatter.gain[row]:+.0f} points")
     for x, mean in zip(scatter.decile_single, scatter.decile_chosen, strict=True):
         place = float(np.interp(np.log2(mean), np.log2(scatter.budgets), np.arange(len(scatter.budgets))))
@@ -411,8 +414,9 @@ def _draw_cells(
 
 def _describe_heatmap(heatmap: Heatmap) -> str:
     return (
-        f"At B = {heatmap.budget:g}, {100 * heatmap.paper_moved:.0f}% of the classifier's decisions would have to "
-        f"change for the oracle's picture on all problems, {100 * heatmap.held_out_moved:.0f}% held-out."
+        f"At B = {heatmap.budget:g}, {100 * heatmap.paper_moved:.0f}% of the classifier's decisions would "
+        f"have to change for the oracle's picture on all problems, {100 * heatmap.held_out_moved:.0f}% "
+        "held-out."
     )
 
 
@@ -473,9 +477,9 @@ def _compose_words(
         heatmap = heat[-1]
         words.append(
             f"The heatmap shows the same budgets by {heatmap.kind}. For the classifier's picture at B = "
-            f"{heatmap.budget:g} to become the oracle's, {heatmap.paper_moved:.0%} of its decisions would have to "
-            "change when it is asked about all problems, those it learned from included (scored as the "
-            f"paper does), and {heatmap.held_out_moved:.0%} when it is asked about new ones (held-out). "
+            f"{heatmap.budget:g} to become the oracle's, {heatmap.paper_moved:.0%} of its decisions would "
+            "have to change when it is asked about all problems, those it learned from included (scored as "
+            f"the paper does), and {heatmap.held_out_moved:.0%} when it is asked about new ones (held-out). "
             "Matching shares are not matching problems: imitation, problem by problem, is in the oracle-gap "
             "table."
         )

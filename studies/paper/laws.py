@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from studies.paper.budget_choices import ClassifierFits
-from studies.paper.price_search import TARGET_BUDGETS, compute_staircase, select_reachable
 
 from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.report.document import Column, Section, Table
 from adacompute.solve import averages, best_at, dual, solve
 from studies.paper import theory
+from studies.paper.budget_choices import ClassifierFits
+from studies.paper.price_search import TARGET_BUDGETS, compute_staircase, select_reachable
 
 __all__ = ["OWN_FORM", "Law", "build_section", "try_laws"]
 
@@ -298,8 +298,8 @@ def _compose_words(results: Sequence[Law]) -> tuple[str, ...]:
     else:
         first = f"All {len(right)} statements hold on this pool, in the form in which they can be proved."
     second = (
-        "Two are listed once more in the paper's own form, which isn't true in general (studies/paper/theory.md has "
-        f"counter-examples). {' '.join(_describe_law(law) for law in own)}"
+        "Two are listed once more in the paper's own form, which isn't true in general "
+        f"(studies/paper/theory.md has counter-examples). {' '.join(_describe_law(law) for law in own)}"
     )
     return (first, second) if own else (first,)
 

@@ -10,15 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from studies.paper.budget_choices import (
-    RULES,
-    ChoiceOutcome,
-    ClassifierFits,
-    JudgedTable,
-    choose_by_rule,
-    compute_spread,
-)
-from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import Pair, compute_expectation, score_halves
@@ -34,6 +25,15 @@ from adacompute.report.document import (
     join_words,
 )
 from adacompute.solve import solve
+from studies.paper.budget_choices import (
+    RULES,
+    ChoiceOutcome,
+    ClassifierFits,
+    JudgedTable,
+    choose_by_rule,
+    compute_spread,
+)
+from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = [
     "AS_PAPER",
@@ -219,9 +219,9 @@ def build_tables(result: MainResults) -> tuple[Table, Table]:
         key="main-held-out",
         title=f"Main results, {HELD_OUT}",
         protocol=(
-            f"Held-out: the same {result.seeds} classifiers on the problems not learned from; the heuristic's "
-            "cuts from the problems learned from; accuracy over all subsets of the samples. Mean ± standard "
-            "deviation over seeds, each of which judges other problems."
+            f"Held-out: the same {result.seeds} classifiers on the problems not learned from; the "
+            "heuristic's cuts from the problems learned from; accuracy over all subsets of the samples. "
+            "Mean ± standard deviation over seeds, each of which judges other problems."
         ),
         columns=tuple(columns),
         rows=tuple(rows),
@@ -352,7 +352,10 @@ def _compose_words(result: MainResults) -> tuple[str, ...]:
 def _describe_held_out(result: MainResults) -> str:
     gain_intervals = [result.held_out["classifier", budget].gain for budget in result.budgets]
     above, below = find_clear_signs(gain_intervals)
-    text = f"Held-out, on problems not learned from, it differs from all alike at its cost by {format_gains(gain_intervals)}."
+    text = (
+        "Held-out, on problems not learned from, it differs from all alike at its cost by "
+        f"{format_gains(gain_intervals)}."
+    )
     where = [f"{budget:g}" for budget in result.budgets]
     if above:
         text += f" It is clearly better at B = {join_words([where[k] for k in above])}."
@@ -362,8 +365,8 @@ def _describe_held_out(result: MainResults) -> str:
         text += " Every interval holds zero: what the classifier buys here can't be told from nothing."
     knowing = [result.held_out["classifier", budget].knowing for budget in result.budgets]
     return (
-        f"{text} From its own budgets dealt by lot it differs by {format_gains(knowing)}: that much is due to who "
-        "gets them, the rest to which numbers of samples it mixes."
+        f"{text} From its own budgets dealt by lot it differs by {format_gains(knowing)}: that much is due "
+        "to who gets them, the rest to which numbers of samples it mixes."
     )
 
 
@@ -372,6 +375,6 @@ def _describe_others(result: MainResults, at: str) -> str:
     heuristic = [result.held_out["heuristic", budget].gain for budget in result.budgets]
     return (
         "What there is to win by deciding beforehand: the oracle, which sees the answers, gains "
-        f"{format_points(oracle)} over all alike at its own cost, in-sample. Giving most to the longest prompts "
-        f"differs by {format_gains(heuristic)}, held-out, at B = {at}."
+        f"{format_points(oracle)} over all alike at its own cost, in-sample. Giving most to the longest "
+        f"prompts differs by {format_gains(heuristic)}, held-out, at B = {at}."
     )

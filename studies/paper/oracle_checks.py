@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+
+from adacompute.report.document import Column, Kind, format_cell
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.labels import split_groups
 from studies.paper.price_search import TOLERANCE, BudgetSearch
 from studies.paper.runs import RecordingRun
-
-from adacompute.report.document import Column, Kind, format_cell
 
 __all__ = [
     "BOTH_SIDES",

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from studies.paper.budget_choices import ClassifierFits, FitReading, JudgedTable, compute_spread
-from studies.paper.main_results import AS_PAPER, HELD_OUT, NOTHING, select_fitted_budgets
-from studies.paper.price_search import describe_unreachable
 
 from adacompute.evaluate.resampling import Interval
 from adacompute.evaluate.scored_pool import ScoredPool
@@ -25,6 +22,9 @@ from adacompute.report.document import (
     format_shares,
     join_words,
 )
+from studies.paper.budget_choices import ClassifierFits, FitReading, JudgedTable, compute_spread
+from studies.paper.main_results import AS_PAPER, HELD_OUT, NOTHING, select_fitted_budgets
+from studies.paper.price_search import describe_unreachable
 
 __all__ = ["OracleGap", "build_section", "compute_gaps"]
 
@@ -162,16 +162,16 @@ def _compose_words(results: Sequence[OracleGap]) -> tuple[str, ...]:
     always = join_words([f"{budget}" for budget in commonest])
     first = (
         "Scored as the paper does, the classifier gives "
-        f"{format_shares(one.paper.imitation.mean() for one in results)} of the problems the oracle's budget at B = "
-        f"{at}, and lacks {_describe_lack([one.paper for one in results])} of its accuracy. Held-out, these are "
-        f"{format_shares(one.held_out.imitation.mean() for one in results)}, and "
+        f"{format_shares(one.paper.imitation.mean() for one in results)} of the problems the oracle's "
+        f"budget at B = {at}, and lacks {_describe_lack([one.paper for one in results])} of its accuracy. "
+        f"Held-out, these are {format_shares(one.held_out.imitation.mean() for one in results)}, and "
         f"{_describe_lack([one.held_out for one in results])}."
     )
     ahead = [one.held_out.ahead for one in results]
     second = (
         f"Always answering the commonest budget ({always} {'sample' if always == '1' else 'samples'}) is "
-        f"right for {format_shares(one.held_out.majority.mean() for one in results)} of the held-out problems. The "
-        f"classifier differs from that by {format_gains(ahead)}: {_describe_lead(results)}"
+        f"right for {format_shares(one.held_out.majority.mean() for one in results)} of the held-out "
+        f"problems. The classifier differs from that by {format_gains(ahead)}: {_describe_lead(results)}"
     )
     return first, second, _describe_spending(results)
 
@@ -205,5 +205,8 @@ def _describe_spending(results: Sequence[OracleGap]) -> str:
     if under:
         text += f": clearly too little at B = {join_words([f'{one.budget:g}' for one in under])}"
     if over:
-        text += f"{',' if under else ':'} clearly too much at B = {join_words([f'{one.budget:g}' for one in over])}"
+        text += (
+            f"{',' if under else ':'} clearly too much at B = "
+            f"{join_words([f'{one.budget:g}' for one in over])}"
+        )
     return f"{text}{'' if under or over else ', which 95% intervals over problems allow'}."

@@ -1,16 +1,16 @@
-"""The reproduction at a glance: imitation and gain of every setting in both readings, the paper's above ours."""
+"""The figure at the top of the reproduction: imitation and gain of every setting, the paper's above ours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from studies.paper.experiment import Reproduction
-from studies.paper.paper_claims import format_setting, load_paper
 
 from adacompute.evaluate.resampling import Interval
 from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import Picture, to_plain
 from adacompute.report.theme import colour
+from studies.paper.experiment import Reproduction
+from studies.paper.paper_claims import format_setting, load_paper
 
 __all__ = ["build_overview", "draw_overview"]
 

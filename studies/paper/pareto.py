@@ -11,6 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+
+from adacompute.evaluate.oracle_bounds import cross_fit
+from adacompute.evaluate.resampling import Interval, kfold
+from adacompute.evaluate.scored_pool import ScoredPool
+from adacompute.records import AccuracyTable
+from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
+from adacompute.report.document import Picture, Section, find_clear_signs, format_gains, to_plain
+from adacompute.report.theme import colour, policy_style
+from adacompute.solve import solve
 from studies.paper.budget_choices import (
     RULES,
     ChoiceOutcome,
@@ -21,15 +30,6 @@ from studies.paper.budget_choices import (
     predict_columns,
 )
 from studies.paper.main_results import NOTHING, list_missing, split_halves
-
-from adacompute.evaluate.oracle_bounds import cross_fit
-from adacompute.evaluate.resampling import Interval, kfold
-from adacompute.evaluate.scored_pool import ScoredPool
-from adacompute.records import AccuracyTable
-from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
-from adacompute.report.document import Picture, Section, find_clear_signs, format_gains, to_plain
-from adacompute.report.theme import colour, policy_style
-from adacompute.solve import solve
 
 __all__ = [
     "ParetoCurve",
@@ -371,9 +371,10 @@ def _describe_held_out(result: ParetoFrontiers) -> str:
     cost = ours.cost[spending[best]]
     return (
         f"Held-out, and by what is spent, the classifier is clearly above all alike at {len(above)} of "
-        f"{len(gain_intervals)} average budgets and clearly below at {len(below)}. It does best at {cost:.1f} samples "
-        f"on average: {format_gains([gain_intervals[best]])} of difference. Curves are read across at equal spending; where "
-        "the red band holds the dashed line, the classifier adds nothing that shows."
+        f"{len(gain_intervals)} average budgets and clearly below at {len(below)}. It does best at "
+        f"{cost:.1f} samples on average: {format_gains([gain_intervals[best]])} of difference. Curves are "
+        "read across at equal spending; where the red band holds the dashed line, the classifier adds "
+        "nothing that shows."
     )
 
 

@@ -10,13 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
-from studies.paper.mechanism import (
-    Mechanism,
-    compute_mechanism,
-    draw_mechanism,
-    draw_price_axis,
-    format_price,
-)
 
 from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable, Trace
@@ -24,6 +17,13 @@ from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour
 from adacompute.solve import averages, best_at, frontier, solve
+from studies.paper.mechanism import (
+    Mechanism,
+    compute_mechanism,
+    draw_mechanism,
+    draw_price_axis,
+    format_price,
+)
 
 __all__ = [
     "TARGET_BUDGETS",
@@ -268,7 +268,10 @@ def _draw_residual(canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], t
         steps = np.arange(1, len(missed) + 1)
         ax.plot(steps, np.maximum(missed, _FLOOR), color=tint, linewidth=1.4, marker="o", markersize=2.6)
         for step, much, price in zip(steps, missed, budget_search.trace.price, strict=False):
-            text = f"B = {budget_search.budget:g}, step {step}: λ = {format_price(float(price))}, off by {much:.3f}"
+            text = (
+                f"B = {budget_search.budget:g}, step {step}: λ = {format_price(float(price))}, off by "
+                f"{much:.3f}"
+            )
             canvas.mark(ax, float(step), max(float(much), _FLOOR), text)
     ax.axhline(TOLERANCE, color=colour("ink"), linewidth=0.9, linestyle="--")
     ax.annotate(
@@ -303,14 +306,23 @@ def _draw_visited(
         for price, cost in zip(
             budget_search.trace.price[here][:_STEPS], budget_search.trace.cost[here], strict=False
         ):
-            text = f"B = {budget_search.budget:g}: at λ = {format_price(float(price))}, {cost:.2f} samples on average"
+            text = (
+                f"B = {budget_search.budget:g}: at λ = {format_price(float(price))}, {cost:.2f} samples on "
+                "average"
+            )
             canvas.mark(ax, float(price), float(cost), text)
 
 
 def _describe_search(budget_search: BudgetSearch) -> str:
     if not budget_search.binding:
-        return f"B = {budget_search.budget:g} is not binding: at price 0 the oracle spends {budget_search.cost:.2f}."
-    return f"For B = {budget_search.budget:g} it ends at price {format_price(budget_search.price)} and {budget_search.cost:.3f} samples."
+        return (
+            f"B = {budget_search.budget:g} is not binding: at price 0 the oracle spends "
+            f"{budget_search.cost:.2f}."
+        )
+    return (
+        f"For B = {budget_search.budget:g} it ends at price {format_price(budget_search.price)} and "
+        f"{budget_search.cost:.3f} samples."
+    )
 
 
 def _build_data(budget_search: BudgetSearch) -> dict[str, object]:

@@ -26,6 +26,7 @@ from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbi
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import bundled_names
 from adacompute.report.folder import check_writable, lock_folder, publish_files
+from studies.paper import PROGRAM
 
 if TYPE_CHECKING:
     from studies.paper.experiment import Reproduction
@@ -97,7 +98,7 @@ def reproduce(
             workers=workers or choose_process_count(),
             progress=report_progress,
         )
-    text = _write_page(reproduction, output, command=format_command(context))
+    text = _write_page(reproduction, output, command=format_command(context, program=PROGRAM))
     if json:
         print_json(build_data(reproduction))
     elif output is None:
@@ -114,9 +115,8 @@ def _write_page(reproduction: "Reproduction", output: Path | None, *, command: s
 
     if output is None:
         return _PAGE_LINK.sub(r"docs/\1", build_page(reproduction, command=command))
-    from studies.paper.overview import build_overview, draw_overview
-
     from adacompute.report.canvas import to_standalone_svg
+    from studies.paper.overview import build_overview, draw_overview
 
     figure = draw_overview(build_overview(reproduction))
     text = build_page(

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from adacompute.records import AccuracyTable
+from adacompute.report.document import Table, replace_non_finite, to_markdown
 from studies.paper.budget_choices import mix_accuracy
 from studies.paper.classifier_checks import CHECKS
 from studies.paper.comparison_tables import (
@@ -37,9 +40,6 @@ from studies.paper.experiment import Reproduction
 from studies.paper.oracle_checks import BOTH_SIDES, Finding, Verdict
 from studies.paper.paper_claims import load_paper
 from studies.paper.pareto import ParetoCurve
-
-from adacompute.records import AccuracyTable
-from adacompute.report.document import Table, replace_non_finite, to_markdown
 
 __all__ = ["PARTS", "build_data", "build_page", "count_verdicts"]
 
@@ -230,10 +230,10 @@ def _describe_classifier(reproduction: Reproduction) -> str:
     higher = sum(one.low is not None and one.low > 0 for one in ahead)
     return (
         "**What doesn't: the learn stage.** Numbers like the paper's come out when problems learned from "
-        f"are judged too: imitation {_format_shares(in_sample)}. On other problems it is {_format_shares(held_out)}: "
-        f"beside always answering the commonest budget clearly lower in {lower} of {len(ahead)} cases, "
-        f"clearly higher in {higher}, no clear difference in {len(ahead) - lower - higher} (95% intervals "
-        f"over problems).{_describe_trees(reproduction)}"
+        f"are judged too: imitation {_format_shares(in_sample)}. On other problems it is "
+        f"{_format_shares(held_out)}: beside always answering the commonest budget clearly lower in {lower} "
+        f"of {len(ahead)} cases, clearly higher in {higher}, no clear difference in "
+        f"{len(ahead) - lower - higher} (95% intervals over problems).{_describe_trees(reproduction)}"
     )
 
 
@@ -271,11 +271,10 @@ def _describe_baseline(reproduction: Reproduction) -> str:
         key=lambda run: max(one.gain.mean for one in map(run.classifier_outcome, run.main.budgets)),
     )
     return (
-        f"**What is left of the gain.** Scored as the paper does, the classifier gains {_format_points(over)} "
-        "points over "
-        f"fixed-b. Held-out, over the best mix of two budgets for all alike at the same cost, it gains "
-        f"{_format_points([one.mean for one in fair])}: of {len(fair)} cases the interval is above zero in "
-        f"{above} and below in {under}. It does best on {best.name}."
+        "**What is left of the gain.** Scored as the paper does, the classifier gains "
+        f"{_format_points(over)} points over fixed-b. Held-out, over the best mix of two budgets for all "
+        f"alike at the same cost, it gains {_format_points([one.mean for one in fair])}: of {len(fair)} "
+        f"cases the interval is above zero in {above} and below in {under}. It does best on {best.name}."
     )
 
 
@@ -334,12 +333,13 @@ def build_page(reproduction: Reproduction, *, command: str, picture: str = "") -
     """Build the whole page; `picture` is the line that shows the overview figure, where there is one."""
     tables, names = build_tables(reproduction), {run.name for run in reproduction.runs}
     opening = (
-        f"For a reader who has the paper open: *{load_paper().title}*. Its tables with our numbers beside its own, "
-        "and every statement that it reads off them or off its figures, checked. Lines are its source's."
+        f"For a reader who has the paper open: *{load_paper().title}*. Its tables with our numbers beside "
+        "its own, and every statement that it reads off them or off its figures, checked. Lines are its "
+        "source's."
     )
     origin = (
-        f"Made by `{command}` in {_format_duration(reproduction)}; every number, and every verdict, is computed. "
-        f"{count_verdicts(reproduction)}: [what survives](#what-survives)."
+        f"Made by `{command}` in {_format_duration(reproduction)}; every number, and every verdict, is "
+        f"computed. {count_verdicts(reproduction)}: [what survives](#what-survives)."
     )
     lines = [
         "# Reproduction: the paper's experiment on our recordings",

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from adacompute.errors import AdacomputeError
+from adacompute.evaluate.scored_pool import ScoredPool
+from adacompute.report.exhibits.difficulty import LevelTable, compute_levels
 from studies.paper.ablation import Ablation, compute_ablation
 from studies.paper.archetypes import Archetypes, compute_archetypes
 from studies.paper.budget_choices import ChoiceOutcome, ClassifierFits, fit_classifiers
@@ -31,10 +34,6 @@ from studies.paper.price_search import (
     compute_staircases,
     search_prices,
 )
-
-from adacompute.errors import AdacomputeError
-from adacompute.evaluate.scored_pool import ScoredPool
-from adacompute.report.exhibits.difficulty import LevelTable, compute_levels
 
 __all__ = ["PooledRun", "RecordingRun", "choose_pooled", "run_pooled", "run_recording"]
 

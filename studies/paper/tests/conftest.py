@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-# beside this folder's helpers: the tables that laws of solve are tried on
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "solve")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "solve"))  # tables to try theorems on
 
 from recorded import lines, written
-from synthetic import poor as poor_recordings
-from synthetic import synthetic
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
+from synthetic import poor as poor_recordings
+from synthetic import synthetic
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, compute_ablation
-from synthetic import poor, synthetic
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, compute_ablation
+from synthetic import poor, synthetic
 
 SPLITS = 2
 PAPER, HELD_OUT = READINGS

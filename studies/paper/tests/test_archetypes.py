@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from studies.paper.archetypes import ARCHETYPE_NAMES, Archetypes, compute_archetypes
-from synthetic import poor, synthetic
 
 from adacompute.errors import NotRecorded
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from studies.paper.archetypes import ARCHETYPE_NAMES, Archetypes, compute_archetypes
+from synthetic import poor, synthetic
 
 PLANTED = {"Easy": 0.97, "Responsive": 0.6, "Diminishing": 0.33, "Hard": 0.02}
 EACH = 12

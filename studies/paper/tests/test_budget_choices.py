@@ -5,6 +5,10 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool
+from adacompute.records import AccuracyTable
+from adacompute.solve import frontier
 from studies.paper.budget_choices import (
     ChoiceOutcome,
     ClassifierFits,
@@ -12,10 +16,6 @@ from studies.paper.budget_choices import (
     fit_classifiers,
     mix_accuracy,
 )
-
-from adacompute.evaluate.scored_pool import ScoredPool
-from adacompute.records import AccuracyTable
-from adacompute.solve import frontier
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,6 +1,7 @@
 """Verdicts are told from how many recordings bear a statement out, never written by hand."""
 
 import pytest
+
 from studies.paper.oracle_checks import BOTH_SIDES, Check, Observation, judge_claim
 
 YES, NO = True, False

@@ -3,11 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from studies.paper.granularity import BUDGET_SETS, Granularity, compute_granularity
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.solve import solve
+from studies.paper.granularity import BUDGET_SETS, Granularity, compute_granularity
 
 
 @pytest.fixture(scope="module")

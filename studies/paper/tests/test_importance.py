@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from studies.paper.budget_choices import compute_oracle_labels
-from studies.paper.importance import compute_importance
-from synthetic import poor, synthetic
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.policies.classifier import compute_gains
 from adacompute.policies.features import FEATURE_NAMES
+from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.importance import compute_importance
+from synthetic import poor, synthetic
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from studies.paper.budget_choices import compute_oracle_labels
-from studies.paper.label_efficiency import EfficiencyReading, compute_efficiency
-from synthetic import poor, synthetic
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Spread
 from adacompute.report.exhibits.data_efficiency import DataEfficiency, measure_data_efficiency
+from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.label_efficiency import EfficiencyReading, compute_efficiency
+from synthetic import poor, synthetic
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.solve import best_at, solve
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
 from studies.paper.labels import compute_heatmap, compute_heatmaps, compute_labels, compute_scatter
 from studies.paper.laws import OWN_FORM, try_laws
 from synthetic import poor, synthetic
-
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
-from adacompute.solve import best_at, solve
 
 SEEDS = 2
 

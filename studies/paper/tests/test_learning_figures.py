@@ -5,15 +5,15 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from studies.paper import ablation, archetypes, importance, label_efficiency
-from studies.paper.archetypes import compute_archetypes as grouped
-from studies.paper.archetypes import draw_archetypes
-from synthetic import poor, synthetic
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Section, to_markdown
 from adacompute.report.exhibits import data_efficiency
 from adacompute.report.theme import COLOURS
+from studies.paper import ablation, archetypes, importance, label_efficiency
+from studies.paper.archetypes import compute_archetypes as grouped
+from studies.paper.archetypes import draw_archetypes
+from synthetic import poor, synthetic
 
 LIGHT = {light for light, _ in COLOURS.values()}
 LEARNING = (ablation, label_efficiency, data_efficiency, importance)

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool
+from adacompute.report.document import Spread, Table
 from studies.paper import main_results
 from studies.paper.budget_choices import (
     RULES,
@@ -16,9 +19,6 @@ from studies.paper.budget_choices import (
 from studies.paper.main_results import METHODS, MainResults, compute_main_results
 from studies.paper.price_search import TARGET_BUDGETS
 from synthetic import POOR
-
-from adacompute.evaluate.scored_pool import ScoredPool
-from adacompute.report.document import Spread, Table
 
 SEEDS = 3
 

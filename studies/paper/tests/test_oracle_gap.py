@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper import oracle_gap
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
 from studies.paper.oracle_gap import compute_gaps
 from synthetic import POOR
-
-from adacompute.evaluate.scored_pool import ScoredPool
 
 SEEDS = 2
 

@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import pytest
 import tex
+
 from studies.paper.classifier_checks import CHECKS
 from studies.paper.errata import SLIP_CHECKS
 from studies.paper.paper_claims import load_paper

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.pareto import ParetoFrontiers, compute_pareto, fit_folds, space_budgets
 from synthetic import poor, synthetic
-
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
 METHODS = {"fixed", "random", "heuristic", "classifier", "oracle"}
 

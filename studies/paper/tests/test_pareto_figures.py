@@ -5,15 +5,15 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from studies.paper import granularity
-from studies.paper import pareto as frontiers
-from studies.paper.pareto import compute_pareto, draw_pareto
-from synthetic import synthetic
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Section
 from adacompute.report.theme import COLOURS
+from studies.paper import granularity
+from studies.paper import pareto as frontiers
+from studies.paper.pareto import compute_pareto, draw_pareto
+from synthetic import synthetic
 
 LIGHT = {light for light, _ in COLOURS.values()}
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+
+from adacompute.solve import averages, best_at, solve
 from studies.paper.mechanism import compute_mechanism
 from studies.paper.price_search import (
     compute_staircase,
@@ -10,8 +12,6 @@ from studies.paper.price_search import (
     search_prices,
     select_reachable,
 )
-
-from adacompute.solve import averages, best_at, solve
 
 
 def test_the_staircase_is_the_oracles_cost_at_every_price(case):

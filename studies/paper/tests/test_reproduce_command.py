@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import recorded
-from studies.paper.paper_claims import load_paper
-from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
 
 from adacompute.errors import SourceAmbiguous
+from studies.paper.paper_claims import load_paper
+from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
 
 Run = Callable[..., object]
 
@@ -22,7 +22,9 @@ def test_the_page_and_the_json_say_the_same(paper: Run, tmp_path: Path):
     words = ("reproduce", "one", "two", "--recordings", "folder", "--quick", "--workers", "1")
     done = paper(*words, "-o", str(tmp_path / "new" / "page.md"), "--json")
     found, page = json.loads(done.stdout), (tmp_path / "new" / "page.md").read_text("utf-8")
-    told = "python -m studies.paper reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
+    told = (
+        "python -m studies.paper reproduce one two --recordings folder -o page.md --quick --workers 1 --json"
+    )
     assert f"Made by `{told}`" in page
     assert found["recordings"] == ["one", "two"]
     assert [claim["key"] for claim in found["claims"]] == list(load_paper().claims)

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
-from studies.paper.labels import compute_labels
-from studies.paper.paper_claims import format_setting, load_paper
-from studies.paper.price_search import search_prices
-from studies.paper.reproduction_page import PARTS
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
 from kept import assert_same_text
+from studies.paper.labels import compute_labels
+from studies.paper.paper_claims import format_setting, load_paper
+from studies.paper.price_search import search_prices
+from studies.paper.reproduction_page import PARTS
 
 FILE = Path(__file__).resolve().parents[1] / "reproduction.md"
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper.comparison_tables import (
     build_efficiency_cost_table,
     build_efficiency_table,
@@ -16,8 +17,6 @@ from studies.paper.comparison_tables import (
 from studies.paper.experiment import check_claims
 from studies.paper.paper_claims import load_paper
 from studies.paper.runs import PooledRun, choose_pooled, run_recording
-
-from adacompute.evaluate.scored_pool import ScoredPool
 
 
 def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: ScoredPool):

@@ -6,15 +6,15 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.report.document import Picture, Section, format_cell
+from adacompute.report.theme import COLOURS
 from studies.paper import labels, laws, pipeline, price_search
 from studies.paper.budget_choices import fit_classifiers
 from studies.paper.labels import compute_heatmaps, draw_heatmap
 from studies.paper.price_search import compute_staircases, draw_staircase
 from synthetic import poor, synthetic
-
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
-from adacompute.report.document import Picture, Section, format_cell
-from adacompute.report.theme import COLOURS
 
 LIGHT = {light for light, _ in COLOURS.values()}
 MARKS = 400

@@ -1,0 +1,207 @@
+"""`python -m studies.paper report`: the report of a pool with all of the paper's tables and figures.
+
+The page is that of `adacompute report`, and the sections of the paper are more jobs for it. The folds,
+orders and votes of its own sections are the report's; those of the paper's sections are the paper's: 80/20
+splits, several seeds, and accuracy scored both as the paper does and held-out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adacompute.cli.evaluate import show_progress
+from adacompute.cli.options import (
+    PoolPath,
+    ProcessesOption,
+    SeedOption,
+    choose_process_count,
+    format_command,
+    load_settings,
+)
+from adacompute.cli.pool_source import read_ballots
+from adacompute.cli.terminal import format_path, print_line, print_paragraph
+from adacompute.evaluate.parallel import ProgressCallback
+from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.pool import Ballots
+from adacompute.report.build import JOBS, PARTS, Job, ReportInputs, build_report
+from adacompute.report.document import Report, Section
+from adacompute.report.folder import check_report_folder, render_files, write_report
+from studies.paper import (
+    PROGRAM,
+    ablation,
+    archetypes,
+    granularity,
+    importance,
+    label_efficiency,
+    labels,
+    laws,
+    main_results,
+    oracle_gap,
+    pareto,
+    pipeline,
+    price_search,
+)
+from studies.paper.budget_choices import ClassifierFits, fit_classifiers
+
+__all__ = ["PAPER_JOBS", "PAPER_PARTS", "build_paper_report", "report"]
+
+PAPER_PARTS = (
+    (
+        "paper",
+        "The paper's tables and figures",
+        (
+            "On this pool. Scored as the paper does: fitted on a random 80% of the problems and judged on "
+            "all of them, by disjoint windows of the recorded samples. Held-out: judged on the other 20%. "
+            "Where the two differ, the held-out number is the one to expect of new problems."
+        ),
+        False,
+    ),
+    ("laws", "Laws", "What the paper states, checked on this pool's own table.", False),
+)
+_FIT_BUDGETS = (1.2, 1.5, 2.0, 3.0)  # average budgets that classifiers are fitted for
+_SEEDS, _QUICK_SEEDS = 3, 2
+_QUICK_NOTICE = "The paper's sections have fewer seeds, splits and grid points than the paper, too."
+
+
+@cache  # in each worker process: several sections need the same classifiers
+def _fit_classifiers(pool: ScoredPool, *, quick: bool, seed: int) -> Mapping[float, ClassifierFits]:
+    budgets = [budget for budget in _FIT_BUDGETS if budget <= pool.budgets[-1]]
+    return fit_classifiers(pool, budgets, seeds=_QUICK_SEEDS if quick else _SEEDS, seed=seed)
+
+
+def _fits(inputs: ReportInputs) -> Mapping[float, ClassifierFits]:
+    return _fit_classifiers(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_archetypes(inputs: ReportInputs) -> Section:
+    return archetypes.build_section(inputs.graded_pool)
+
+
+def _build_pipeline(_inputs: ReportInputs) -> Section:
+    return pipeline.build_section()
+
+
+def _build_main_results(inputs: ReportInputs) -> Section:
+    return main_results.build_section(inputs.graded_pool, _fits(inputs))
+
+
+def _build_oracle_gap(inputs: ReportInputs) -> Section:
+    return oracle_gap.build_section(inputs.graded_pool, _fits(inputs))
+
+
+def _build_pareto(inputs: ReportInputs) -> Section:
+    return pareto.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_labels(inputs: ReportInputs) -> Section:
+    return labels.build_section(inputs.graded_pool, _fits(inputs))
+
+
+def _build_price_search(inputs: ReportInputs) -> Section:
+    return price_search.build_section(inputs.graded_pool)
+
+
+def _build_ablation(inputs: ReportInputs) -> Section:
+    return ablation.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_importance(inputs: ReportInputs) -> Section:
+    return importance.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_granularity(inputs: ReportInputs) -> Section:
+    return granularity.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_label_efficiency(inputs: ReportInputs) -> Section:
+    return label_efficiency.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_laws(inputs: ReportInputs) -> Section:
+    return laws.build_section(inputs.graded_pool, _fits(inputs))
+
+
+PAPER_JOBS = (  # in the order of the page
+    Job(key="archetypes", title="Kinds of problem", part="pool", build=_build_archetypes),
+    Job(key="pipeline", title="How it works", part="paper", build=_build_pipeline),
+    Job(key="main", title="Main results", part="paper", build=_build_main_results, effort=4),
+    Job(key="gap", title="Oracle gap and imitation", part="paper", build=_build_oracle_gap),
+    Job(key="pareto", title="Pareto frontiers", part="paper", build=_build_pareto, effort=12),
+    Job(key="labels", title="Labels", part="paper", build=_build_labels),
+    Job(key="solve", title="The price", part="paper", build=_build_price_search),
+    Job(key="ablation", title="Learners", part="paper", build=_build_ablation, effort=20),
+    Job(key="importance", title="Features", part="paper", build=_build_importance, effort=8),
+    Job(key="granularity", title="Granularity", part="paper", build=_build_granularity, effort=8),
+    Job(key="efficiency", title="Data efficiency", part="paper", build=_build_label_efficiency, effort=15),
+    Job(key="laws", title="Statements", part="laws", build=_build_laws),
+)
+
+
+def build_paper_report(
+    ballots: Ballots,
+    *,
+    name: str,
+    command: str = "",
+    quick: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Build the report of a pool with the paper's tables and figures; needs grades or gold answers."""
+    score_pool(
+        ballots, name
+    )  # raises, before minutes of work, where the samples don't allow the paper's tables
+    result = build_report(
+        ballots,
+        name=name,
+        command=command,
+        quick=quick,
+        seed=seed,
+        workers=workers,
+        progress=progress,
+        jobs=(*JOBS, *PAPER_JOBS),
+        parts=(*PARTS, *PAPER_PARTS),
+    )
+    return replace(result, notices=(*result.notices, _QUICK_NOTICE)) if quick else result
+
+
+def report(
+    context: typer.Context,
+    source: PoolPath,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="The folder to write; a report in it is replaced."
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer folds, orders, seeds and grid points: rougher numbers.")
+    ] = False,
+    seed: SeedOption = 0,
+    workers: ProcessesOption = None,
+) -> None:
+    """Write one page with every table and figure of the paper on a graded pool, below its own report.
+
+    DIR gets what `adacompute report` writes: report.html, results.json, tables/*.csv and figures/*.svg.
+    """
+    check_report_folder(output)  # before minutes of work
+    ballots = read_ballots(source, answers=load_settings(context).answers, model=None, parameters=None)
+    name = format_path(Path(source.name or source))
+    with show_progress(f"the paper's tables on {name}") as report_progress:
+        result = build_paper_report(
+            ballots,
+            name=name,
+            command=format_command(context, program=PROGRAM),
+            quick=quick,
+            seed=seed,
+            workers=workers or choose_process_count(),
+            progress=report_progress,
+        )
+    page = write_report(render_files(result), output)
+    tables, pictures = len(list(result.tables())), len(list(result.pictures()))
+    print_paragraph(f"{name}: {tables} tables and {pictures} figures.")
+    print_line(format_path(page))
