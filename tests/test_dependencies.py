@@ -15,28 +15,24 @@ RUNTIME = {
     "aiohttp",
     "httptools",
     "math-verify",
-    "matplotlib",
     "numpy",
     "orjson",
     "prometheus-client",
     "pyarrow",
     "rich",
-    "scikit-learn",
     "scipy",
     "starlette",
     "typer",
     "uvicorn",
     "uvloop",
-    "xgboost",
-    "xgboost-cpu",
 }
+FIT = {"matplotlib", "scikit-learn", "threadpoolctl", "xgboost", "xgboost-cpu"}
 LOCKS = ("requirements.lock", "requirements-gateway.lock")
 PARTS = {  # what comes with a dependency that is declared, and is meant to be used with it
     "click": "typer",
     "huggingface_hub": "datasets",
     "multidict": "aiohttp",
     "sympy": "math-verify",
-    "threadpoolctl": "scikit-learn",
     "yarl": "aiohttp",
 }
 ABSENT = {"openai"}  # the demo says how to get it where it isn't there
@@ -48,6 +44,16 @@ def name_of(requirement: str) -> str:
 
 def test_c24_few_are_needed_to_run_it():
     assert {name_of(each) for each in PROJECT["dependencies"]} == RUNTIME  # another one is a decision
+
+
+def test_c24_what_only_fitting_and_reports_need_is_an_extra():
+    assert {name_of(each) for each in PROJECT["optional-dependencies"]["fit"]} == FIT
+    image = {
+        name_of(line)
+        for line in (ROOT / "requirements-gateway.lock").read_text().splitlines()
+        if "==" in line
+    }
+    assert not FIT & {name_of(line) for line in image if "==" in line}
 
 
 @pytest.mark.parametrize("lock", LOCKS)

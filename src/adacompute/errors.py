@@ -2,10 +2,12 @@
 
     AdacomputeError
     ├── ConfigError          a setting, in a file, the environment or an option, can't be used
+    ├── ExtraMissing         a library that only some commands need isn't installed
     ├── TaskError            a task's way of reading or comparing answers can't be used
     ├── ScoreError           samples can't be scored in the way that was asked for
     │   ├── TooFewSamples    problems with fewer samples than a budget needs
-    │   └── NotRecorded      the score needs grades, answers, tokens or log-probabilities that aren't there
+    │   ├── NotRecorded      the score needs grades, answers, tokens or log-probabilities that aren't there
+    │   └── PriceInvalid     prices of tokens that can't be paid; also a CollectError
     ├── TableInvalid         an accuracy table with a cell, a cost or a shape that can't be
     ├── BudgetOutOfRange     an average cost that no allocation has
     ├── Infeasible           several limits that no allocation meets together
@@ -25,7 +27,8 @@
     │   ├── EndpointResting      it failed so often that it is left alone for a while
     │   └── SendingStopped       nothing more is to be sent
     ├── CollectError         samples can't be collected in this way
-    │   └── SourceChanged    the pool was begun with another model, template or parameter
+    │   ├── SourceChanged    the pool was begun with another model, template or parameter
+    │   └── PriceInvalid     prices of tokens that can't be paid; also a ScoreError
     ├── LocalModelError      the model on this machine can't be found, started or reached
     ├── ScaleError           a stage can't be run over these files, or on this engine
     │   └── EngineUnavailable  the engine isn't installed, can't be reached, or lost its workers
@@ -47,11 +50,16 @@
         ├── SourceAmbiguous  several models or parameters in the pool, and none was named
         └── DuplicateRecord  a problem or sample that is already there
 
-Each message names the value, the place and the remedy, in one line.
+Each message names the value, the place and the remedy, in one line. The functions at the end of this file
+write the parts that many messages share: a value, and the known name that may have been meant.
 """
 
+import difflib
 import re
-import typing
+import reprlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 __all__ = [
     "AdacomputeError",
@@ -68,6 +76,7 @@ __all__ = [
     "EndpointTimeout",
     "EndpointUnreachable",
     "EngineUnavailable",
+    "ExtraMissing",
     "Infeasible",
     "LedgerUnavailable",
     "LocalModelError",
@@ -82,6 +91,7 @@ __all__ = [
     "PoolFull",
     "PoolLocked",
     "PoolNotFound",
+    "PriceInvalid",
     "ProblemsInvalid",
     "RateLimited",
     "RecordInvalid",
@@ -100,6 +110,10 @@ __all__ = [
     "TooFewSamples",
     "Unauthorized",
     "WeakVote",
+    "format_value",
+    "needs_extra",
+    "shorten",
+    "suggest_name",
 ]
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -115,6 +129,10 @@ class AdacomputeError(Exception):
 
 class ConfigError(AdacomputeError):
     """A setting, in a file, the environment or an option, can't be used."""
+
+
+class ExtraMissing(AdacomputeError):
+    """A library that only some commands need isn't installed."""
 
 
 class TaskError(AdacomputeError):
@@ -174,7 +192,7 @@ class EndpointError(AdacomputeError):
         super().__init__(message)
         self.status = status  # of HTTP, where one came
         self.paid = paid  # True: the endpoint may have worked, and charge for it
-        self.calls: tuple[typing.Any, ...] = ()  # the attempts that were made, `records.Call`s
+        self.calls: tuple[Any, ...] = ()  # the attempts that were made, `records.Call`s
         self.retry_after: float | None = None  # seconds, where the endpoint says when to come again
 
 
@@ -238,6 +256,10 @@ class CollectError(AdacomputeError):
 
 class SourceChanged(CollectError):
     """The pool was begun with another model, template or parameter."""
+
+
+class PriceInvalid(ScoreError, CollectError):
+    """Prices of tokens that can't be paid, wherever they were to be used."""
 
 
 class LocalModelError(AdacomputeError):
@@ -360,3 +382,49 @@ class SourceAmbiguous(PoolError):
 
 class DuplicateRecord(PoolError):
     """A problem or sample that is already there."""
+
+
+_MAX_VALUE = 60  # characters of a value in a message
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_VALUE
+
+
+def format_value(value: object) -> str:
+    """A value as messages show it: its repr on one line, cut to a readable length.
+
+    >>> format_value([1, "two"]), len(format_value("x" * 500))
+    ("[1, 'two']", 60)
+    """
+    try:
+        text = _REPR.repr(value)
+    except (ValueError, RecursionError):  # such as an integer of more digits than Python writes
+        return f"a {type(value).__name__} too long to write"
+    return shorten(" ".join(text.split()), _MAX_VALUE)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, cut to `length` characters where it is longer.
+
+    >>> shorten("a long sentence", 7)
+    'a long…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: float = 0.6) -> str:
+    """A question, with a blank after it, after the known names closest to `name`; "" where none is close.
+
+    >>> suggest_name("clasifier", ["classifier", "curve"])
+    'did you mean classifier? '
+    """
+    close = difflib.get_close_matches(name, list(known), n=limit, cutoff=cutoff)
+    return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turn an import that fails inside the `with` into one line that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise ExtraMissing(f'{exc.name} is not installed; pip install "adacompute[{extra}]"') from exc

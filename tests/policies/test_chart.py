@@ -113,8 +113,8 @@ def test_c23_no_number_and_a_key_twice_are_refused(folder, text: str):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"schema": "else"}, "no chart"),
-        ({"schema": None}, "no chart"),
+        ({"schema": "else"}, "not an adacompute chart"),
+        ({"schema": None}, "not an adacompute chart"),
         ({"version": 2}, "newer"),
         ({"version": 0}, "fields"),
         ({"version": True}, "fields"),

@@ -144,7 +144,7 @@ def test_a_restored_policy_decides_the_same(model: str):
     again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
     entropy = np.random.default_rng(0).gamma(1.0, 0.5, size=len(words()))
     reading = policy.read(words().prompts)
-    assert (again._budgets(again.read(words().prompts), entropy) == policy._predict(reading, entropy)).all()
+    assert (again._predict(again.read(words().prompts), entropy) == policy._predict(reading, entropy)).all()
 
 
 def test_many_requests_at_once_get_what_each_gets_alone():

@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
-from adacompute.errors import AdacomputeError
+from adacompute.errors import AdacomputeError, needs_extra
 from adacompute.evaluate.measure import (
     ComparedPolicy,
     EvaluationSetup,
@@ -110,6 +108,9 @@ def _call_shared(function: Callable[..., T], *arguments: object) -> T:
 
 
 def _call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
+    with needs_extra("fit"):
+        from threadpoolctl import threadpool_limits
+
     with threadpool_limits(limits=1):
         return function(*arguments)
 

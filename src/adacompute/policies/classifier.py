@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid, needs_extra
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
@@ -307,7 +307,8 @@ def _fit_xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 
 def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    import xgboost
+    with needs_extra("fit"):
+        import xgboost
 
     settings: dict[str, Any] = {
         "objective": "multi:softprob",
@@ -323,7 +324,8 @@ def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN40
 
 
 def _fit_forest(rows: Floats, labels: Ints, seed: int) -> Scorer:
-    from sklearn.ensemble import RandomForestClassifier
+    with needs_extra("fit"):
+        from sklearn.ensemble import RandomForestClassifier
 
     fill = FeatureScale.fit(rows).mean
     filled = np.where(np.isnan(rows), fill, rows)
@@ -336,7 +338,8 @@ def _fit_forest(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 
 def _fit_logistic(rows: Floats, labels: Ints, seed: int) -> Scorer:
-    from sklearn.linear_model import LogisticRegression
+    with needs_extra("fit"):
+        from sklearn.linear_model import LogisticRegression
 
     scale = FeatureScale.fit(rows)
     model = _fit_quietly(LogisticRegression(max_iter=_MAX_STEPS, random_state=seed), scale(rows), labels)
@@ -350,7 +353,8 @@ def _fit_logistic(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 def fit_network(rows: Floats, labels: Ints, seed: int, *, steps: int = _MAX_STEPS // 2) -> Scorer:
     """A multi-layer perceptron, trained for at most `steps` rounds."""
-    from sklearn.neural_network import MLPClassifier
+    with needs_extra("fit"):
+        from sklearn.neural_network import MLPClassifier
 
     scale = FeatureScale.fit(rows)
     untrained = MLPClassifier(hidden_layer_sizes=(_HIDDEN_UNITS,), max_iter=steps, random_state=seed)
@@ -362,7 +366,8 @@ def fit_network(rows: Floats, labels: Ints, seed: int, *, steps: int = _MAX_STEP
 
 
 def _fit_svm(rows: Floats, labels: Ints, seed: int) -> Scorer:
-    from sklearn.svm import SVC
+    with needs_extra("fit"):
+        from sklearn.svm import SVC
 
     scale = FeatureScale.fit(rows)
     scaled = scale(rows)

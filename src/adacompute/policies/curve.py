@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
-from adacompute.errors import NotFitted, PolicyError
+from adacompute.errors import NotFitted, PolicyError, needs_extra
 from adacompute.policies.base import DEFAULT_LONGEST, Arrays, Floats, Ints, VoteState, get_ballots, read_array
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
@@ -220,7 +220,8 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
 
 def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, seed: int) -> Trees:
     """Trains trees of one output, with columns numbered as in `rows`."""
-    import xgboost
+    with needs_extra("fit"):
+        import xgboost
 
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
     booster = xgboost.train({**_TREE_SETTINGS, "seed": seed}, data, num_boost_round=_ROUNDS)

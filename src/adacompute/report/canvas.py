@@ -13,17 +13,27 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
 
+from adacompute.errors import needs_extra
 from adacompute.report.theme import COLOURS, colour, dark_css
 
-__all__ = ["WIDTH", "Canvas", "clip_label", "set_accuracy_axis", "set_samples_axis", "to_standalone_svg"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+__all__ = [
+    "WIDTH",
+    "Canvas",
+    "check_drawing",
+    "clip_label",
+    "set_accuracy_axis",
+    "set_samples_axis",
+    "set_ticks",
+    "to_standalone_svg",
+]
 
 WIDTH = 7.2  # inches of 72 points: a page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
@@ -77,10 +87,16 @@ _DOTS = re.compile(rf'<g( clip-path="[^"<>]*")>({_USE}([^"<>]*)"/>(?:{_USE}\3"/>
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    axes: Axes
+    axes: "Axes"
     x: float
     y: float
     text: str
+
+
+def check_drawing() -> None:
+    """Fail with one line where matplotlib isn't installed, before work whose figures it draws."""
+    with needs_extra("fit"):
+        import matplotlib  # noqa: F401
 
 
 class Canvas:
@@ -105,6 +121,10 @@ class Canvas:
         height: float = 3.6,
         **grid: Any,  # noqa: ANN401 # width_ratios, sharey and so on, as for matplotlib's subplots
     ) -> None:
+        check_drawing()
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
         self.key = key
         self._style = mpl.rc_context(_STYLE | {"svg.hashsalt": key})
         with mpl.rc_context(_STYLE):
@@ -121,11 +141,11 @@ class Canvas:
     def __exit__(self, *exc: object) -> None:
         self._style.__exit__(None, None, None)
 
-    def mark(self, axes: Axes, x: float, y: float, text: str) -> None:
+    def mark(self, axes: "Axes", x: float, y: float, text: str) -> None:
         """A point that shows its value when pointed at, in the axes' own coordinates."""
         self._marks.append(_Mark(axes, float(x), float(y), _strip_controls(text)))
 
-    def label_ends(self, axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    def label_ends(self, axes: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
         """Names beside the right ends of lines, (x, y, text, colour), moved apart where they
         would touch.
 
@@ -240,20 +260,27 @@ def to_standalone_svg(svg: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:at]}<style>{rules}</style>{svg[at:]}\n'
 
 
-def set_samples_axis(axes: Axes, largest: float, label: str) -> None:
+def set_ticks(axis: "Axis", values: Sequence[float]) -> None:
+    """Ticks of an axis at these values, and no minor ones."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axis.set_major_locator(FixedLocator(values))
+    axis.set_minor_locator(NullLocator())
+
+
+def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
     """An x axis from 1 sample to `largest`, at least 2, on a log scale with a tick at each
     doubling.
     """
     largest = max(2.0, largest)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.95, largest * 1.05)
-    axes.xaxis.set_major_locator(FixedLocator([2.0**at for at in range(12) if 2**at <= largest]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    set_ticks(axes.xaxis, [2.0**at for at in range(12) if 2**at <= largest])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel(label)
 
 
-def set_accuracy_axis(axes: Axes, label: str = "accuracy") -> None:
+def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:
     """A y axis of percentages; ticks beyond 0 and 100% have no label."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%" if 0 <= value <= 1 + 1e-9 else "")
     axes.set_ylabel(label)

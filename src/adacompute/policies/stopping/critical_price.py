@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints
 from adacompute.policies.paths import Paths, VoteState
 from adacompute.policies.trees import Trees, read_booster
@@ -316,7 +317,8 @@ def fit_critical_prices(
     which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is what
     `build_price_table` gives.
     """
-    import xgboost as xgb
+    with needs_extra("fit"):
+        import xgboost as xgb
 
     steps = recordings[0].longest - 1
     rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)]).astype(np.float32)

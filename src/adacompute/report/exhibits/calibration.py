@@ -5,21 +5,22 @@ judged on.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from adacompute.evaluate.comparison import Evaluation, basis_name
 from adacompute.evaluate.conclusions import make_bootstrap
 from adacompute.evaluate.measure import AGREEMENT, OURS, UNIFORM, Basis, Forecast
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval, make_interval
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, set_ticks
 from adacompute.report.document import Cell, Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, policy_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["build_section", "measure_calibration"]
 
@@ -175,7 +176,7 @@ def draw_calibration(calibration: CalibrationResult, *, key: str = "calibration"
     )
 
 
-def _draw_panel(canvas: Canvas, ax: Axes, policy: PolicyCalibration) -> None:
+def _draw_panel(canvas: Canvas, ax: "Axes", policy: PolicyCalibration) -> None:
     style = policy_style(policy.policy)
     tint = colour(style.colour)
     ax.plot([0, 1], [0, 1], color=colour("ink"), linewidth=1.2, linestyle="--", zorder=1)
@@ -196,7 +197,7 @@ def _draw_panel(canvas: Canvas, ax: Axes, policy: PolicyCalibration) -> None:
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(-0.02, 1.02)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+        set_ticks(axis, [0, 0.25, 0.5, 0.75, 1])
         axis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     ax.annotate(
         f"calibration error {policy.error:.3f}",
@@ -231,8 +232,7 @@ def draw_costs(calibration: CalibrationResult, *, key: str = "spent") -> Picture
                 canvas.mark(ax, one.budget, value, text + ("" if one.reached else "; no setting meets it"))
         ax.set_xscale("log", base=2)
         budgets = sorted({one.budget for one in calibration.costs})
-        ax.xaxis.set_major_locator(FixedLocator(budgets))
-        ax.xaxis.set_minor_locator(NullLocator())
+        set_ticks(ax.xaxis, budgets)
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.set_xlabel("samples on average asked for")
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+.0f}%" if abs(value) > 1e-9 else "0")

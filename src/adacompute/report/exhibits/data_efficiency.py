@@ -8,12 +8,10 @@ this recording.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from adacompute.answers import VoteWeights
 from adacompute.evaluate.comparison import PolicyPoints, match_cost
@@ -27,7 +25,7 @@ from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.paths import Paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots
-from adacompute.report.canvas import Canvas, set_accuracy_axis
+from adacompute.report.canvas import Canvas, set_accuracy_axis, set_ticks
 from adacompute.report.document import (
     Cell,
     Column,
@@ -39,6 +37,9 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour, policy_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["DataEfficiency", "build_section", "measure_data_efficiency"]
 
@@ -304,8 +305,7 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
             for policy in _POLICIES:
                 _draw_line(canvas, ax, result.get(policy, by=by), counts, by)
             ax.set_xlim(-0.25, len(counts) - 0.9)
-            ax.xaxis.set_major_locator(FixedLocator(range(len(counts))))
-            ax.xaxis.set_minor_locator(NullLocator())
+            set_ticks(ax.xaxis, range(len(counts)))
             ax.set_xticks(range(len(counts)), ["none" if count == 0 else str(count) for count in counts])
         ends = [_end_label(result.get(policy, by="samples"), policy) for policy in _POLICIES]
         place = max(0, len({one.samples for one in result.by_samples}) - 1)
@@ -341,14 +341,14 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
     )
 
 
-def _draw_uniform(canvas: Canvas, ax: Axes, result: DataEfficiency, last: int) -> None:
+def _draw_uniform(canvas: Canvas, ax: "Axes", result: DataEfficiency, last: int) -> None:
     style, value = policy_style("fixed"), result.uniform.mean
     ax.plot([-0.25, last], [value, value], color=colour(style.colour), linestyle=style.line, linewidth=1.3)
     canvas.mark(ax, -0.15, result.uniform.mean, f"uniform: {100 * result.uniform.mean:.1f}%")
 
 
 def _draw_line(
-    canvas: Canvas, ax: Axes, amounts: Sequence[TrainingAmount], counts: Sequence[int], by: str
+    canvas: Canvas, ax: "Axes", amounts: Sequence[TrainingAmount], counts: Sequence[int], by: str
 ) -> None:
     if not amounts:
         return

@@ -5,12 +5,10 @@ and words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
 from adacompute.evaluate.comparison import (
     CostCurve,
@@ -29,6 +27,10 @@ from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import PolicyStyle, colour, policy_style
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 __all__ = ["OracleCurve", "PolicyFrontier", "build_section", "draw_frontier", "trace_frontier"]
 
@@ -192,7 +194,7 @@ def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
     )
 
 
-def _draw_curve(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle, *, wide: bool) -> Artist:
+def _draw_curve(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, *, wide: bool) -> "Artist":
     (artist,) = ax.plot(
         curve.cost, curve.accuracy, zorder=3 if wide else 2, label=style.name, **_line_style(style, wide=wide)
     )
@@ -205,7 +207,7 @@ def _draw_curve(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle, 
     return artist
 
 
-def _draw_gain(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle) -> None:
+def _draw_gain(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle) -> None:
     ours = curve.policy == OURS
     if ours or curve.policy == "classifier":
         tint = colour(style.colour)
@@ -217,7 +219,7 @@ def _draw_gain(canvas: Canvas, ax: Axes, curve: CostCurve, style: PolicyStyle) -
         canvas.mark(ax, curve.cost[at], curve.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
 
 
-def _draw_oracle(canvas: Canvas, ax: Axes, oracle: OracleCurve) -> Artist:
+def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve) -> "Artist":
     """The oracle's band, or a single line where the lower bound isn't known."""
     tint, name = colour("green"), policy_style("oracle").name
     artist: Artist
@@ -234,7 +236,7 @@ def _draw_oracle(canvas: Canvas, ax: Axes, oracle: OracleCurve) -> Artist:
     return artist
 
 
-def _draw_arrow(ax: Axes, match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
+def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
     """An arrow from uniform's cost to ours at the same accuracy; its words lie below all
     curves.
     """
@@ -264,12 +266,12 @@ def _draw_arrow(ax: Axes, match: Match, curves: Sequence[CostCurve], frontier: P
     )
 
 
-def _label_axes(ax: Axes, frontier: PolicyFrontier) -> None:
+def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
     set_samples_axis(ax, frontier.longest, _COST_LABEL)
     set_accuracy_axis(ax, basis_name(frontier.basis))
 
 
-def _draw_legend(canvas: Canvas, ax: Axes, frontier: PolicyFrontier) -> None:
+def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
     """One legend for both panels, above them: the curves meet at their ends, where labels would
     overlap.
     """

@@ -6,11 +6,10 @@ more than it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 
 from adacompute.evaluate.comparison import match_cost
 from adacompute.evaluate.conclusions import make_bootstrap
@@ -21,6 +20,9 @@ from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour, policy_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["build_section", "compute_recovered_shares"]
 
@@ -141,7 +143,7 @@ def draw_recovered_shares(shares: RecoveredShares, *, key: str = "recovered") ->
     )
 
 
-def _draw_panel(canvas: Canvas, ax: Axes, shares: RecoveredShares, name: str) -> None:
+def _draw_panel(canvas: Canvas, ax: "Axes", shares: RecoveredShares, name: str) -> None:
     style = policy_style(name)
     tint = colour(style.colour)
     ax.axhline(0.0, color=colour("ink"), linewidth=1.2, linestyle="--", zorder=1)

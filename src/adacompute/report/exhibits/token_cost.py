@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.artist import Artist
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from adacompute.evaluate.comparison import (
     CostCurve,
@@ -24,9 +23,12 @@ from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
 from adacompute.pool.ballots import ABSENT
 from adacompute.replay.sweep import find_hull
-from adacompute.report.canvas import Canvas, set_accuracy_axis
+from adacompute.report.canvas import Canvas, set_accuracy_axis, set_ticks
 from adacompute.report.document import Cell, Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, policy_style
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
 
 __all__ = ["TokenUse", "build_section", "measure_tokens"]
 
@@ -225,8 +227,7 @@ def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
         ticks = tokens.per_sample * 2.0 ** np.arange(12)
         largest = max(float(line.cost[-1]) for line in lines)
         ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in ticks if tick <= largest * 1.05]))
-        ax.xaxis.set_minor_locator(NullLocator())
+        set_ticks(ax.xaxis, [float(tick) for tick in ticks if tick <= largest * 1.05])
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:.1f}")
         ax.set_xlabel("output tokens a request, on average (ticks: 1, 2, 4, … samples)")
         set_accuracy_axis(ax, basis_name(tokens.basis))
