@@ -56,13 +56,13 @@ format: $(STAMP) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure the ratios of docs/benchmarks.md, and write them there
+bench: $(STAMP) ## measure the ratios of docs/reference/benchmarks.md, and write them there
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 	$(BIN)/python scripts/docs.py
 
-evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/evaluation.md
+evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
 reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: docs/reproduction.md

@@ -1,4 +1,4 @@
-"""`make bench`: run every benchmark and write docs/benchmarks.md. Knows nothing of what is measured.
+"""`make bench`: run every benchmark and write docs/reference/benchmarks.md. Knows nothing of what is measured.
 
 `python -m benchmarks answers` runs only the ones named, and prints instead of writing; with --write their
 sections of the page are renewed, and the others stay. `soak --minutes 10` takes its time.
@@ -28,7 +28,7 @@ from benchmarks import (
     solve,
 )
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "benchmarks.md"
 
 
 class Bench(NamedTuple):

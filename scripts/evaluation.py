@@ -1,4 +1,4 @@
-"""Makes docs/evaluation.md from the recordings beside the checkout: `make evaluation` (about half an hour).
+"""Makes docs/reference/evaluation.md from the recordings beside the checkout: `make evaluation` (about half an hour).
 
 `python scripts/evaluation.py --keep FILE` keeps the numbers too; `--from FILE` writes the page from them
 without measuring again; `--peers FOLDER` keeps what the other policies gave, to measure ours alone next time.
@@ -33,7 +33,7 @@ from adacompute.pool import Ballots, open_pool
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT.parent / "shared" / "recordings"
-PAGE = ROOT / "docs" / "evaluation.md"
+PAGE = ROOT / "docs" / "reference" / "evaluation.md"
 ORDERS, FOLDS, SEED = 100, 5, 2026
 PEERS = ("fixed", "asc", "esc", "doubling", "curve", "classifier")
 TRANSFERRED, LABELS, BARE, WAVES = (

@@ -1,4 +1,4 @@
-"""The words and tables of docs/evaluation.md. Knows nothing of how its numbers were measured."""
+"""The words and tables of docs/reference/evaluation.md. Knows nothing of how its numbers were measured."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -51,12 +51,12 @@ def _settle(times: int = 50_000) -> float:
 
 
 def _gateway() -> dict[str, float]:
-    """Milliseconds of a gateway's core, of docs/benchmarks.md: of a request with one wave, of one more wave.
+    """Milliseconds of a gateway's core, of docs/reference/benchmarks.md: of a request with one wave, of one more wave.
 
     A further wave isn't measured there by itself: a call to the upstream, as the bare proxy makes one, and a
     decision.
     """
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
     rates = page[page.index("## Requests a second beside other servers") :]
     decisions = page[page.index("## Deciding for one request") :]
 
@@ -73,8 +73,8 @@ def _gateway() -> dict[str, float]:
 
 
 def _allocate() -> float | None:
-    """Prompts a second of the whole command on one core, of docs/benchmarks.md; None: not there yet."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    """Prompts a second of the whole command on one core, of docs/reference/benchmarks.md; None: not there yet."""
+    page = (ROOT / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
     found = re.search(r"^\| `allocate`, one process \| ([\d,]+) \|", page, re.MULTILINE)
     return None if found is None else float(found[1].replace(",", ""))
 

@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md, from the numbers kept beside its figure. Computes nothing.
+"""The tables of docs/design/fleet-simulation.md, from the numbers kept beside its figure. Computes nothing.
 
 A table stands between `<!-- drawn from: docs/figures/fleet.json NAME -->` and `<!-- end -->`.
 """
@@ -60,7 +60,7 @@ def measured(numbers: Numbers) -> str:
     found = numbers["measured"]
     redis, gateway, solve = found["redis"], found["gateway"], found["solve"]
     here = "`python -m benchmarks.fleet --write`"
-    bench = '[benchmarks](benchmarks.md), "Requests a second beside other servers"'
+    bench = '[benchmarks](../reference/benchmarks.md), "Requests a second beside other servers"'
     synced = ", ".join(f"{value / 1000:.1f}" for value in redis["synced_round_trip_us"][:3])
     rows = [
         ["Redis, a replica's call", f"{redis['call_us']:.0f} µs", "its own processor time, real script"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import adacompute
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EVALUATION = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
+EVALUATION = (ROOT / "docs" / "reference" / "evaluation.md").read_text("utf-8")
 BUDGETS = ("1.5", "2", "3", "4", "6")
 
 
@@ -36,7 +36,7 @@ def gain(recording: str, row: str, budget: str) -> str:
 
 
 def test_the_table_for_choosing_is_the_evaluation():
-    table = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    table = (ROOT / "docs" / "policies.md").read_text("utf-8")
     added = re.findall(r"^\| what the last sample added, a sample \| \|(.*)\|$", table, re.MULTILINE)
     for name, last in zip(("words", "facts"), added, strict=True):
         stopping = percent(name, "stopping, transferred")
@@ -53,29 +53,29 @@ def test_what_three_waves_keep_is_the_evaluation():
     at = BUDGETS.index("3")
     rows = ("stopping, transferred, at most 3 waves", "stopping, transferred", "fixed")
     few, many, uniform = (percent("", row)[at] for row in rows)
-    assert f"the mean is {few}% right instead of {many}%, and uniform {uniform}%" in page("choosing.md")
+    assert f"the mean is {few}% right instead of {many}%, and uniform {uniform}%" in page("policies.md")
     kept = re.search(r"with at most 3 waves: [^|]*\|([^|]*)\|", EVALUATION)
     assert kept is not None
     shares = sorted(int(share) for share in re.findall(r"(\d+)%", kept[1]))
-    assert f"keeps {shares[0]}% to {shares[-1]}% of" in page("choosing.md")
+    assert f"keeps {shares[0]}% to {shares[-1]}% of" in page("policies.md")
 
 
 def test_what_questions_are_answered_with_is_the_evaluation():
-    faq = page("faq.md")
+    policies = page("policies.md")
     ahead = [gain("", "transferred − peers", budget).lstrip("+") for budget in ("2", "3", "4")]
-    assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples" in faq
+    assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples" in policies
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples on the mean" in readme
     labels, none = (gain("", f"calibrated {way} labels − transferred", "2") for way in ("with", "without"))
     assert (
         f"{none} points over a policy learned elsewhere at 2 samples on the mean, where labels get {labels}"
-        in faq
+        in policies
     )
-    assert f"{labels} points at 2 samples on the mean over what was learned elsewhere" in faq
-    assert f"to {gain('words', 'calibrated with labels − transferred', '2')} on `words`" in faq
+    assert f"{labels} points at 2 samples on the mean over what was learned elsewhere" in policies
+    assert f"to {gain('words', 'calibrated with labels − transferred', '2')} on `words`" in policies
     at = BUDGETS.index("3")
     ours, uniform = (percent("math500", row)[at] for row in ("stopping, transferred", "fixed"))
-    assert f"at 3 samples {ours}% for {uniform}% uniform" in faq
+    assert f"at 3 samples {ours}% for {uniform}% uniform" in policies
 
 
 def test_what_weights_are_worth_is_the_evaluation():
@@ -89,11 +89,11 @@ def test_how_many_uniform_samples_are_as_good_is_what_was_measured():
     kept = json.loads((ROOT / "docs" / "figures" / "frontier.json").read_text("utf-8"))
     at = BUDGETS.index("3")
     words, facts = (rows[at]["worth"]["mean"] for rows in (kept["budgets"], kept["other"]["facts"]))
-    faq = page("faq.md")
-    assert f"are right as often as {words:.1f} for everybody" in faq
-    assert f"on `facts`, 3 are as good as {facts:.1f}. That is" in faq
-    assert f"That is {100 - 300 / words:.0f}% and {100 - 300 / facts:.0f}% less" in faq
-    assert f"On `words` 3 are as good as {words:.1f}" in page("choosing.md")
+    policies = page("policies.md")
+    assert f"are right as often as {words:.1f} for everybody" in policies
+    assert f"on `facts`, 3 are as good as {facts:.1f}. That is" in policies
+    assert f"That is {100 - 300 / words:.0f}% and {100 - 300 / facts:.0f}% less" in policies
+    assert f"On `words` 3 are as good as {words:.1f}" in page("policies.md")
     assert f'"As good as {words:.1f} uniform samples"' in page("concepts.md")
 
 

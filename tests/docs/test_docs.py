@@ -66,13 +66,13 @@ def test_only_what_a_model_said_may_differ_from_run_to_run():
 
 
 def test_the_command_reference_and_the_readme_have_made_parts():
-    assert {"README.md", "docs/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
+    assert {"README.md", "docs/reference/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
 
 
 def test_every_command_has_its_help_in_the_command_reference():
     from adacompute.cli.app import app
 
-    shown = set(docs.parts((ROOT / "docs" / "cli.md").read_text("utf-8")))
+    shown = set(docs.parts((ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")))
     assert {f"adacompute {command.name} --help" for command in app.registered_commands} <= shown
 
 

@@ -15,8 +15,8 @@ from adacompute import errors
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-BENCHMARKS = ROOT / "docs" / "benchmarks.md"
-CITED = re.compile(r'\(benchmarks\.md\),\s+"([^"]+)"')
+BENCHMARKS = ROOT / "docs" / "reference" / "benchmarks.md"
+CITED = re.compile(r'\((?:[./]*reference/)?benchmarks\.md\),\s+"([^"]+)"')
 LINK = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 
 
@@ -89,7 +89,7 @@ def test_every_public_name_that_a_page_uses_is_there():
 def test_the_tree_of_errors_is_the_one_in_the_code():
     assert errors.__doc__ is not None
     tree = "\n".join(line for line in errors.__doc__.splitlines() if line.startswith("    "))
-    page = (ROOT / "docs" / "pool.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
     assert textwrap.dedent(tree) in page
     assert [name for name in errors.__all__ if name not in tree] == []
 

@@ -42,9 +42,9 @@ def test_the_table_of_the_readme_is_of_the_same_numbers():
 
 
 def test_every_picture_is_on_a_page_and_told_in_words(pictures: dict[str, str]):
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text("utf-8") for page in pages)
-    found = re.findall(r"!\[([^\]]*)\]\((?:docs/)?figures/([\w-]+\.svg)\)", text)
+    found = re.findall(r"!\[([^\]]*)\]\((?:docs/|\.\./)?figures/([\w-]+\.svg)\)", text)
     shown = {name: alt for alt, name in found}
     assert set(pictures) <= set(shown) == {file.name for file in FOLDER.glob("*.svg")}
     assert all(len(alt) > 20 for alt in shown.values())
@@ -63,10 +63,12 @@ def test_the_numbers_of_the_pictures_are_what_is_measured():
 
 
 def test_the_pages_say_the_numbers_of_the_pictures():
-    concepts, faq = ((ROOT / "docs" / name).read_text("utf-8") for name in ("concepts.md", "faq.md"))
+    concepts, policies = (
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("concepts.md", "policies.md")
+    )
     prices, costs = NUMBERS["dials"]["price"], NUMBERS["dials"]["cost"]
     for price, cost in re.findall(r"of (\d\.\d)\s+points is (\d\.\d)", " ".join(concepts.split())):
         near = min(range(len(prices)), key=lambda at: abs(100 * prices[at] - float(price)))
         assert round(costs[near], 1) == float(cost)
     alone = " ".join(f"{100 * NUMBERS['alone'][name]:.0f}% on `{name}`," for name in ("facts", "words"))
-    assert alone.rstrip(",") in " ".join(faq.split())
+    assert alone.rstrip(",") in " ".join(policies.split())

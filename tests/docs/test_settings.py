@@ -1,4 +1,4 @@
-"""The table of settings in docs/cli.md is the settings there are."""
+"""The table of settings in docs/reference/cli.md is the settings there are."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from adacompute.config import Config
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "cli.md"
 
 
 def test_every_setting_is_documented_with_its_variable_and_default():

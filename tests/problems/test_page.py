@@ -1,4 +1,4 @@
-"""docs/problems.md names the presets, columns and templates there are."""
+"""docs/collect.md names the presets, columns and templates there are."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from adacompute.problems import PRESETS, template_names
 from adacompute.problems.presets import COLUMNS
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "problems.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "collect.md").read_text("utf-8")
 
 
 def test_the_table_of_presets_is_the_presets_there_are():

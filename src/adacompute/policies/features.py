@@ -1,7 +1,7 @@
 """The paper's 16 features of a prompt, the same when training and serving.
 
 Each text is read once, up to PROMPT_LIMIT characters, in linear time: no pattern goes back over what it
-has passed. docs/features.md says what each number is and lists the words; a test compares.
+has passed. docs/reference/features.md says what each number is and lists the words; a test compares.
 """
 
 import re
