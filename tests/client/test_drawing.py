@@ -67,7 +67,7 @@ def test_a_large_draw_has_no_more_tasks_than_twice_what_may_run_at_once():
         events, most = [], 0
         async for event in client.draw(BODY, 300):
             events.append(event)
-            calls = [task for task in asyncio.all_tasks() if "Asking" in repr(task.get_coro())]
+            calls = [task for task in asyncio.all_tasks() if "CallWithRetries" in repr(task.get_coro())]
             most = max(most, len(calls))
         assert 4 <= most <= 2 * 4
         return events

@@ -10,8 +10,7 @@ import pytest
 from asked import BODY, drawn, endpoint
 
 from adacompute.client import Client, Retries
-from adacompute.client.attempt import HttpReply
-from adacompute.client.retry import SentRequest, interpret_reply
+from adacompute.client.response_parser import HttpReply, SentRequest, interpret_reply
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
 from upstream import Garbage, Reply

@@ -10,7 +10,7 @@ import pytest
 from asked import BODY, asked, drawn, endpoint
 
 from adacompute.client import Client, DrawSuccess, RateLimits, Retries, Timeouts
-from adacompute.client.attempt import AttemptTimer
+from adacompute.client.transport import AttemptTimer
 from adacompute.errors import EndpointTimeout, EndpointUnreachable
 from upstream import Honest, Reply, Stall, Status
 

@@ -13,23 +13,22 @@ from typing import Any
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.attempt import AttemptTimer
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
     DrawFailure,
     DrawSuccess,
     Reply,
+    TooManyChoices,
     encode_messages,
     replace_surrogates,
 )
 from adacompute.client.retry import (
     SPENDING_STOPPED,
-    Caller,
+    CallContext,
     CallListener,
     CallTotals,
     CallWithRetries,
     CompletionCall,
-    TooManyChoices,
 )
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint
@@ -39,6 +38,8 @@ from adacompute.records import Call
 
 __all__ = ["Client", "step_seed"]
 
+_AGENT = "adacompute"
+_LISTING_SECONDS = 30.0  # seconds that a list of models may take
 _CALLS_AHEAD = 2  # calls started, waiting or running, for each that may run at the same time
 _SEED_BITS = (31, 32, 63)  # bits of a seed, as servers store it
 _REQUEST_FAULTS = (400, 413, 422)  # a single choice refused so: the fault is in the request, which all share
@@ -55,7 +56,7 @@ class _Span:
 
 
 async def draw_samples(
-    caller: Caller,
+    context: CallContext,
     body: Mapping[str, Any],
     n: int,
     *,
@@ -71,7 +72,7 @@ async def draw_samples(
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
     Where `on_call` returns False, nothing more is sent: running calls go on, the rest is a DrawFailure.
     """
-    state = _DrawState(caller, body, deadline, on_call, optional)
+    state = _DrawState(context, body, deadline, on_call, optional)
     if n > 0:
         state.todo.append(_Span(first, n, n))
     try:
@@ -88,13 +89,13 @@ class _DrawState:
 
     def __init__(
         self,
-        caller: Caller,
+        context: CallContext,
         body: Mapping[str, Any],
         deadline: float,
         on_call: CallListener | None,
         optional: frozenset[str],
     ) -> None:
-        self._caller = caller
+        self._context = context
         self._on_call = on_call
         self._optional = optional
         self._stopped = False  # True: nothing more may be sent
@@ -104,10 +105,9 @@ class _DrawState:
         self._deadline = deadline
         self._finished_tasks: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[Reply]] = []
-        self._max_choices = (
-            sys.maxsize
-        )  # in one call, as refused for this request, whatever other requests get
-        self._max_calls = _CALLS_AHEAD * caller.endpoint.limits.concurrency
+        # in one call, as refused for this request, whatever other requests get
+        self._max_choices = sys.maxsize
+        self._max_calls = _CALLS_AHEAD * context.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # until it is known whether a smaller call passes
         self.running: dict[asyncio.Task[Reply], tuple[_Span, CallWithRetries[Reply]]] = {}
@@ -119,11 +119,10 @@ class _DrawState:
             body = step_seed(self._body, part.first)
             is_only_call = not (self.todo or self.running)
             if self._encoded_messages is None and not is_only_call:
-                self._encoded_messages = encode_messages(
-                    self._body
-                )  # else a long prompt would be encoded for every call
+                # else a long prompt would be encoded for every call
+                self._encoded_messages = encode_messages(self._body)
             pending = CompletionCall(
-                self._caller,
+                self._context,
                 body,
                 part.count,
                 self._deadline,
@@ -170,7 +169,7 @@ class _DrawState:
         events = self._record_outcome(part, outcome)
         if self._stopped and (unsent := [*self.held, *self._cancel_unsent()]):
             self.held = []
-            events += _fail_spans(unsent, SendingStopped(f"{self._caller.url}: {SPENDING_STOPPED}"))
+            events += _fail_spans(unsent, SendingStopped(f"{self._context.url}: {SPENDING_STOPPED}"))
         return events
 
     def _record_outcome(self, part: _Span, outcome: Reply | EndpointError) -> list[DrawSuccess | DrawFailure]:
@@ -229,7 +228,7 @@ class _DrawState:
     def _split_span(self, span: _Span) -> list[_Span]:
         """The span of the first call, and the rest; calls made already are reported with the first."""
         wanted = min(span.count, span.most, self._max_choices)
-        size = max(1, self._caller.quirks.pick_n(wanted, self._body.get("model")))
+        size = max(1, self._context.quirks.pick_n(wanted, self._body.get("model")))
         if size >= span.count:
             return [span]
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
@@ -273,19 +272,13 @@ def _join_spans(spans: list[_Span]) -> list[_Span]:
 
 
 def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
-    """The body of a call whose responses begin at that index: its seed is increased, within its own
-    width.
-    """
+    """The body of a call whose responses begin at that index: its seed is increased, within its own width."""
     seed = body.get("seed")
     if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
         return body
     width = next((bits for bits in _SEED_BITS if abs(seed) < 2**bits), _SEED_BITS[-1])
     stepped = seed + first
     return {**body, "seed": stepped if stepped < 2**width else stepped % 2**width}
-
-
-_AGENT = "adacompute"
-_LISTING_SECONDS = 30.0  # seconds that a list of models may take
 
 
 class Client:
@@ -308,13 +301,13 @@ class Client:
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
-        self._caller: Caller | None = None
+        self._context: CallContext | None = None
 
     async def __aenter__(self) -> "Client":
         from adacompute.client.transport import Transport  # here, because it loads aiohttp, which is slow
 
         transport = Transport(self.endpoint, agent=_AGENT)
-        self._caller = Caller(
+        self._context = CallContext(
             self.endpoint,
             transport=transport,
             quirks=self.quirks,
@@ -328,14 +321,16 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._caller is not None:
-            await self._caller.transport.close()
-            self._caller = None
+        if self._context is not None:
+            await self._context.transport.close()
+            self._context = None
 
     @property
     def concurrency(self) -> int:
         """How many calls the rate limiter lets run at the same time now."""
-        return self.endpoint.limits.concurrency if self._caller is None else self._caller.limiter.concurrency
+        return (
+            self.endpoint.limits.concurrency if self._context is None else self._context.limiter.concurrency
+        )
 
     async def call(
         self,
@@ -357,10 +352,10 @@ class Client:
         response, as in `draw`. `optional` names fields of the body that are left out where they are
         refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised.
         """
-        caller = self._require_open()
-        until = _compute_deadline(caller, deadline)
+        context = self._require_open()
+        until = _compute_deadline(context, deadline)
         return await CompletionCall(
-            caller, step_seed(body, first), n, until, on_call=on_call, optional=optional
+            context, step_seed(body, first), n, until, on_call=on_call, optional=optional
         ).run()
 
     def draw(
@@ -380,9 +375,9 @@ class Client:
         alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional` as for
         `call`.
         """
-        caller = self._require_open()
-        until = _compute_deadline(caller, deadline)
-        return draw_samples(caller, body, n, first=first, deadline=until, on_call=on_call, optional=optional)
+        context = self._require_open()
+        until = _compute_deadline(context, deadline)
+        return draw_samples(context, body, n, first=first, deadline=until, on_call=on_call, optional=optional)
 
     @asynccontextmanager
     async def stream(
@@ -393,16 +388,15 @@ class Client:
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
     ) -> AsyncIterator[Stream]:
-        """The same call as a stream of events; retried until the first event arrives, and not after
-        that.
+        """The same call as a stream of events; retried until the first event arrives, and not after that.
 
         Entering raises what `call` would. What the stream took is in the totals when it ends, breaks
         off or is left; leaving it closes the connection at once. The usage is always requested, unless
         that was refused.
         """
-        caller = self._require_open()
+        context = self._require_open()
         stream = await StreamingCall(
-            caller, body, _compute_deadline(caller, deadline), on_call, optional
+            context, body, _compute_deadline(context, deadline), on_call, optional
         ).run()
         try:
             yield stream
@@ -411,12 +405,12 @@ class Client:
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint lists; free, and not in the totals."""
-        caller, url = self._require_open(), URL(self.endpoint.models)
-        timer = AttemptTimer(self.endpoint, caller.loop.time() + _LISTING_SECONDS, caller.loop)
+        context, url = self._require_open(), URL(self.endpoint.models)
+        timer = context.transport.make_timer(context.loop.time() + _LISTING_SECONDS)
         try:
-            reply = await caller.transport.exchange(url, timer)
+            reply = await context.transport.exchange(url, timer)
             if reply.status != 200:
-                raise caller.transport.build_refusal(url, reply)[0]
+                raise context.transport.build_refusal(url, reply)[0]
         except EndpointError as error:
             error.paid = False
             raise
@@ -428,11 +422,11 @@ class Client:
             raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
         return [replace_surrogates(str(name)) for name in names]
 
-    def _require_open(self) -> Caller:
-        if self._caller is None:
+    def _require_open(self) -> CallContext:
+        if self._context is None:
             raise EndpointError("the client is not open; use it as `async with Client(endpoint) as client:`")
-        return self._caller
+        return self._context
 
 
-def _compute_deadline(caller: Caller, deadline: float | None) -> float:
-    return float("inf") if deadline is None else caller.loop.time() + deadline
+def _compute_deadline(context: CallContext, deadline: float | None) -> float:
+    return float("inf") if deadline is None else context.loop.time() + deadline

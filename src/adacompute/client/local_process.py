@@ -17,9 +17,7 @@ from typing import Any, NoReturn
 _LOOPBACK = "127.0.0.1"
 _CHECK_SECONDS = 1.0  # seconds between looks for the parent
 _ERRORS_ONLY = 1  # llama.cpp's verbosity: it says on stderr what goes wrong, and nothing else
-_SPARE_CONNECTIONS = (
-    64  # connections beyond the slots that may stand idle or wait without shutting others out
-)
+_SPARE_CONNECTIONS = 64  # beyond the slots: may be idle or wait without shutting others out
 _ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages of other origins may not read what is answered here
 
 

@@ -13,6 +13,9 @@ from adacompute.errors import EndpointResting, SendingStopped
 
 __all__ = ["CircuitBreaker", "RateLimiter", "SendGate", "TokenBucket"]
 
+_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
+_BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
+
 
 class SendGate:
     """Holds back or turns away attempts that aren't sent yet; attempts in flight are never touched."""
@@ -77,124 +80,10 @@ def _build_stopped_error() -> SendingStopped:
     return SendingStopped("nothing more is sent: it was stopped; ask again to go on")
 
 
-class CircuitBreaker:
-    """Leaves an endpoint alone that keeps failing.
-
-    Closed: all calls pass. Open: none does. When its rest is over, one call is let through as the
-    probe: if it succeeds the breaker closes, if it fails the next rest is twice as long.
-    """
-
-    def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._settings = settings
-        self._loop = loop
-        self._failures = 0  # in a row
-        self._seconds = settings.seconds
-        self._due: float | None = None  # when the next probe may go; None: closed
-        self._probing = False
-        self._changed: asyncio.Future[None] | None = None
-        self.generation = (
-            0  # counts openings: a call from before the last one says nothing about the time after it
-        )
-
-    @property
-    def closed(self) -> bool:
-        """Whether all calls pass."""
-        return self._due is None
-
-    @property
-    def patience(self) -> float:
-        """Seconds that a call waits for the end of rests, at most."""
-        return self._settings.patience
-
-    async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
-        """Waits while it is open.
-
-        Raises EndpointResting where that takes longer than `until` or `patience` allow (by default the
-        settings' patience), or where so many probes have failed meanwhile: as many as a call has
-        attempts.
-        """
-        last = self.generation + probes
-        until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
-        while self._due is not None:
-            now = self._loop.time()
-            if not self._probing and now >= self._due:
-                return
-            if self._due > until or now >= until or self.generation >= last:
-                remaining = max(0.0, self._due - now)
-                error = EndpointResting(
-                    f"the endpoint failed {self._failures} times in a row and is left alone for {remaining:.3g} s "
-                    "more; try again then, or see what is wrong with it"
-                )
-                error.retry_after = remaining
-                raise error
-            if self._changed is None:
-                self._changed = self._loop.create_future()
-            wake = until if self._probing else min(self._due, until)
-            await asyncio.wait((self._changed,), timeout=None if wake == float("inf") else wake - now)
-
-    def try_pass(self) -> bool:
-        """Whether a call may go now. True while it is open makes that call the probe, whose end must be
-        reported.
-        """
-        if self._due is None:
-            return True
-        if self._probing or self._loop.time() < self._due:
-            return False
-        self._probing = True
-        return True
-
-    def report_failure(self, generation: int) -> bool:
-        """Reports a failure of a call that passed in that generation; True where this opened the
-        breaker.
-        """
-        if generation != self.generation:
-            return False
-        self._failures += 1
-        if self._due is not None:  # the probe failed
-            self._seconds = min(self._settings.longest, self._seconds * 2)
-        elif self._failures < self._settings.failures:
-            return False
-        self._open()
-        return True
-
-    def report_success(self, generation: int) -> bool:
-        """Reports that the endpoint answered, whatever it said; True where this closed the breaker."""
-        if generation != self.generation:
-            return False
-        self._failures = 0
-        if self._due is None:
-            return False
-        self._due, self._probing, self._seconds = None, False, self._settings.seconds
-        self._notify()
-        return True
-
-    def report_unknown(self, generation: int) -> None:
-        """Reports that a call ended without a verdict, e.g. was cancelled: another may be the probe."""
-        if generation == self.generation and self._probing:
-            self._probing = False
-            self._notify()
-
-    def _open(self) -> None:
-        self._due = self._loop.time() + self._seconds
-        self._probing = False
-        self.generation += 1
-        self._notify()
-
-    def _notify(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
-        self._changed = None
-
-
-_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
-_BURST_SECONDS = (
-    1.0  # a bucket holds this many seconds' worth: in any minute it gives 1/60 more than its rate
-)
-
-
 class TokenBucket:
-    """A token bucket that fills steadily. It may go into debt, so that an amount above its size passes
-    at all.
+    """A token bucket that fills steadily.
+
+    It may go into debt, so that an amount above its size passes at all.
     """
 
     def __init__(self, per_minute: float, *, now: float) -> None:
@@ -312,21 +201,20 @@ class RateLimiter:
         self._paused_until = max(self._paused_until, until)
 
     def report_success(self) -> None:
-        """A call succeeded (reported before it leaves); more are admitted if all turns were taken."""
+        """Reports a success, before the call leaves; more are admitted if all turns were taken."""
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
 
     def report_answering(self) -> None:
-        """A call has begun to answer and goes on for a while: as `report_success`, but no turn is free
-        yet.
-        """
+        """Reports that a call has begun to answer: as `report_success`, but its turn isn't free yet."""
         self.report_success()
         self._admit_waiters()
 
     def report_overload(self, began_at: float) -> bool:
-        """A call that began then met an overloaded endpoint. False where that is nothing new, because
-        it began before the last halving; where the limiter isn't adaptive, every report is new.
+        """Reports that a call which began then met an overloaded endpoint; returns whether that is news.
+
+        It isn't where the call began before the last halving. Without adaptation, every report is news.
         """
         if began_at < self._reduced_at:
             return False
@@ -336,9 +224,7 @@ class RateLimiter:
         return True
 
     def restart(self) -> None:
-        """One call at a time, then doubling: after a rest of the breaker, so that waiters don't come
-        all at once.
-        """
+        """Restarts with one call at a time: after a rest, so that waiters don't come all at once."""
         self._limit = 1.0
         self._slow_start_limit = float(self._max_concurrency)
         self._reduced_at = self._loop.time()
@@ -363,9 +249,7 @@ class RateLimiter:
             self._tokens.take(weight)
 
     def _admit_waiters(self) -> None:
-        """Admits whoever may enter, in order, and sets a timer for the next one where it only waits for
-        the clock.
-        """
+        """Admits whoever may enter, in order; sets a timer where the next one only waits for the clock."""
         while self._waiting:
             head = self._waiting[0]
             delay = 0.0 if head.turn.done() else self._compute_delay(head.weight)
@@ -382,3 +266,110 @@ class RateLimiter:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(delay, self._admit_waiters)
+
+
+class CircuitBreaker:
+    """Leaves an endpoint alone that keeps failing.
+
+    Closed: all calls pass. Open: none does. When its rest is over, one call is let through as the
+    probe: if it succeeds the breaker closes, if it fails the next rest is twice as long.
+    """
+
+    def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._failures = 0  # in a row
+        self._seconds = settings.seconds
+        self._due: float | None = None  # when the next probe may go; None: closed
+        self._probing = False
+        self._changed: asyncio.Future[None] | None = None
+        # Counts openings: a call from before the last one says nothing about the time after it.
+        self.generation = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether all calls pass."""
+        return self._due is None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call waits for the end of rests, at most."""
+        return self._settings.patience
+
+    async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
+        """Waits while it is open.
+
+        Raises EndpointResting where that takes longer than `until` or `patience` allow (by default the
+        settings' patience), or where so many probes have failed meanwhile: as many as a call has
+        attempts.
+        """
+        last = self.generation + probes
+        until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
+        while self._due is not None:
+            now = self._loop.time()
+            if not self._probing and now >= self._due:
+                return
+            if self._due > until or now >= until or self.generation >= last:
+                remaining = max(0.0, self._due - now)
+                error = EndpointResting(
+                    f"the endpoint failed {self._failures} times in a row and is left alone for "
+                    f"{remaining:.3g} s more; try again then, or see what is wrong with it"
+                )
+                error.retry_after = remaining
+                raise error
+            if self._changed is None:
+                self._changed = self._loop.create_future()
+            wake = until if self._probing else min(self._due, until)
+            await asyncio.wait((self._changed,), timeout=None if wake == float("inf") else wake - now)
+
+    def try_pass(self) -> bool:
+        """Whether a call may go now.
+
+        True while the breaker is open makes that call the probe, whose end must be reported.
+        """
+        if self._due is None:
+            return True
+        if self._probing or self._loop.time() < self._due:
+            return False
+        self._probing = True
+        return True
+
+    def report_failure(self, generation: int) -> bool:
+        """Reports a failure of a call that passed in that generation; True where this opened the breaker."""
+        if generation != self.generation:
+            return False
+        self._failures += 1
+        if self._due is not None:  # the probe failed
+            self._seconds = min(self._settings.longest, self._seconds * 2)
+        elif self._failures < self._settings.failures:
+            return False
+        self._open()
+        return True
+
+    def report_success(self, generation: int) -> bool:
+        """Reports that the endpoint answered, whatever it said; True where this closed the breaker."""
+        if generation != self.generation:
+            return False
+        self._failures = 0
+        if self._due is None:
+            return False
+        self._due, self._probing, self._seconds = None, False, self._settings.seconds
+        self._notify()
+        return True
+
+    def report_unknown(self, generation: int) -> None:
+        """Reports that a call ended without a verdict, e.g. was cancelled: another may be the probe."""
+        if generation == self.generation and self._probing:
+            self._probing = False
+            self._notify()
+
+    def _open(self) -> None:
+        self._due = self._loop.time() + self._seconds
+        self._probing = False
+        self.generation += 1
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None

@@ -1,7 +1,7 @@
-"""The body of a reply, checked and turned into responses with their token counts.
+"""What a server answered, turned into responses with their token counts, or into the error that it means.
 
-Also counts tokens where a server reports the usage of one choice only, sums log-probabilities, and
-masks the endpoint's key in everything that is read.
+`interpret_reply` is the entry. Below it: reading choices, counting tokens where a server reports too little,
+summing log-probabilities, and JSON with the endpoint's key masked in everything that is read.
 """
 
 import json
@@ -9,42 +9,83 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+from yarl import URL
 
-from adacompute.client.server_quirks import ModelQuirks
-from adacompute.errors import EndpointError, ReplyInvalid
+from adacompute.client.server_quirks import ModelQuirks, ServerQuirks, find_refused_fields, is_about_n
+from adacompute.errors import (
+    EndpointError,
+    EndpointRefused,
+    EndpointUnreachable,
+    ReplyInvalid,
+)
 from adacompute.records import Call, Sample, Secret
 
 __all__ = [
+    "CertificateUntrusted",
     "Choice",
     "DrawFailure",
     "DrawOutcome",
     "DrawSuccess",
+    "HttpReply",
     "Reply",
     "Response",
+    "SentRequest",
+    "TooManyChoices",
+    "build_responses",
     "compute_mean_entropy",
     "count_characters",
     "count_tokens",
+    "encode_json",
+    "estimate_prompt_tokens",
+    "interpret_reply",
+    "mask_key",
+    "one_line",
     "parse_cached_tokens",
     "parse_choices",
     "parse_count",
     "parse_error_body",
+    "read_json",
     "read_token_cap",
     "read_tokens",
     "replace_surrogates",
     "sum_logprobs",
 ]
 
+if TYPE_CHECKING:
+    from adacompute.client.transport import Transport
 
-def replace_surrogates(text: str) -> str:
-    """Text that can be stored: half a surrogate pair, which is no valid text, becomes U+FFFD.
+CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
+_IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
+_MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
+_MAX_MESSAGE = 200  # characters of a server's message that are passed on
+_FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
 
-    >>> replace_surrogates("a\\ud83db")
-    'a\ufffdb'
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """What a server answered, whatever the status.
+
+    `value` is the JSON of the body, or its text, with the endpoint's key masked.
     """
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    status: int
+    value: object
+    retry_after: float | None = None  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """A request as it was sent: its body, for `n` choices of at most `cap` tokens each."""
+
+    body: Mapping[str, Any]
+    n: int
+    cap: int | None
+    at: float  # seconds since 1970, when it was sent
+    seconds: float  # until it was answered
+    optional: frozenset[str] = frozenset()  # fields that may be left out where they are refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,77 +150,6 @@ class DrawFailure:
 DrawOutcome = DrawSuccess | DrawFailure
 
 
-def read_tokens(logprobs: object) -> list[dict[str, Any]] | None:
-    """The tokens in the `logprobs` of a choice; None where it has none that can be read."""
-    if not isinstance(logprobs, dict):
-        return None
-    content = logprobs.get("content")
-    if not isinstance(content, list) or not content:
-        return None
-    return content if set(map(type, content)) == {dict} else None
-
-
-def sum_logprobs(tokens: Sequence[dict[str, Any]]) -> float | None:
-    """The sum over the tokens, in nats; None where one of them has no number, or the sum isn't finite.
-
-    A number that is not finite is skipped; a placeholder such as -9999 counts as it stands. An integer
-    beyond the range of floats is no number.
-    """
-    try:
-        plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
-        if type(plain) is float and math.isfinite(plain):
-            return plain
-    except (KeyError, TypeError, OverflowError):
-        pass
-    total = 0.0
-    for token in tokens:
-        value = token.get("logprob")
-        if not isinstance(value, float):
-            value = _to_float(value)
-            if value is None:
-                return None
-        if math.isfinite(value):
-            total += value
-    return total if math.isfinite(total) else None
-
-
-def _to_float(value: object) -> float | None:
-    try:
-        return float(value) if isinstance(value, int) else None
-    except OverflowError:
-        return None
-
-
-def compute_mean_entropy(tokens: Sequence[dict[str, Any]]) -> float | None:
-    """Mean entropy a token, in nats, over tokens with alternatives; None where none has any.
-
-    The probability that the alternatives don't cover counts as one more outcome, so this is a lower bound.
-
-    >>> round(compute_mean_entropy([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
-    0.6931
-    """
-    lists = [top_logprobs for token in tokens if (top_logprobs := token.get("top_logprobs"))]
-    entropies = [_compute_entropy(alternatives) for alternatives in lists if isinstance(alternatives, list)]
-    return sum(entropies) / len(entropies) if entropies else None
-
-
-def _compute_entropy(alternatives: list[Any]) -> float:
-    rest, entropy = 1.0, 0.0
-    for alternative in alternatives:
-        value = alternative.get("logprob") if isinstance(alternative, dict) else None
-        if isinstance(value, float | int) and value > -700.0:  # below that exp is 0
-            logarithm = float(min(value, 0.0))  # rounding may put a sure one just above
-            probability = math.exp(logarithm)
-            entropy -= probability * logarithm
-            rest -= probability
-    return entropy - rest * math.log(rest) if rest > 1e-12 else entropy
-
-
-CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
-_IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
-_MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One usable choice of a reply, before its tokens are counted."""
@@ -192,9 +162,7 @@ class Choice:
 
     @property
     def length(self) -> int:
-        """Characters that were generated, including those not shown as text (reasoning, tool calls); at
-        least 1.
-        """
+        """Characters that were generated, also those not shown (reasoning, tool calls); at least 1."""
         hidden = 0
         for name in ("reasoning_content", "reasoning"):
             value = self.message.get(name)
@@ -203,9 +171,7 @@ class Choice:
         return max(1, len(self.text) + hidden + (len(str(calls)) if calls else 0))
 
     def count_exactly(self, cap: int | None) -> int | None:
-        """Its tokens, where they can be counted exactly: by its logprobs, or where it was cut off at
-        the cap.
-        """
+        """Its tokens where they can be counted: by its logprobs, or where it was cut off at the cap."""
         if self.tokens is not None:
             return len(self.tokens)
         cut_off = self.finish_reason == "length" and self.length >= (cap or 0)  # else something else did
@@ -221,29 +187,199 @@ class TokenCount:
     estimated: bool  # the total is not what the server said
 
 
-def parse_count(value: object) -> int | None:
-    """A count as servers report it; None where it is no count, or impossibly large."""
-    return (
-        value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None
+class TooManyChoices(EndpointRefused):
+    """The server refused that many choices at once, and may give fewer."""
+
+    kind = "n-limit"
+
+    def __init__(self, message: str, fewer: int, *, status: int) -> None:
+        super().__init__(message, status=status)
+        self.fewer = fewer  # that may pass
+
+
+class FieldsRefused(EndpointRefused):
+    """The server refused fields that may be left out, so the call is tried again without them."""
+
+    def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
+        super().__init__(message, status=status)
+        self.fields = fields
+        self.kind = "no-stream-options" if "stream_options" in fields else "no-logprobs"
+
+
+class CertificateUntrusted(EndpointUnreachable):
+    """The server's certificate is wrong, so trying again doesn't help."""
+
+
+def interpret_reply(
+    request: SentRequest, http_reply: HttpReply, *, transport: "Transport", url: URL, quirks: ServerQuirks
+) -> Reply:
+    """The reply, with its one call, or its error raised. The quirks learn from either.
+
+    Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid.
+    """
+    try:
+        if http_reply.status == 200:
+            return _build_reply(request, http_reply, transport, quirks)
+        error = _build_refusal(request, http_reply, transport, url, quirks)
+    except EndpointError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - see above
+        why = one_line(transport.redact(f"{type(exc).__name__}: {exc}"))
+        error = ReplyInvalid(
+            f"{url}: answered {http_reply.status} with what can't be read ({why}); try again",
+            status=http_reply.status,
+            paid=True,
+        )
+    raise error
+
+
+def _build_reply(
+    request: SentRequest, http_reply: HttpReply, transport: "Transport", quirks: ServerQuirks
+) -> Reply:
+    choices, received = parse_choices(http_reply.value, redact=transport.redact)
+    body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # parse_choices has checked it
+    model = request.body.get("model")
+    quirks.record_choices(request.n, received, model)
+    if request.body.get("logprobs"):
+        has_logprobs = any(choice.tokens is not None for choice in choices)
+        quirks.models.record_logprobs(model, logprobs=has_logprobs)
+    model_quirks = quirks.models.ensure_quirks(model)
+    responses, token_count = build_responses(
+        choices, body, requested=request.n, cap=request.cap, quirks=model_quirks
+    )
+    usage = body.get("usage")
+    prompt = parse_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    call = Call(
+        at=request.at,
+        seconds=request.seconds,
+        asked=request.n,
+        got=len(responses),
+        surplus=received - len(responses),
+        status=200,
+        prompt_tokens=estimate_prompt_tokens(request.body) if prompt is None else prompt,
+        cached_tokens=parse_cached_tokens(usage, prompt),
+        completion_tokens=token_count.total,
+        estimated=token_count.estimated or prompt is None,
+    )
+    return Reply(responses=responses, calls=(call,), body=body)
+
+
+def _build_refusal(
+    request: SentRequest, http_reply: HttpReply, transport: "Transport", url: URL, quirks: ServerQuirks
+) -> EndpointError:
+    """The error for a status; learns from it how many choices are too many."""
+    error, message, param = transport.build_refusal(url, http_reply)
+    if http_reply.status in (400, 422):
+        fields = find_refused_fields(message, param, request.body, optional=request.optional)
+        if fields:
+            return FieldsRefused(str(error), fields, status=http_reply.status)
+        if is_about_n(message, param) and (
+            fewer := quirks.record_refusal(request.n, message, request.body.get("model"))
+        ):
+            return TooManyChoices(str(error), fewer, status=http_reply.status)
+    error.retry_after = http_reply.retry_after
+    return error
+
+
+def parse_choices(value: object, *, redact: Callable[[str], str] = str) -> tuple[list[Choice], int]:
+    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable.
+
+    `redact` masks a key in what the error quotes.
+    """
+    if not isinstance(value, dict):
+        raise _build_invalid_error("its reply is JSON, but no object")
+    choices = value.get("choices")
+    if not isinstance(choices, list):
+        detail = f": {one_line(redact(parse_error_body(value)[0]))}" if value.get("error") else ""
+        raise _build_invalid_error(f"its reply has no list of choices{detail}")
+    usable = [choice for item in choices if (choice := _parse_choice(item)) is not None]
+    if not usable:
+        raise _build_invalid_error(
+            "its reply has no choice with a message" if choices else "its reply has an empty list of choices"
+        )
+    return usable, len(choices)
+
+
+def _parse_choice(value: object) -> Choice | None:
+    if not isinstance(value, dict):
+        return None
+    message = value.get("message")
+    if not isinstance(message, dict):
+        return None
+    text = _message_text(message)
+    if text is None or (not text and value.get("error")):
+        return None
+    reason = value.get("finish_reason")
+    logprobs = value.get("logprobs")
+    return Choice(
+        text=text,
+        finish_reason=reason if isinstance(reason, str) else None,
+        message=message,
+        logprobs=logprobs if isinstance(logprobs, dict) else None,
+        tokens=None if logprobs is None else read_tokens(logprobs),
     )
 
 
-def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:
-    """The tokens of a prompt that the server had cached, as it reports; None where that is impossible.
+def _message_text(message: Mapping[str, Any]) -> str | None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        refusal = message.get("refusal")
+        return refusal if isinstance(refusal, str) else ""
+    if isinstance(content, list):  # parts, as some servers give them
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return None
 
-    >>> parse_cached_tokens({"prompt_tokens_details": {"cached_tokens": 64}}, 100)
-    64
-    """
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    cached = parse_count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return cached if cached is not None and prompt is not None and cached <= prompt else None
+
+def _build_invalid_error(message: str) -> ReplyInvalid:
+    return ReplyInvalid(message, status=200, paid=True)
+
+
+def parse_error_body(value: object) -> tuple[str, object]:
+    """The message in an error's body, and the parameter that it names, in the shapes that servers use."""
+    param: object = None
+    while isinstance(value, dict):
+        param = value.get("param", param)
+        value = next((value[k] for k in ("error", "message", "detail", "msg") if value.get(k)), "")
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # FastAPI sends a list of faults
+        place = value[0].get("loc")
+        param = place[-1] if isinstance(place, list) and place else param
+        value = value[0].get("msg", "")
+    try:
+        return value if isinstance(value, str) else str(value), param
+    except RecursionError:
+        return "something nested too deeply", param
+
+
+def build_responses(
+    choices: list[Choice], body: Mapping[str, Any], *, requested: int, cap: int | None, quirks: ModelQuirks
+) -> tuple[tuple[Response, ...], TokenCount]:
+    """The first `requested` choices as responses, and the token count of all of them."""
+    usage = body.get("usage")
+    reported = parse_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+    token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
+    responses = tuple(
+        Response(
+            text=choice.text,
+            finish_reason=choice.finish_reason,
+            tokens=tokens,
+            estimated=estimated,
+            logprob=None if choice.tokens is None else sum_logprobs(choice.tokens),
+            entropy=None if choice.tokens is None else compute_mean_entropy(choice.tokens),
+            message=choice.message,
+            logprobs=choice.logprobs,
+        )
+        for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
+    )
+    return responses, token_count
 
 
 def count_tokens(
     choices: Sequence[Choice], reported: int | None, *, cap: int | None, quirks: ModelQuirks
 ) -> TokenCount:
-    """The tokens of choices, where the server reported a total, the usage of one choice only, or
-    nothing.
+    """The tokens of choices, where the server reported a total, the usage of one choice only, or nothing.
 
     `cap` is the request's limit on the tokens of one response. The quirks learn from what is seen here.
     llama.cpp lists the end token in logprobs but not in usage: a difference of one a choice is agreement.
@@ -340,33 +476,112 @@ def _estimate_by_length(choice: Choice, ratio: float) -> int:
     return max(1, math.ceil(choice.length / ratio))
 
 
-__all__ += [
-    "build_responses",
-    "encode_json",
-    "estimate_prompt_tokens",
-    "mask_key",
-    "one_line",
-    "parse_json",
-    "read_json",
-]
-
-_MAX_MESSAGE = 200  # characters of a server's message that are passed on
-_FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
+def parse_count(value: object) -> int | None:
+    """A count as servers report it; None where it is no count, or impossibly large."""
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None
+    )
 
 
-def one_line(text: str) -> str:
-    """A server's message, shortened and on one line."""
-    text = " ".join(replace_surrogates(text).split())
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:
+    """The tokens of a prompt that the server had cached, as it reports; None where that is impossible.
+
+    >>> parse_cached_tokens({"prompt_tokens_details": {"cached_tokens": 64}}, 100)
+    64
+    """
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = parse_count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return cached if cached is not None and prompt is not None and cached <= prompt else None
 
 
-def encode_json(value: object) -> bytes:
-    """A value as JSON."""
-    return encode_json_with(value, None)
+def read_token_cap(body: Mapping[str, Any]) -> int | None:
+    """The request's limit on the tokens of one response."""
+    cap = parse_count(body.get("max_completion_tokens"))
+    return parse_count(body.get("max_tokens")) if cap is None else cap
 
 
-def encode_json_with(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None) -> bytes:
-    """The same, where some fields of an object are encoded already because many requests share them."""
+def count_characters(value: object) -> int:
+    """Characters in all texts of a request's messages, or of any value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(count_characters, value))
+    return sum(map(count_characters, value.values())) if isinstance(value, Mapping) else 0
+
+
+def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
+    """An estimate of the tokens of a request's prompt, by its length."""
+    return max(1, round(count_characters(body.get("messages")) / CHARACTERS_A_TOKEN))
+
+
+def read_tokens(logprobs: object) -> list[dict[str, Any]] | None:
+    """The tokens in the `logprobs` of a choice; None where it has none that can be read."""
+    if not isinstance(logprobs, dict):
+        return None
+    content = logprobs.get("content")
+    if not isinstance(content, list) or not content:
+        return None
+    return content if set(map(type, content)) == {dict} else None
+
+
+def sum_logprobs(tokens: Sequence[dict[str, Any]]) -> float | None:
+    """The sum over the tokens, in nats; None where one of them has no number, or the sum isn't finite.
+
+    A number that is not finite is skipped; a placeholder such as -9999 counts as it stands. An integer
+    beyond the range of floats is no number.
+    """
+    try:
+        plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
+        if type(plain) is float and math.isfinite(plain):
+            return plain
+    except (KeyError, TypeError, OverflowError):
+        pass
+    total = 0.0
+    for token in tokens:
+        value = token.get("logprob")
+        if not isinstance(value, float):
+            value = _to_float(value)
+            if value is None:
+                return None
+        if math.isfinite(value):
+            total += value
+    return total if math.isfinite(total) else None
+
+
+def _to_float(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int) else None
+    except OverflowError:
+        return None
+
+
+def compute_mean_entropy(tokens: Sequence[dict[str, Any]]) -> float | None:
+    """Mean entropy a token, in nats, over tokens with alternatives; None where none has any.
+
+    The probability that the alternatives don't cover counts as one more outcome, so this is a lower bound.
+
+    >>> round(compute_mean_entropy([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
+    0.6931
+    """
+    lists = [top_logprobs for token in tokens if (top_logprobs := token.get("top_logprobs"))]
+    entropies = [_compute_entropy(alternatives) for alternatives in lists if isinstance(alternatives, list)]
+    return sum(entropies) / len(entropies) if entropies else None
+
+
+def _compute_entropy(alternatives: list[Any]) -> float:
+    rest, entropy = 1.0, 0.0
+    for alternative in alternatives:
+        value = alternative.get("logprob") if isinstance(alternative, dict) else None
+        if isinstance(value, float | int) and value > -700.0:  # below that exp is 0
+            logarithm = float(min(value, 0.0))  # rounding may put a sure one just above
+            probability = math.exp(logarithm)
+            entropy -= probability * logarithm
+            rest -= probability
+    return entropy - rest * math.log(rest) if rest > 1e-12 else entropy
+
+
+def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None = None) -> bytes:
+    """A value as JSON; `encoded_fields` are encoded already, because many requests share them."""
     try:
         return orjson.dumps(
             {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value
@@ -383,13 +598,11 @@ def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
         return {}
 
 
-def parse_json(raw: bytes, key: Secret | None) -> object:
-    """The JSON of a body, with the key masked in its texts; ValueError where it is no JSON."""
-    return read_json(raw, key)[0]
-
-
 def read_json(raw: bytes, key: Secret | None) -> tuple[object, bool]:
-    """The same, and whether the bytes can be passed on unchanged: strict JSON without the key in it."""
+    """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
+
+    Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it.
+    """
     try:
         try:
             value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
@@ -431,116 +644,16 @@ def _mask_texts(value: object, key: Secret) -> object:
     return value
 
 
-def parse_error_body(value: object) -> tuple[str, object]:
-    """The message in an error's body, and the parameter that it names, in the shapes that servers use."""
-    param: object = None
-    while isinstance(value, dict):
-        param = value.get("param", param)
-        value = next((value[k] for k in ("error", "message", "detail", "msg") if value.get(k)), "")
-    if isinstance(value, list) and value and isinstance(value[0], dict):  # FastAPI sends a list of faults
-        place = value[0].get("loc")
-        param = place[-1] if isinstance(place, list) and place else param
-        value = value[0].get("msg", "")
-    try:
-        return value if isinstance(value, str) else str(value), param
-    except RecursionError:
-        return "something nested too deeply", param
+def one_line(text: str) -> str:
+    """A server's message, shortened and on one line."""
+    text = " ".join(replace_surrogates(text).split())
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
 
 
-def parse_choices(value: object, *, redact: Callable[[str], str] = str) -> tuple[list[Choice], int]:
-    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable.
+def replace_surrogates(text: str) -> str:
+    """Text that can be stored: half a surrogate pair, which is no valid text, becomes U+FFFD.
 
-    `redact` masks a key in what the error quotes.
+    >>> replace_surrogates("a\\ud83db")
+    'a\ufffdb'
     """
-    if not isinstance(value, dict):
-        raise _build_invalid_error("its reply is JSON, but no object")
-    choices = value.get("choices")
-    if not isinstance(choices, list):
-        detail = f": {one_line(redact(parse_error_body(value)[0]))}" if value.get("error") else ""
-        raise _build_invalid_error(f"its reply has no list of choices{detail}")
-    usable = [choice for item in choices if (choice := _parse_choice(item)) is not None]
-    if not usable:
-        raise _build_invalid_error(
-            "its reply has no choice with a message" if choices else "its reply has an empty list of choices"
-        )
-    return usable, len(choices)
-
-
-def _parse_choice(value: object) -> Choice | None:
-    if not isinstance(value, dict):
-        return None
-    message = value.get("message")
-    if not isinstance(message, dict):
-        return None
-    text = _message_text(message)
-    if text is None or (not text and value.get("error")):
-        return None
-    reason = value.get("finish_reason")
-    logprobs = value.get("logprobs")
-    return Choice(
-        text=text,
-        finish_reason=reason if isinstance(reason, str) else None,
-        message=message,
-        logprobs=logprobs if isinstance(logprobs, dict) else None,
-        tokens=None if logprobs is None else read_tokens(logprobs),
-    )
-
-
-def _message_text(message: Mapping[str, Any]) -> str | None:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if content is None:
-        refusal = message.get("refusal")
-        return refusal if isinstance(refusal, str) else ""
-    if isinstance(content, list):  # parts, as some servers give them
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "".join(part for part in parts if isinstance(part, str))
-    return None
-
-
-def build_responses(
-    choices: list[Choice], body: Mapping[str, Any], *, requested: int, cap: int | None, quirks: ModelQuirks
-) -> tuple[tuple[Response, ...], TokenCount]:
-    """The first `requested` choices as responses, and the token count of all of them."""
-    usage = body.get("usage")
-    reported = parse_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
-    token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
-    responses = tuple(
-        Response(
-            text=choice.text,
-            finish_reason=choice.finish_reason,
-            tokens=tokens,
-            estimated=estimated,
-            logprob=None if choice.tokens is None else sum_logprobs(choice.tokens),
-            entropy=None if choice.tokens is None else compute_mean_entropy(choice.tokens),
-            message=choice.message,
-            logprobs=choice.logprobs,
-        )
-        for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
-    )
-    return responses, token_count
-
-
-def read_token_cap(body: Mapping[str, Any]) -> int | None:
-    """The request's limit on the tokens of one response."""
-    cap = parse_count(body.get("max_completion_tokens"))
-    return parse_count(body.get("max_tokens")) if cap is None else cap
-
-
-def count_characters(value: object) -> int:
-    """Characters in all texts of a request's messages, or of any value."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, list | tuple):
-        return sum(map(count_characters, value))
-    return sum(map(count_characters, value.values())) if isinstance(value, Mapping) else 0
-
-
-def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """An estimate of the tokens of a request's prompt, by its length."""
-    return max(1, round(count_characters(body.get("messages")) / CHARACTERS_A_TOKEN))
-
-
-def _build_invalid_error(message: str) -> ReplyInvalid:
-    return ReplyInvalid(message, status=200, paid=True)
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -9,37 +9,32 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.attempt import (
-    AttemptTimer,
-    HttpReply,
-    compute_backoff,
-    is_overload,
-    is_retryable,
-    is_transport_failure,
-)
 from adacompute.client.rate_limit import CircuitBreaker, RateLimiter, SendGate
 from adacompute.client.response_parser import (
+    CertificateUntrusted,
+    FieldsRefused,
     Reply,
-    build_responses,
-    encode_json_with,
+    SentRequest,
+    TooManyChoices,
+    encode_json,
     estimate_prompt_tokens,
-    one_line,
-    parse_cached_tokens,
-    parse_choices,
-    parse_count,
+    interpret_reply,
     read_token_cap,
 )
-from adacompute.client.server_quirks import ServerQuirks, find_refused_fields, is_about_n
-from adacompute.client.settings import Endpoint
+from adacompute.client.server_quirks import ServerQuirks
+from adacompute.client.settings import Endpoint, Retries
 from adacompute.errors import (
+    ConnectionLost,
     EndpointError,
+    EndpointFailed,
     EndpointRefused,
     EndpointTimeout,
+    EndpointUnreachable,
     RateLimited,
     ReplyInvalid,
     SendingStopped,
@@ -49,120 +44,26 @@ from adacompute.records import Call, Paid
 __all__ = [
     "SPENDING_STOPPED",
     "CallAttempt",
+    "CallContext",
     "CallListener",
     "CallTotals",
     "CallWithRetries",
-    "Caller",
     "CompletionCall",
-    "SentRequest",
-    "TooManyChoices",
-    "interpret_reply",
+    "compute_backoff",
+    "is_overload",
+    "is_retryable",
+    "is_transport_failure",
 ]
 
 if TYPE_CHECKING:
     from adacompute.client.transport import Transport
 
-
-class TooManyChoices(EndpointRefused):
-    """The server refused that many choices at once, and may give fewer."""
-
-    kind = "n-limit"
-
-    def __init__(self, message: str, fewer: int, *, status: int) -> None:
-        super().__init__(message, status=status)
-        self.fewer = fewer  # that may pass
-
-
-class FieldsRefused(EndpointRefused):
-    """The server refused fields that may be left out, so the call is tried again without them."""
-
-    def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
-        super().__init__(message, status=status)
-        self.fields = fields
-        self.kind = "no-stream-options" if "stream_options" in fields else "no-logprobs"
-
-
-@dataclass(frozen=True, slots=True)
-class SentRequest:
-    """A request as it was sent: its body, for `n` choices of at most `cap` tokens each."""
-
-    body: Mapping[str, Any]
-    n: int
-    cap: int | None
-    at: float  # seconds since 1970, when it was sent
-    seconds: float  # until it was answered
-    optional: frozenset[str] = frozenset()  # fields that may be left out where they are refused
-
-
-def interpret_reply(
-    request: SentRequest, http_reply: HttpReply, *, transport: "Transport", url: URL, quirks: ServerQuirks
-) -> Reply:
-    """The reply, with its one call, or its error raised. The quirks learn from either.
-
-    Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid.
-    """
-    try:
-        if http_reply.status == 200:
-            return _build_reply(request, http_reply, transport, quirks)
-        error = _build_refusal(request, http_reply, transport, url, quirks)
-    except EndpointError:
-        raise
-    except Exception as exc:  # noqa: BLE001 - see above
-        why = one_line(transport.redact(f"{type(exc).__name__}: {exc}"))
-        error = ReplyInvalid(
-            f"{url}: answered {http_reply.status} with what can't be read ({why}); try again",
-            status=http_reply.status,
-            paid=True,
-        )
-    raise error
-
-
-def _build_reply(
-    request: SentRequest, http_reply: HttpReply, transport: "Transport", quirks: ServerQuirks
-) -> Reply:
-    choices, received = parse_choices(http_reply.value, redact=transport.redact)
-    body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # choices_of has seen that it is one
-    model = request.body.get("model")
-    quirks.record_choices(request.n, received, model)
-    if request.body.get("logprobs"):
-        has_logprobs = any(choice.tokens is not None for choice in choices)
-        quirks.models.record_logprobs(model, logprobs=has_logprobs)
-    model_quirks = quirks.models.ensure_quirks(model)
-    responses, token_count = build_responses(
-        choices, body, requested=request.n, cap=request.cap, quirks=model_quirks
-    )
-    usage = body.get("usage")
-    prompt = parse_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    call = Call(
-        at=request.at,
-        seconds=request.seconds,
-        asked=request.n,
-        got=len(responses),
-        surplus=received - len(responses),
-        status=200,
-        prompt_tokens=estimate_prompt_tokens(request.body) if prompt is None else prompt,
-        cached_tokens=parse_cached_tokens(usage, prompt),
-        completion_tokens=token_count.total,
-        estimated=token_count.estimated or prompt is None,
-    )
-    return Reply(responses=responses, calls=(call,), body=body)
-
-
-def _build_refusal(
-    request: SentRequest, http_reply: HttpReply, transport: "Transport", url: URL, quirks: ServerQuirks
-) -> EndpointError:
-    """The error for a status; learns from it how many choices are too many."""
-    error, message, param = transport.build_refusal(url, http_reply)
-    if http_reply.status in (400, 422):
-        fields = find_refused_fields(message, param, request.body, optional=request.optional)
-        if fields:
-            return FieldsRefused(str(error), fields, status=http_reply.status)
-        if is_about_n(message, param) and (
-            fewer := quirks.record_refusal(request.n, message, request.body.get("model"))
-        ):
-            return TooManyChoices(str(error), fewer, status=http_reply.status)
-    error.retry_after = http_reply.retry_after
-    return error
+T = TypeVar("T")
+SPENDING_STOPPED = "nothing more is sent for this request, for no more may be spent on it; ask for less"
+_DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
+# Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
+# is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
+CallListener = Callable[[Call], object]
 
 
 @dataclass(slots=True)
@@ -189,15 +90,7 @@ class CallTotals:
         self.completion_tokens += call.completion_tokens or 0
 
 
-if TYPE_CHECKING:
-    from adacompute.client.transport import Transport
-
-# Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
-# is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
-CallListener = Callable[[Call], object]
-
-
-class Caller:
+class CallContext:
     """What all calls of one client share: transport, rate limiter, breaker, quirks and totals."""
 
     def __init__(
@@ -224,24 +117,6 @@ class Caller:
         self.breaker = CircuitBreaker(endpoint.rest, loop=self.loop)
 
 
-class AttemptOwner(Protocol):
-    """The call that an attempt belongs to."""
-
-    caller: Caller
-    n: int
-    backoff: float
-
-    @property
-    def caller_deadline_first(self) -> bool:
-        """Whether the caller's deadline comes first."""
-
-    def record_attempt(self, call: Call) -> None:
-        """Counts an attempt that has ended, and tells the listeners."""
-
-    def release_turn(self, used: float | None) -> None:
-        """Gives back the turn of the attempt."""
-
-
 class CallAttempt:
     """One attempt of a call, from its turn to its end.
 
@@ -260,39 +135,37 @@ class CallAttempt:
         "timer",
     )
 
-    def __init__(self, owner: AttemptOwner, tries: int, until: float) -> None:
-        caller = owner.caller
+    def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
+        context = owner.context
         self._owner = owner
         self._tries = tries
-        self._generation = caller.breaker.generation
+        self._generation = context.breaker.generation
         self._ended = self._answer_began = False
-        self.began_at, self.sent_at = caller.loop.time(), time.time()
-        self.timer = AttemptTimer(caller.endpoint, until, caller.loop)
-        caller.totals.in_flight += 1
+        self.began_at, self.sent_at = context.loop.time(), time.time()
+        self.timer = context.transport.make_timer(until)
+        context.totals.in_flight += 1
 
     @property
     def seconds(self) -> float:
         """How long it has taken so far."""
-        return self._owner.caller.loop.time() - self.began_at
+        return self._owner.context.loop.time() - self.began_at
 
     def mark_answering(self) -> None:
-        """It has begun to answer. Its end may be far off, so the breaker and the limiter are informed
-        now.
-        """
-        caller, self._answer_began = self._owner.caller, True
-        if not caller.breaker.closed and caller.breaker.report_success(self._generation):
-            caller.limiter.restart()
-        caller.limiter.report_answering()
+        """It has begun to answer. Its end may be far off, so the breaker and the limiter are informed now."""
+        context, self._answer_began = self._owner.context, True
+        if not context.breaker.closed and context.breaker.report_success(self._generation):
+            context.limiter.restart()
+        context.limiter.report_answering()
 
     def report_success(self, call: Call) -> None:
         """It succeeded, and used the tokens that `call` says."""
         if self._ended:
             return
-        caller = self._owner.caller
-        if caller.breaker.report_success(self._generation):
-            caller.limiter.restart()
+        context = self._owner.context
+        if context.breaker.report_success(self._generation):
+            context.limiter.restart()
         if not self._answer_began:
-            caller.limiter.report_success()
+            context.limiter.report_success()
         self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)))
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
@@ -309,37 +182,37 @@ class CallAttempt:
         """The caller cancelled it, after so many tokens."""
         if self._ended:
             return
-        self._owner.caller.breaker.report_unknown(self._generation)
+        self._owner.context.breaker.report_unknown(self._generation)
         paid: Paid = "maybe" if self.timer.sent is not None else "no"
         self._finish(self._build_call("cancelled", paid, so_far, status=None), used=None)
 
     def _inform_limits(self, error: EndpointError) -> None:
-        owner, caller = self._owner, self._owner.caller
+        owner, context = self._owner, self._owner.context
         caller_gave_up = (
             owner.caller_deadline_first and self.timer.expired and self.timer.caller_deadline_first
         )
-        is_news = caller_gave_up or not is_overload(error) or caller.limiter.report_overload(self.began_at)
+        is_news = caller_gave_up or not is_overload(error) or context.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
             # a deadline that the caller set says nothing about the endpoint; nor does another "overloaded" in
             # the round trip in which the rate limiter was told so already
-            caller.breaker.report_unknown(self._generation)
+            context.breaker.report_unknown(self._generation)
         elif is_transport_failure(error):
-            caller.breaker.report_failure(self._generation)
-        elif caller.breaker.report_success(self._generation):
-            caller.limiter.restart()
+            context.breaker.report_failure(self._generation)
+        elif context.breaker.report_success(self._generation):
+            context.limiter.restart()
 
     def _set_backoff(self, error: EndpointError) -> None:
         """Sets how long to wait; where the endpoint asks to slow down, that holds for all callers."""
-        caller, retries = self._owner.caller, self._owner.caller.endpoint.retries
+        context, retries = self._owner.context, self._owner.context.endpoint.retries
         requested = error.retry_after
-        wait = self._owner.backoff = compute_backoff(self._tries, retries, caller.rng, requested=requested)
+        wait = self._owner.backoff = compute_backoff(self._tries, retries, context.rng, requested=requested)
         if isinstance(error, RateLimited):
             longest = (
                 retries.deadline
                 if requested is not None and requested <= retries.deadline
                 else retries.longest
             )
-            caller.limiter.pause(caller.loop.time() + min(wait, longest))
+            context.limiter.pause(context.loop.time() + min(wait, longest))
 
     def _build_call(
         self, kind: str, paid: Paid, so_far: tuple[int, int] | None, *, status: int | None
@@ -363,14 +236,8 @@ class CallAttempt:
         try:
             self._owner.record_attempt(call)
         finally:
-            self._owner.caller.totals.in_flight -= 1
+            self._owner.context.totals.in_flight -= 1
             self._owner.release_turn(used)
-
-
-T = TypeVar("T")
-
-SPENDING_STOPPED = "nothing more is sent for this request, for no more may be spent on it; ask for less"
-_DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
 
 
 class CallWithRetries(Generic[T]):
@@ -389,8 +256,8 @@ class CallWithRetries(Generic[T]):
         "_until",
         "_weight",
         "backoff",
-        "caller",
         "calls",
+        "context",
         "idle",
         "n",
         "permission",
@@ -399,7 +266,7 @@ class CallWithRetries(Generic[T]):
 
     def __init__(
         self,
-        caller: Caller,
+        context: CallContext,
         body: Mapping[str, Any],
         n: int,
         deadline: float,
@@ -407,13 +274,12 @@ class CallWithRetries(Generic[T]):
         encoded_fields: Mapping[str, Fragment] | None = None,
         optional: frozenset[str] = frozenset(),
     ) -> None:
-        self.caller = caller
+        self.context = context
         self.calls: list[Call] = []
         self.idle = True  # no attempt is running: it waits for its turn, or before a retry
         self.stopped = False  # True: nothing more is to be sent
-        self.permission: asyncio.Future[Any] | None = (
-            None  # whether more may be sent; until it is done nothing is
-        )
+        # Whether more may be sent; until it is done nothing is.
+        self.permission: asyncio.Future[Any] | None = None
         self.n = n
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
@@ -422,7 +288,7 @@ class CallWithRetries(Generic[T]):
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
         self._first_refusal: EndpointRefused | None = None  # the first refusal of a field
         self._deadline = deadline
-        self._until = min(deadline, caller.loop.time() + caller.endpoint.retries.deadline)
+        self._until = min(deadline, context.loop.time() + context.endpoint.retries.deadline)
         self._body = dict(body)
         if n > 1 or "n" in body:
             self._body["n"] = n
@@ -451,9 +317,9 @@ class CallWithRetries(Generic[T]):
     def record_attempt(self, call: Call) -> None:
         """Counts an attempt that has ended, and tells the listeners."""
         self.calls.append(call)
-        self.caller.totals.add(call)
-        if self.caller.on_call is not None:
-            self.caller.on_call(call)
+        self.context.totals.add(call)
+        if self.context.on_call is not None:
+            self.context.on_call(call)
         answer = None if self._on_call is None else self._on_call(call)
         if isinstance(answer, asyncio.Future):
             self.permission = answer
@@ -462,7 +328,7 @@ class CallWithRetries(Generic[T]):
 
     def release_turn(self, used: float | None) -> None:
         """Gives back the turn of the attempt; `used` is the tokens that it took, where that is known."""
-        self.caller.limiter.leave(self._weight, used=used)
+        self.context.limiter.leave(self._weight, used=used)
 
     async def _attempt_once(self, tries: int) -> T:
         """One attempt, ended by a report to its CallAttempt."""
@@ -473,7 +339,7 @@ class CallWithRetries(Generic[T]):
         return SentRequest(self._body, self.n, self._cap, attempt.sent_at, attempt.seconds, self._optional)
 
     async def _run_attempts(self) -> T:
-        tries, caller = 0, self.caller
+        tries, context = 0, self.context
         while True:
             self._prepare_body()
             await self._wait_for_turn(tries)
@@ -490,7 +356,7 @@ class CallWithRetries(Generic[T]):
                 wait = self._compute_wait(error, tries)
                 if wait is None:
                     raise
-                async with caller.gate.interruptible():
+                async with context.gate.interruptible():
                     await asyncio.sleep(wait)
             else:
                 self._learn_fields()
@@ -520,7 +386,7 @@ class CallWithRetries(Generic[T]):
 
     def _learn_fields(self) -> None:
         """The call succeeded with the fields in it, and without those that were removed."""
-        models = self.caller.quirks.models
+        models = self.context.quirks.models
         models.record_accepted(self._body)
         if self._removed_fields:
             models.record_refused_fields(self._body.get("model"), self._removed_fields)
@@ -533,12 +399,12 @@ class CallWithRetries(Generic[T]):
             self._data = b""
 
     def _prepare_body(self) -> None:
-        caller = self.caller
+        context = self.context
         if self._optional and (fields := self._optional & self._body.keys()):
-            self._remove_fields(caller.quirks.models.find_fields_to_skip(self._body.get("model"), fields))
+            self._remove_fields(context.quirks.models.find_fields_to_skip(self._body.get("model"), fields))
         if not self._data:
-            self._data = encode_json_with(self._body, self._encoded_fields)
-            if caller.limiter.counts_tokens:
+            self._data = encode_json(self._body, self._encoded_fields)
+            if context.limiter.counts_tokens:
                 per_response = _DEFAULT_RESERVATION if self._cap is None else self._cap
                 self._weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
 
@@ -548,19 +414,21 @@ class CallWithRetries(Generic[T]):
         The settings' deadline runs from the first turn on, because our own queue is no fault of the
         endpoint. The caller's deadline runs all the time.
         """
-        caller = self.caller
+        context = self.context
         while True:
             await self._wait_for_permission()
             self._check_stopped()
-            if not (caller.gate.is_open and caller.breaker.closed and caller.limiter.try_enter(self._weight)):
-                async with caller.gate.interruptible():
+            if not (
+                context.gate.is_open and context.breaker.closed and context.limiter.try_enter(self._weight)
+            ):
+                async with context.gate.interruptible():
                     await self._wait_in_queue(tries)
             if self.permission is None:
                 break
             self._return_turn()  # permission is pending for its draw: nobody waits while holding a turn
-        now = caller.loop.time()
+        now = context.loop.time()
         if tries == 0:
-            self._until = min(self._deadline, now + caller.endpoint.retries.deadline)
+            self._until = min(self._deadline, now + context.endpoint.retries.deadline)
         if now >= self._until or self.stopped:
             self._return_turn()
             self._check_stopped()
@@ -576,20 +444,20 @@ class CallWithRetries(Generic[T]):
 
     def _return_turn(self) -> None:
         """Returns the turn without sending anything in it."""
-        caller = self.caller
-        caller.breaker.report_unknown(caller.breaker.generation)
-        caller.limiter.return_unused(self._weight)
+        context = self.context
+        context.breaker.report_unknown(context.breaker.generation)
+        context.limiter.return_unused(self._weight)
 
     async def _wait_in_queue(self, tries: int) -> None:
-        caller, limiter, retries = self.caller, self.caller.limiter, self.caller.endpoint.retries
-        latest, patience = self._until if tries else self._deadline, caller.breaker.patience
+        context, limiter, retries = self.context, self.context.limiter, self.context.endpoint.retries
+        latest, patience = self._until if tries else self._deadline, context.breaker.patience
         while True:
-            now = caller.loop.time()
+            now = context.loop.time()
             until = self._until if tries else min(self._deadline, now + retries.deadline)
-            await caller.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
-            patience -= caller.loop.time() - now  # waiting for a turn doesn't use it up
+            await context.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
+            patience -= context.loop.time() - now  # waiting for a turn doesn't use it up
             if limiter.paused_until > latest:
-                raise self._build_too_late_error(limiter.paused_until - caller.loop.time())
+                raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
                 await limiter.enter(self._weight, until=latest)
             except TimeoutError:
@@ -599,39 +467,39 @@ class CallWithRetries(Generic[T]):
 
     def _confirm_turn(self) -> bool:
         """With a turn taken, checks that nothing else is in the way; if something is, returns the turn."""
-        if self.caller.gate.is_open and self.caller.breaker.try_pass():
+        if self.context.gate.is_open and self.context.breaker.try_pass():
             return True
-        self.caller.limiter.return_unused(self._weight)
+        self.context.limiter.return_unused(self._weight)
         return False
 
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
         """Seconds until the next try; None where there is none."""
-        retries = self.caller.endpoint.retries
+        retries = self.context.endpoint.retries
         if self.stopped or not is_retryable(error, after_timeout=retries.after_timeout):
             return None
-        requested, wait, now = error.retry_after, self.backoff, self.caller.loop.time()
+        requested, wait, now = error.retry_after, self.backoff, self.context.loop.time()
         if isinstance(error, RateLimited) and requested is not None and now + requested > self._until:
             raise self._build_too_late_error(requested, error) from None
-        useful_until = (
-            now + wait + min(wait, 1.0)
-        )  # one cut off by the deadline at once may still be paid for
+        # one cut off by the deadline at once may still be paid for
+        useful_until = now + wait + min(wait, 1.0)
         return wait if tries < retries.attempts and useful_until < self._until else None
 
     def _build_too_late_error(self, requested: float, error: EndpointError | None = None) -> RateLimited:
-        remaining = max(0.0, self._until - self.caller.loop.time())
-        prefix = f"{error}; " if error is not None else f"{self.caller.url}: is rate-limited; "
+        remaining = max(0.0, self._until - self.context.loop.time())
+        prefix = f"{error}; " if error is not None else f"{self.context.url}: is rate-limited; "
         return RateLimited(
-            f"{prefix}it asks to wait {requested:.3g} s, beyond the deadline of this call in {remaining:.3g} s",
+            f"{prefix}it asks to wait {requested:.3g} s, beyond the deadline of this call in "
+            f"{remaining:.3g} s",
             status=429,
         )
 
     def _check_stopped(self) -> None:
         if self.stopped:
-            raise SendingStopped(f"{self.caller.url}: {SPENDING_STOPPED}")
+            raise SendingStopped(f"{self.context.url}: {SPENDING_STOPPED}")
 
     def _build_no_turn_error(self) -> EndpointError:
-        url = self.caller.url
-        if self.caller.limiter.paused_until > self.caller.loop.time():
+        url = self.context.url
+        if self.context.limiter.paused_until > self.context.loop.time():
             return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
@@ -644,13 +512,13 @@ class CompletionCall(CallWithRetries[Reply]):
     __slots__ = ()
 
     async def _attempt_once(self, tries: int) -> Reply:
-        caller = self.caller
+        context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:
-            http_reply = await caller.transport.exchange(caller.url, attempt.timer, self._data)
+            http_reply = await context.transport.exchange(context.url, attempt.timer, self._data)
             request = self.describe_request(attempt)
             reply = interpret_reply(
-                request, http_reply, transport=caller.transport, url=caller.url, quirks=caller.quirks
+                request, http_reply, transport=context.transport, url=context.url, quirks=context.quirks
             )
         except EndpointError as error:
             attempt.report_failure(error)
@@ -660,3 +528,39 @@ class CompletionCall(CallWithRetries[Reply]):
             raise
         attempt.report_success(reply.calls[0])
         return reply if len(self.calls) == 1 else replace(reply, calls=tuple(self.calls))
+
+
+def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
+    """Whether trying again may help. After a timeout of a request that was sent, only where asked for."""
+    if isinstance(error, EndpointTimeout):
+        return after_timeout or not error.paid or error.status is not None
+    if isinstance(error, CertificateUntrusted):
+        return False
+    return isinstance(
+        error, EndpointUnreachable | RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid
+    )
+
+
+def is_transport_failure(error: EndpointError) -> bool:
+    """Whether the endpoint or the way to it fails, not our request: this is what the breaker counts."""
+    if error.status is not None and error.status < 500:  # a 408, too, is an answer
+        return False
+    return isinstance(error, EndpointTimeout | EndpointUnreachable | ConnectionLost | EndpointFailed)
+
+
+def is_overload(error: EndpointError) -> bool:
+    """Whether the error says that the endpoint has more work than it can bear."""
+    return error.status in (429, 503) or isinstance(error, EndpointTimeout | EndpointUnreachable)
+
+
+def compute_backoff(
+    attempt: int, retries: Retries, rng: random.Random, *, requested: float | None = None
+) -> float:
+    """Seconds to wait after the attempt of that number, from 1; `requested` is the endpoint's Retry-After.
+
+    Jittered, so that callers that failed together don't come back together. Never shorter than
+    requested, nor than our own delay: some servers ask for 0 seconds.
+    """
+    longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
+    delay = rng.uniform(longest / 2, longest)
+    return delay if requested is None else max(delay, requested + rng.uniform(0.0, min(1.0, 0.1 * requested)))

@@ -24,6 +24,14 @@ FRESH_SECONDS = 600.0  # seconds that something learned is believed
 _SHORT_REPLIES = 2  # short replies in a row until they count as a limit of a model that gave more before
 _MIN_TOKENS = 64  # tokens observed until the ratio of characters a token counts as learned
 _TOKEN_WINDOW = 2**20  # tokens, about, that the ratio of characters a token is averaged over
+_MAX_MODELS = 256  # that are remembered: clients choose the names
+_MAX_NAME = 200  # characters of a model's name that are kept
+_BARE_REPLIES = 2  # replies in a row without log-probabilities until they count as not given
+_BARE_SECONDS = 60.0  # seconds that this is believed: they may all belong to one odd request
+_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that may be left out of a request
+LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields of log-probabilities
+_TOP_LOGPROBS = frozenset({"top_logprobs"})
+_STREAM_OPTIONS = frozenset({"stream_options"})
 
 
 @dataclass(slots=True)
@@ -100,8 +108,7 @@ class ModelQuirks:
     def record_refusal(
         self, requested: int, limit: int | None, *, request_specific: bool = False
     ) -> int | None:
-        """Records that so many choices were refused, with the limit it named; returns how many to
-        request instead.
+        """Records a refusal of so many choices, with the limit it named; returns how many to request instead.
 
         None where even 1 is refused, so that it was never about `n`. Nothing is learned where the
         refusal is `request_specific`: other requests got more than that recently.
@@ -162,68 +169,6 @@ class ModelQuirks:
 
     def _is_fresh(self, observation: _Observation) -> bool:
         return self._now() - observation.at < FRESH_SECONDS
-
-
-LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields of log-probabilities
-_TOP_LOGPROBS = frozenset({"top_logprobs"})
-_STREAM_OPTIONS = frozenset({"stream_options"})
-# whole names only: a client's own `my_logprob` or `x_include_usage` doesn't match
-_FIELD_PATTERN = re.compile(
-    r"(?<![\w.\-])(top_logprobs?|logprobs?|stream_options|include_usage)(?!\w|[.-]\w)"
-)
-_FIELD_OF_WORD = {
-    "logprob": "logprobs",
-    "logprobs": "logprobs",
-    "top_logprob": "top_logprobs",
-    "top_logprobs": "top_logprobs",
-    "stream_options": "stream_options",
-    "include_usage": "stream_options",
-    "stream_options.include_usage": "stream_options",
-}
-
-
-def find_refused_fields(
-    message: str, param: object, body: Mapping[str, Any], *, optional: Collection[str]
-) -> frozenset[str]:
-    """The fields to leave out of the next try; none where the refusal is about something else.
-
-    The alternatives to each token are dropped first where they may be the reason.
-
-    >>> body = {"logprobs": True, "top_logprobs": 2}
-    >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))
-    ['logprobs', 'top_logprobs']
-    >>> body = {"logprobs": True, "top_logprobs": 20}
-    >>> find_refused_fields("at most 5", "top_logprobs", body, optional=LOGPROBS)
-    frozenset({'top_logprobs'})
-    >>> body = {"logprobs": True, "my_logprobs": 1}
-    >>> find_refused_fields("unknown field", "my_logprobs", body, optional=LOGPROBS)
-    frozenset()
-    """
-    named_fields = _find_named_fields(message.lower(), param)
-    if "stream_options" in named_fields and "stream_options" in body and "stream_options" in optional:
-        return _STREAM_OPTIONS
-    if not named_fields & LOGPROBS:
-        return frozenset()
-    all_logprobs = "logprobs" in optional and "logprobs" in named_fields and "logprobs" in body
-    if "top_logprobs" in body and "top_logprobs" in optional:
-        number = rf"(?<!\d){body['top_logprobs']}(?!\d)"  # "logprobs of 20, at most 5 are allowed"
-        if not all_logprobs or "top_logprobs" in named_fields or re.search(number, message):
-            return _TOP_LOGPROBS
-    return LOGPROBS & body.keys() if all_logprobs else frozenset()
-
-
-def _find_named_fields(message: str, param: object) -> set[str]:
-    """The fields that a refusal names: by its `param` where it has one, else in its text."""
-    if isinstance(param, str) and param:
-        return {_FIELD_OF_WORD[param]} if param in _FIELD_OF_WORD else set()
-    return {_FIELD_OF_WORD[word] for word in _FIELD_PATTERN.findall(message)}
-
-
-_MAX_MODELS = 256  # that are remembered: clients choose the names
-_MAX_NAME = 200  # characters of a model's name that are kept
-_BARE_REPLIES = 2  # replies in a row without log-probabilities until they count as not given
-_BARE_SECONDS = 60.0  # seconds that this is believed: they may all belong to one odd request
-_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that may be left out of a request
 
 
 @dataclass(slots=True)
@@ -351,28 +296,8 @@ def _model_key(name: object) -> str:
     return name[:_MAX_NAME] if isinstance(name, str) else ""
 
 
-_N_PATTERN = re.compile(
-    r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
-    r"number of (?:choices|completions)|completion choice|multiple (?:choices|completions|candidates)|"
-    r"num_return_sequences|\bbest_of\b"
-)
-_LIMIT_PATTERNS = (
-    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp: between 1 <= value <= 8
-    re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d{1,9})"),
-    re.compile(
-        r"(?:at most|up to|maximum(?: \w+){0,3}|max(?: \w+)?|no more than|exceeds?(?: the)? \w+(?: of)?)"
-        r"(?: is| of|:|=)?\s*(\d{1,9})"
-    ),
-    re.compile(r"(?:less than or equal to|smaller than or equal to|<=|≤)\s*(\d{1,9})"),
-    re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
-)
-_BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
-_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the refusal lies in the request itself
-
-
 class ServerQuirks:
-    """How one endpoint treats requests, as far as its replies have shown, by model, for some minutes
-    each.
+    """How one endpoint treats requests, as far as its replies have shown, by model, for some minutes each.
 
     Properties that name no model are about the model of the last reply, for clients that use one model
     only.
@@ -385,9 +310,7 @@ class ServerQuirks:
 
     @property
     def logprobs(self) -> bool | None:
-        """Whether log-probabilities are given where asked for, for clients of one model; None: not
-        known.
-        """
+        """Whether log-probabilities are given where asked for, for clients of one model; None: not known."""
         return self.models.logprobs
 
     def gives_logprobs(self, model: object) -> bool | None:
@@ -396,9 +319,7 @@ class ServerQuirks:
 
     @property
     def max_choices(self) -> int | None:
-        """Choices that one call gives at most: 1 where `n` is ignored or refused; None: no limit is
-        known.
-        """
+        """Choices that one call gives at most: 1 where `n` is ignored or refused; None: no limit is known."""
         return self.models.get_quirks(self._last_model).max_choices
 
     @property
@@ -416,8 +337,9 @@ class ServerQuirks:
         self._quirks_of(model).record_choices(requested, received)
 
     def record_refusal(self, requested: int, message: str, model: object = None) -> int | None:
-        """Records that so many choices were refused; returns how many to request instead, None if never
-        about `n`.
+        """Records a refusal of so many choices; returns how many to request instead.
+
+        None where even 1 is refused, so that it was never about `n`.
         """
         request_specific = _REQUEST_SPECIFIC_PATTERN.search(message.lower()) is not None
         return self._quirks_of(model).record_refusal(
@@ -427,6 +349,77 @@ class ServerQuirks:
     def _quirks_of(self, model: object) -> ModelQuirks:
         self._last_model = model
         return self.models.ensure_quirks(model)
+
+
+# whole names only: a client's own `my_logprob` or `x_include_usage` doesn't match
+_FIELD_PATTERN = re.compile(
+    r"(?<![\w.\-])(top_logprobs?|logprobs?|stream_options|include_usage)(?!\w|[.-]\w)"
+)
+_FIELD_OF_WORD = {
+    "logprob": "logprobs",
+    "logprobs": "logprobs",
+    "top_logprob": "top_logprobs",
+    "top_logprobs": "top_logprobs",
+    "stream_options": "stream_options",
+    "include_usage": "stream_options",
+    "stream_options.include_usage": "stream_options",
+}
+
+
+def find_refused_fields(
+    message: str, param: object, body: Mapping[str, Any], *, optional: Collection[str]
+) -> frozenset[str]:
+    """The fields to leave out of the next try; none where the refusal is about something else.
+
+    The alternatives to each token are dropped first where they may be the reason.
+
+    >>> body = {"logprobs": True, "top_logprobs": 2}
+    >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))
+    ['logprobs', 'top_logprobs']
+    >>> body = {"logprobs": True, "top_logprobs": 20}
+    >>> find_refused_fields("at most 5", "top_logprobs", body, optional=LOGPROBS)
+    frozenset({'top_logprobs'})
+    >>> body = {"logprobs": True, "my_logprobs": 1}
+    >>> find_refused_fields("unknown field", "my_logprobs", body, optional=LOGPROBS)
+    frozenset()
+    """
+    named_fields = _find_named_fields(message.lower(), param)
+    if "stream_options" in named_fields and "stream_options" in body and "stream_options" in optional:
+        return _STREAM_OPTIONS
+    if not named_fields & LOGPROBS:
+        return frozenset()
+    all_logprobs = "logprobs" in optional and "logprobs" in named_fields and "logprobs" in body
+    if "top_logprobs" in body and "top_logprobs" in optional:
+        number = rf"(?<!\d){body['top_logprobs']}(?!\d)"  # "logprobs of 20, at most 5 are allowed"
+        if not all_logprobs or "top_logprobs" in named_fields or re.search(number, message):
+            return _TOP_LOGPROBS
+    return LOGPROBS & body.keys() if all_logprobs else frozenset()
+
+
+def _find_named_fields(message: str, param: object) -> set[str]:
+    """The fields that a refusal names: by its `param` where it has one, else in its text."""
+    if isinstance(param, str) and param:
+        return {_FIELD_OF_WORD[param]} if param in _FIELD_OF_WORD else set()
+    return {_FIELD_OF_WORD[word] for word in _FIELD_PATTERN.findall(message)}
+
+
+_N_PATTERN = re.compile(
+    r"(?<![\w.\\-])['\"`]?n(?:_cmpl)?['\"`]?(?!\w|[.-]\w)(?!')|\bn_parallel\b|"
+    r"number of (?:choices|completions)|completion choice|multiple (?:choices|completions|candidates)|"
+    r"num_return_sequences|\bbest_of\b"
+)
+_LIMIT_PATTERNS = (
+    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp: between 1 <= value <= 8
+    re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d{1,9})"),
+    re.compile(
+        r"(?:at most|up to|maximum(?: \w+){0,3}|max(?: \w+)?|no more than|exceeds?(?: the)? \w+(?: of)?)"
+        r"(?: is| of|:|=)?\s*(\d{1,9})"
+    ),
+    re.compile(r"(?:less than or equal to|smaller than or equal to|<=|≤)\s*(\d{1,9})"),
+    re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
+)
+_BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
+_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the refusal lies in the request itself
 
 
 def is_about_n(message: str, param: object = None) -> bool:

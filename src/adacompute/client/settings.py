@@ -31,9 +31,7 @@ class Timeouts:
     """Timeouts of one attempt, in seconds."""
 
     connect: float = 10.0
-    first_byte: float = (
-        300.0  # from sending the request to the reply's headers; models think before they answer
-    )
+    first_byte: float = 300.0  # from sending to the reply's headers; models think before they answer
     total: float = 900.0
 
     def __post_init__(self) -> None:
@@ -129,6 +127,52 @@ class Endpoint:
         return f"{self.url}/models"
 
 
+def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
+    """Builds the endpoint of these settings; ConfigError, with the remedy, where they name none."""
+    if not settings.url:
+        raise ConfigError(
+            f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
+            "`adacompute local` serves a small model on this machine"
+        )
+    file = Path(settings.key_file) if settings.key_file else None
+    key = read_key(env=settings.key_env, file=file)
+    if key is None and settings.key_env != EndpointConfig().key_env:
+        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
+    return Endpoint(
+        url=settings.url,
+        key=key,
+        timeouts=Timeouts(
+            connect=min(settings.connect_timeout, settings.total_timeout),
+            first_byte=min(settings.first_byte_timeout, settings.total_timeout),
+            total=settings.total_timeout,
+        ),
+        retries=Retries(
+            attempts=settings.attempts, deadline=settings.deadline, after_timeout=settings.retry_timeouts
+        ),
+        limits=RateLimits(
+            concurrency=settings.concurrency,
+            requests_per_minute=settings.requests_per_minute or None,
+            tokens_per_minute=settings.tokens_per_minute or None,
+        ),
+    )
+
+
+def describe_key_exposure(endpoint: Endpoint) -> str | None:
+    """A warning where the key is sent unencrypted; None where it isn't."""
+    if endpoint.key is None or not endpoint.url.startswith("http://") or _is_loopback(endpoint.url):
+        return None
+    return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:8081/v1"
 
 
@@ -203,49 +247,3 @@ def _check_positive(value: object, name: str, remedy: str) -> None:
         number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ConfigError(f"{name} {value!r} can't be used; give {remedy}")
-
-
-def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
-    """Builds the endpoint of these settings; ConfigError, with the remedy, where they name none."""
-    if not settings.url:
-        raise ConfigError(
-            f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
-            "`adacompute local` serves a small model on this machine"
-        )
-    file = Path(settings.key_file) if settings.key_file else None
-    key = read_key(env=settings.key_env, file=file)
-    if key is None and settings.key_env != EndpointConfig().key_env:
-        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
-    return Endpoint(
-        url=settings.url,
-        key=key,
-        timeouts=Timeouts(
-            connect=min(settings.connect_timeout, settings.total_timeout),
-            first_byte=min(settings.first_byte_timeout, settings.total_timeout),
-            total=settings.total_timeout,
-        ),
-        retries=Retries(
-            attempts=settings.attempts, deadline=settings.deadline, after_timeout=settings.retry_timeouts
-        ),
-        limits=RateLimits(
-            concurrency=settings.concurrency,
-            requests_per_minute=settings.requests_per_minute or None,
-            tokens_per_minute=settings.tokens_per_minute or None,
-        ),
-    )
-
-
-def describe_key_exposure(endpoint: Endpoint) -> str | None:
-    """A warning where the key is sent unencrypted; None where it isn't."""
-    if endpoint.key is None or not endpoint.url.startswith("http://") or _is_loopback(endpoint.url):
-        return None
-    return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
-
-
-def _is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -8,20 +8,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from adacompute.client.attempt import HttpReply
 from adacompute.client.response_parser import (
+    HttpReply,
     Reply,
     Response,
     build_responses,
     encode_json,
     estimate_prompt_tokens,
+    interpret_reply,
     mask_key,
     one_line,
     parse_choices,
     parse_count,
     read_json,
 )
-from adacompute.client.retry import CallAttempt, Caller, CallListener, CallWithRetries, interpret_reply
+from adacompute.client.retry import CallAttempt, CallContext, CallListener, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
@@ -37,12 +38,116 @@ __all__ = [
     "split_into_chunks",
 ]
 
-_ERROR_STATUSES = frozenset(map(str, range(400, 600)))
+if TYPE_CHECKING:
+    from adacompute.client.transport import ReplyStream
+
+DONE = b"[DONE]"  # the payload of the last event of a stream
+_MAX_EVENT = 4 * 2**20  # bytes of one event
 _MAX_CHOICES = 1024  # choices
 _MAX_TOOL_CALLS = 1024  # of tools, in one choice
-_UNSPLIT_FIELDS = ("id", "role", "type")
-_Pieces = dict[str, list[Any]]  # the pieces of each field, in order; joined once at the end, which is cheaper
+_BOM = b"\xef\xbb\xbf"
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
+_UNSPLIT_FIELDS = ("id", "role", "type")
+_ERROR_STATUSES = frozenset(map(str, range(400, 600)))
+_Pieces = dict[str, list[Any]]  # the pieces of each field, in order; joined once at the end, which is cheaper
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream; `data` is on one line, so that it can be passed on behind `data: `."""
+
+    data: bytes
+    value: dict[str, Any] | None  # its JSON; None: it is the end, [DONE]
+
+
+class EventParser:
+    """Takes bytes, split anywhere, and returns the payloads of the events that they complete.
+
+    Lines end as \\n, \\r or \\r\\n; several `data` lines are one payload; comments, names and events without
+    data are skipped.
+    """
+
+    __slots__ = ("_after_return", "_begun", "_data", "_largest", "_line", "_size")
+
+    def __init__(self, *, largest: int = _MAX_EVENT) -> None:
+        self._largest = largest
+        self._line: list[bytes] = []  # of a line that isn't whole yet
+        self._data: list[bytes] = []  # of an event that isn't whole yet
+        self._size = 0  # bytes of both
+        self._after_return = False  # a \n now belongs to the \r before it
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The payloads of the events that end here; ValueError where one is too large."""
+        if self._after_return and chunk:
+            self._after_return = False
+            chunk = chunk.removeprefix(b"\n")
+        payloads: list[bytes] = []
+        for part in chunk.splitlines(keepends=True):
+            line = part.rstrip(b"\r\n")
+            self._size += len(line)
+            if self._size > self._largest:
+                raise ValueError(f"an event of more than {self._largest} bytes")
+            self._line.append(line)
+            if len(line) < len(part):
+                self._end_line(payloads)
+        self._after_return = chunk.endswith(b"\r")
+        return payloads
+
+    def end(self) -> list[bytes]:
+        """The rest when nothing more comes: some servers don't end their last event."""
+        payloads: list[bytes] = []
+        self._end_line(payloads)
+        self._end_line(payloads)
+        return payloads
+
+    def _end_line(self, payloads: list[bytes]) -> None:
+        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
+        self._line.clear()
+        if not self._begun:
+            self._begun, line = True, line.removeprefix(_BOM)
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            else:
+                self._size -= len(line)
+            return
+        payload = b"\n".join(self._data)
+        self._data.clear()
+        self._size = 0
+        if payload:
+            payloads.append(payload)
+
+
+def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
+    """Whether these are the first bytes of events; None: more bytes are needed to tell.
+
+    Some servers answer with a plain completion though a stream was requested, and some send no content
+    type, or a wrong one: the bytes count for more than the type.
+    """
+    text = head.removeprefix(_BOM).lstrip()
+    if not text or (_BOM.startswith(head) and head):
+        return None
+    if text[:1] == b"{":
+        return False
+    if declared or text.startswith(_EVENT_FIELDS):
+        return True
+    return None if any(field.startswith(text) for field in _EVENT_FIELDS) else False
+
+
+def find_error_status(value: Mapping[str, Any]) -> int | None:
+    """The status of an event that reports an error, 500 where it names none; None: it is no error."""
+    error = value.get("error")
+    if not error and value.get("object") != "error":
+        return None
+    for source in (error, value):
+        for name in ("code", "status", "status_code"):
+            code = source.get(name) if isinstance(source, dict) else None
+            if str(code) in _ERROR_STATUSES:
+                return int(str(code))
+    return 500
 
 
 class CompletionBuilder:
@@ -167,113 +272,6 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**head, "choices": [], "usage": body["usage"]}
 
 
-def find_error_status(value: Mapping[str, Any]) -> int | None:
-    """The status of an event that reports an error, 500 where it names none; None: it is no error."""
-    error = value.get("error")
-    if not error and value.get("object") != "error":
-        return None
-    for source in (error, value):
-        for name in ("code", "status", "status_code"):
-            code = source.get(name) if isinstance(source, dict) else None
-            if str(code) in _ERROR_STATUSES:
-                return int(str(code))
-    return 500
-
-
-DONE = b"[DONE]"  # the payload of the last event of a stream
-_MAX_EVENT = 4 * 2**20  # bytes of one event
-_BOM = b"\xef\xbb\xbf"
-_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a stream; `data` is on one line, so that it can be passed on behind `data: `."""
-
-    data: bytes
-    value: dict[str, Any] | None  # its JSON; None: it is the end, [DONE]
-
-
-class EventParser:
-    """Takes bytes, split anywhere, and returns the payloads of the events that they complete.
-
-    Lines end as \\n, \\r or \\r\\n; several `data` lines are one payload; comments, names and events without
-    data are skipped.
-    """
-
-    __slots__ = ("_after_return", "_begun", "_data", "_largest", "_line", "_size")
-
-    def __init__(self, *, largest: int = _MAX_EVENT) -> None:
-        self._largest = largest
-        self._line: list[bytes] = []  # of a line that isn't whole yet
-        self._data: list[bytes] = []  # of an event that isn't whole yet
-        self._size = 0  # bytes of both
-        self._after_return = False  # a \n now belongs to the \r before it
-        self._begun = False
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads of the events that end here; ValueError where one is too large."""
-        if self._after_return and chunk:
-            self._after_return = False
-            chunk = chunk.removeprefix(b"\n")
-        payloads: list[bytes] = []
-        for part in chunk.splitlines(keepends=True):
-            line = part.rstrip(b"\r\n")
-            self._size += len(line)
-            if self._size > self._largest:
-                raise ValueError(f"an event of more than {self._largest} bytes")
-            self._line.append(line)
-            if len(line) < len(part):
-                self._end_line(payloads)
-        self._after_return = chunk.endswith(b"\r")
-        return payloads
-
-    def end(self) -> list[bytes]:
-        """The rest when nothing more comes: some servers don't end their last event."""
-        payloads: list[bytes] = []
-        self._end_line(payloads)
-        self._end_line(payloads)
-        return payloads
-
-    def _end_line(self, payloads: list[bytes]) -> None:
-        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
-        self._line.clear()
-        if not self._begun:
-            self._begun, line = True, line.removeprefix(_BOM)
-        if line:
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                self._data.append(value.removeprefix(b" "))
-            else:
-                self._size -= len(line)
-            return
-        payload = b"\n".join(self._data)
-        self._data.clear()
-        self._size = 0
-        if payload:
-            payloads.append(payload)
-
-
-def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
-    """Whether these are the first bytes of events; None: more bytes are needed to tell.
-
-    Some servers answer with a plain completion though a stream was requested, and some send no content
-    type, or a wrong one: the bytes count for more than the type.
-    """
-    text = head.removeprefix(_BOM).lstrip()
-    if not text or (_BOM.startswith(head) and head):
-        return None
-    if text[:1] == b"{":
-        return False
-    if declared or text.startswith(_EVENT_FIELDS):
-        return True
-    return None if any(field.startswith(text) for field in _EVENT_FIELDS) else False
-
-
-if TYPE_CHECKING:
-    from adacompute.client.transport import ReplyStream
-
-
 class StreamingCall(CallWithRetries["Stream"]):
     """A call whose reply arrives in pieces; it returns when the first of them is here."""
 
@@ -281,7 +279,7 @@ class StreamingCall(CallWithRetries["Stream"]):
 
     def __init__(
         self,
-        caller: Caller,
+        context: CallContext,
         body: Mapping[str, Any],
         deadline: float,
         on_call: CallListener | None = None,
@@ -291,21 +289,21 @@ class StreamingCall(CallWithRetries["Stream"]):
         stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         n = parse_count(body.get("n")) or 1
         body = {**body, "stream": True, "stream_options": stream_options}
-        super().__init__(caller, body, n, deadline, on_call, optional=optional | {"stream_options"})
+        super().__init__(context, body, n, deadline, on_call, optional=optional | {"stream_options"})
 
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
         """Interprets a reply, and learns from it, as for any call."""
-        caller, request = self.caller, self.describe_request(attempt)
+        context, request = self.context, self.describe_request(attempt)
         return interpret_reply(
-            request, http_reply, transport=caller.transport, url=caller.url, quirks=caller.quirks
+            request, http_reply, transport=context.transport, url=context.url, quirks=context.quirks
         )
 
     async def _attempt_once(self, tries: int) -> "Stream":
-        caller = self.caller
+        context = self.context
         attempt = CallAttempt(self, tries, self._until)
         opened: ReplyStream | HttpReply | None = None
         try:
-            opened = await caller.transport.open_stream(caller.url, attempt.timer, self._data)
+            opened = await context.transport.open_stream(context.url, attempt.timer, self._data)
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
                 raise AssertionError("a status other than 200 is an error")
@@ -327,9 +325,9 @@ class StreamingCall(CallWithRetries["Stream"]):
         """The error without its causes, which hold what was read, where a key may be."""
         error = exc
         if not isinstance(error, EndpointError):
-            why = one_line(self.caller.transport.redact(f"{type(exc).__name__}: {exc}"))
+            why = one_line(self.context.transport.redact(f"{type(exc).__name__}: {exc}"))
             error = ReplyInvalid(
-                f"{self.caller.url}: streamed what can't be read ({why}); try again", status=200, paid=True
+                f"{self.context.url}: streamed what can't be read ({why}); try again", status=200, paid=True
             )
         error.__cause__ = error.__context__ = None
         return error
@@ -353,8 +351,8 @@ class Stream:
         self._streaming_call = streaming_call
         self._attempt = attempt
         self._reply_stream = reply_stream
-        self._key = streaming_call.caller.transport.key
-        self._url = streaming_call.caller.url
+        self._key = streaming_call.context.transport.key
+        self._url = streaming_call.context.url
         self._events = EventParser()
         self._builder = CompletionBuilder()
         self._ready: deque[Event] = deque()
@@ -455,7 +453,7 @@ class Stream:
         try:
             value, unchanged = read_json(payload, self._key)
         except ValueError as exc:
-            why = one_line(self._streaming_call.caller.transport.redact(str(exc)))
+            why = one_line(self._streaming_call.context.transport.redact(str(exc)))
             raise self._build_invalid_error(
                 f"an event of {len(payload)} bytes that is no JSON ({why})"
             ) from None

@@ -11,97 +11,122 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from types import TracebackType
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
-from adacompute.client.attempt import (
-    AttemptTimer,
+from adacompute.client.response_parser import (
     CertificateUntrusted,
     HttpReply,
-    error_from_status,
-    parse_retry_after,
+    one_line,
+    parse_error_body,
+    read_json,
 )
-from adacompute.client.response_parser import one_line, parse_error_body, parse_json
 from adacompute.client.settings import Endpoint
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
+    EndpointFailed,
+    EndpointRefused,
     EndpointTimeout,
     EndpointUnreachable,
+    RateLimited,
     ReplyInvalid,
 )
 from adacompute.records import Secret
 
-__all__ = ["ReplyStream", "Transport"]
+__all__ = ["AttemptTimer", "ReplyStream", "Transport", "error_from_status", "parse_retry_after"]
 
 _Addresses = list[ResolveResult]
-
-
-class Resolver(AbstractResolver):
-    """The system's resolver, run so that a slow lookup holds up neither a timeout nor the end of the
-    process.
-
-    The event loop's own threads are joined when it ends, so one lookup without an answer would hold the
-    process for as long as the system tries; the threads used here are daemons.
-    """
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> _Addresses:
-        """The addresses of a host; OSError or UnicodeError where there are none."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_Addresses] = loop.create_future()
-
-        def look_up() -> None:
-            addresses: _Addresses = []
-            error: Exception | None = None
-            try:
-                addresses = _look_up_addresses(host, port, family)
-            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
-                error = exc
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_set_result, future, addresses, error)
-
-        threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
-        return await future
-
-    async def close(self) -> None:
-        """Nothing is held open."""
-
-
-def _set_result(future: "asyncio.Future[_Addresses]", addresses: _Addresses, error: Exception | None) -> None:
-    if future.done():  # the wait was cancelled
-        return
-    if error is None:
-        future.set_result(addresses)
-    else:
-        future.set_exception(error)
-
-
-def _look_up_addresses(host: str, port: int, family: socket.AddressFamily) -> _Addresses:
-    infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
-    return [
-        ResolveResult(
-            hostname=host,
-            # with its zone, where an address of IPv6 has one
-            host=socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0],
-            port=port,
-            family=kind,
-            proto=proto,
-            flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-        )
-        for kind, _, proto, _, address in infos
-    ]
-
-
 _MAX_BODY = 64 * 2**20  # bytes of a reply
+_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is no success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
-_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is no success
+_REMEDIES: Mapping[int, str] = {
+    401: "; check the key",
+    403: "; check the key and what it allows",
+    404: "; check the address and the name of the model",
+    429: "; ask more slowly",
+}
+
+
+class AttemptTimer:
+    """The deadlines of one request, and how far it has come; readable also after it was cancelled.
+
+    An async context manager that raises TimeoutError, like `asyncio.timeout`, but with a single timer:
+    when it fires it checks whether time is left by now, because setting a new timer for each step costs
+    more. A reply that is read in pieces enters it anew for each piece, since the task does other work
+    in between.
+    """
+
+    __slots__ = (
+        "_cancel_count",
+        "_ends",
+        "_first_byte",
+        "_loop",
+        "_task",
+        "_timer",
+        "caller_deadline_first",
+        "expired",
+        "headers",
+        "sent",
+    )
+
+    def __init__(self, endpoint: Endpoint, until: float, loop: asyncio.AbstractEventLoop) -> None:
+        own_deadline = loop.time() + endpoint.timeouts.total
+        self._loop = loop
+        self._timer: asyncio.TimerHandle
+        self._ends = min(own_deadline, until)
+        self._first_byte = endpoint.timeouts.first_byte
+        # the caller's deadline comes before our own timeout
+        self.caller_deadline_first = until < own_deadline
+        self.sent: float | None = None  # when it was sent: the endpoint may work on it since then
+        self.headers = False
+        self.expired = False
+
+    def mark_sent(self) -> None:
+        """The connection is made and the request goes out: the time to the first byte begins."""
+        self.sent = self._loop.time()
+        due = min(self._ends, self.sent + self._first_byte)
+        if self._timer.when() > due:  # it fired while connecting, and was set to the end
+            self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._check_deadline)
+
+    def mark_answering(self) -> None:
+        """The headers have arrived; for a stream, its first event."""
+        self.headers = True
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._cancel_count = 0 if self._task is None else self._task.cancelling()
+        since = self._loop.time() if self.sent is None else self.sent
+        due = self._ends if self.headers else min(self._ends, since + self._first_byte)
+        self._timer = self._loop.call_at(due, self._check_deadline)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self.expired and self._task is not None:
+            only_ours = self._task.uncancel() <= self._cancel_count  # else others cancelled it too
+            if only_ours and kind is asyncio.CancelledError:
+                raise TimeoutError from error
+
+    def _check_deadline(self) -> None:
+        waiting = self.sent is not None and not self.headers
+        first = (self.sent or 0.0) + self._first_byte
+        due = min(self._ends, first) if waiting else self._ends
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._check_deadline)
+        elif self._task is not None:
+            self.expired = True
+            self.caller_deadline_first = self.caller_deadline_first and due == self._ends
+            self._task.cancel()
 
 
 class _Body(aiohttp.payload.Payload):
@@ -154,9 +179,12 @@ class Transport:
         """Closes the connections."""
         await self._session.close()
 
+    def make_timer(self, until: float) -> AttemptTimer:
+        """The deadlines of one request: the timeouts of the settings, and `until`."""
+        return AttemptTimer(self._endpoint, until, asyncio.get_running_loop())
+
     async def exchange(self, url: URL, timer: AttemptTimer, data: bytes | None = None) -> HttpReply:
-        """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our
-        errors.
+        """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our errors.
 
         The error has no cause and no frames below this one, because they hold the headers that were
         sent, with the key in them. What the foreign error said is in its message.
@@ -201,7 +229,7 @@ class Transport:
     def _parse_reply(self, response: aiohttp.ClientResponse, raw: bytes) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
-            value = parse_json(raw, key)
+            value, _ = read_json(raw, key)
         except ValueError as exc:
             if status == 200:
                 kind = one_line(self.redact(response.headers.get("Content-Type", "no content type")))
@@ -220,9 +248,7 @@ class Transport:
         return HttpReply(status, value, parse_retry_after(response.headers, now=time.time()))
 
     def build_refusal(self, url: URL, reply: HttpReply) -> tuple[EndpointError, str, object]:
-        """The error for a status other than 200, with the server's message and the parameter that it
-        names.
-        """
+        """The error for a status other than 200, the server's message, and the parameter it names."""
         message, param = parse_error_body(reply.value)
         remedy = _REMEDIES.get(reply.status, "")
         if 300 <= reply.status < 400:
@@ -300,8 +326,9 @@ class ReplyStream:
         return "event-stream" in self._response.headers.get("Content-Type", "").lower()
 
     async def read(self) -> bytes:
-        """What has arrived since, at least one byte; b"" at the end. A read that is cancelled loses
-        nothing.
+        """What has arrived since, at least one byte; b"" at the end.
+
+        A read that is cancelled loses nothing.
         """
         try:
             async with self._timer:
@@ -343,14 +370,6 @@ async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:
         raise
 
 
-def _build_too_large_error(response: aiohttp.ClientResponse) -> ReplyInvalid:
-    return ReplyInvalid(
-        f"{response.url}: answered with more than {_MAX_BODY // 2**20} MiB; ask for less at once",
-        status=response.status,
-        paid=True,
-    )
-
-
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     """The body, within limits: all of a success or an error, and the beginning of anything else."""
     success = response.status == 200
@@ -370,9 +389,107 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)
 
 
-_REMEDIES: Mapping[int, str] = {
-    401: "; check the key",
-    403: "; check the key and what it allows",
-    404: "; check the address and the name of the model",
-    429: "; ask more slowly",
-}
+def _build_too_large_error(response: aiohttp.ClientResponse) -> ReplyInvalid:
+    return ReplyInvalid(
+        f"{response.url}: answered with more than {_MAX_BODY // 2**20} MiB; ask for less at once",
+        status=response.status,
+        paid=True,
+    )
+
+
+def error_from_status(status: int, message: str) -> EndpointError:
+    """The error that a status other than 200 stands for."""
+    if status == 429:
+        return RateLimited(message, status=status)
+    if status == 408:  # proxies send it too, while the server behind them may have worked
+        return EndpointTimeout(message, status=status, paid=True)
+    if status >= 500:
+        return EndpointFailed(message, status=status, paid=True)
+    if status < 300:
+        return ReplyInvalid(message, status=status, paid=True)
+    return EndpointRefused(message, status=status)
+
+
+def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Seconds that the reply asks to wait, by number or by date; None where it names none that is readable.
+
+    >>> parse_retry_after({"Retry-After": "2.5"}, now=0.0)
+    2.5
+    >>> parse_retry_after({"Retry-After": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
+    10.0
+    """
+    exact = _parse_seconds(headers.get("Retry-After-Ms", ""))
+    if exact is not None:
+        return exact / 1000
+    text = headers.get("Retry-After", "").strip()
+    seconds = _parse_seconds(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value < float("inf") else None
+
+
+class Resolver(AbstractResolver):
+    """The system's resolver, run so that a slow lookup holds up neither a timeout nor the end of the process.
+
+    The event loop's own threads are joined when it ends, so one lookup without an answer would hold the
+    process for as long as the system tries; the threads used here are daemons.
+    """
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> _Addresses:
+        """The addresses of a host; OSError or UnicodeError where there are none."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Addresses] = loop.create_future()
+
+        def look_up() -> None:
+            addresses: _Addresses = []
+            error: Exception | None = None
+            try:
+                addresses = _look_up_addresses(host, port, family)
+            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+                error = exc
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_set_result, future, addresses, error)
+
+        threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
+        return await future
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _set_result(future: "asyncio.Future[_Addresses]", addresses: _Addresses, error: Exception | None) -> None:
+    if future.done():  # the wait was cancelled
+        return
+    if error is None:
+        future.set_result(addresses)
+    else:
+        future.set_exception(error)
+
+
+def _look_up_addresses(host: str, port: int, family: socket.AddressFamily) -> _Addresses:
+    infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+    return [
+        ResolveResult(
+            hostname=host,
+            # with its zone, where an address of IPv6 has one
+            host=socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0],
+            port=port,
+            family=kind,
+            proto=proto,
+            flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+        )
+        for kind, _, proto, _, address in infos
+    ]
