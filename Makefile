@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check bench docs evaluation reproduction lint types format lock clean
+.PHONY: help setup demo test testall check bench docs evaluation reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -65,8 +65,13 @@ docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
-reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: docs/reproduction.md
-	$(BIN)/python -m studies.paper reproduce -o docs/reproduction.md
+reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: studies/paper/reproduction.md
+	$(BIN)/python -m studies.paper reproduce -o studies/paper/reproduction.md
+
+POOL ?= words
+OUT ?= adacompute-paper
+paper: $(STAMP) ## every table and figure of the paper on a pool, as one page: make paper POOL=words OUT=folder
+	$(BIN)/python -m studies.paper report $(POOL) -o $(OUT)
 
 lock: ## resolve pyproject.toml anew into requirements.lock, and the image's part of it (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \

@@ -22,8 +22,9 @@ PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!--
 
 
 def pages() -> list[Path]:
-    """README, CONTRIBUTING, CHANGELOG and everything below docs/."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    """README, CONTRIBUTING, CHANGELOG and everything below docs/ and studies/."""
+    folders = (ROOT / "docs", ROOT / "studies")
+    return [*sorted(ROOT.glob("*.md")), *(page for one in folders for page in sorted(one.rglob("*.md")))]
 
 
 def run(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -1,5 +1,6 @@
 """The `reproduce` command: the paper's experiment on the recordings at hand, written as a page."""
 
+import posixpath
 import re
 import sys
 from collections import Counter
@@ -38,7 +39,7 @@ _BUNDLED_FILES = (
     "facts-smollm2-135m",
     "words-qwen2.5-coder-1.5b",
 )  # files that the bundled recordings were made of
-_PAGE_LINK = re.compile(r"\[([a-z]+\.md)\]\(\1\)")
+_PAGE_LINK = re.compile(r"\[[a-z]+\.md\]\(([a-z./]+)\)")
 
 RecordingsArgument = Annotated[
     list[str] | None,
@@ -114,7 +115,7 @@ def _write_page(reproduction: "Reproduction", output: Path | None, *, command: s
     from studies.paper.reproduction_page import build_page
 
     if output is None:
-        return _PAGE_LINK.sub(r"docs/\1", build_page(reproduction, command=command))
+        return _name_pages(build_page(reproduction, command=command))
     from adacompute.report.canvas import to_standalone_svg
     from studies.paper.overview import build_overview, draw_overview
 
@@ -123,12 +124,17 @@ def _write_page(reproduction: "Reproduction", output: Path | None, *, command: s
         reproduction, command=command, picture=f"![{figure.title}: {figure.alt}]({_FIGURE_PATH.as_posix()})"
     )
     if not (output.parent / "theory.md").is_file():
-        text = _PAGE_LINK.sub(r"docs/\1", text)  # links lead somewhere beside our other pages only
+        text = _name_pages(text)  # links lead somewhere beside our other pages only
     with lock_folder(output.parent):
         publish_files(
             {output.parent / _FIGURE_PATH: to_standalone_svg(figure.svg).encode(), output: text.encode()}
         )
     return text
+
+
+def _name_pages(text: str) -> str:
+    """Replace links to our other pages by the pages' paths in the repository."""
+    return _PAGE_LINK.sub(lambda link: posixpath.normpath(f"studies/paper/{link[1]}"), text)
 
 
 def _check_output(output: Path) -> None:

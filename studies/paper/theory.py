@@ -1,6 +1,6 @@
 """The paper's theorems as functions, in the form in which they hold.
 
-Each record holds a quantity and its bound; docs/theory.md sets them beside the paper's statements.
+Each record holds a quantity and its bound; theory.md sets them beside the paper's statements.
 A choice is (problems,) columns of the table; the oracle at a price is `best_at`; V(B) is
 `frontier(table).at(B)`.
 """

@@ -10,7 +10,8 @@ from typer.main import get_command
 from adacompute.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "studies")
+PAGES = [*sorted(ROOT.glob("*.md")), *(page for one in FOLDERS for page in sorted(one.rglob("*.md")))]
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,8 @@ import adacompute
 from adacompute import errors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "studies")
+PAGES = [*sorted(ROOT.glob("*.md")), *(page for one in FOLDERS for page in sorted(one.rglob("*.md")))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BENCHMARKS = ROOT / "docs" / "reference" / "benchmarks.md"
 CITED = re.compile(r'\((?:[./]*reference/)?benchmarks\.md\),\s+"([^"]+)"')
