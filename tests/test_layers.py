@@ -206,7 +206,8 @@ def test_only_the_command_line_prints_or_exits():
 
 
 def test_no_import_hides_from_the_layers_test():
-    assert users(HIDDEN) == set()
+    by_table = {"__init__.py", "cli/app.py"}  # public names and commands, each imported when it is first used
+    assert users(HIDDEN) <= by_table
 
 
 def test_only_the_figures_draw():

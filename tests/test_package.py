@@ -1,6 +1,7 @@
 """The package as it is handed out: its public door, its lock, and a wheel that works without the checkout."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -17,16 +18,34 @@ LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_the_public_door_shows_what_it_lists_and_has_no_logic():
+def test_the_public_names_are_those_that_type_checkers_see_and_are_there():
     source = ast.parse(Path(adacompute.__file__).read_text("utf-8"))
-    imported = {a.asname or a.name for n in source.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    (checked,) = [n for n in source.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    imported = {a.name: n.module for n in checked.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert sorted(adacompute.__all__) == adacompute.__all__
-    assert imported | {"__version__"} == set(adacompute.__all__)
-    assert all(isinstance(n, ast.Expr | ast.ImportFrom | ast.Assign) for n in source.body)
+    assert imported.keys() | {"__version__"} == set(adacompute.__all__)
+    assert imported == adacompute._HOMES
+    assert set(adacompute.__all__) <= set(dir(adacompute))
+    for name, module in imported.items():
+        assert getattr(adacompute, name) is getattr(importlib.import_module(module), name)
+
+
+def test_a_public_function_wins_over_the_subpackage_of_its_name():
+    code = "import adacompute.evaluate, adacompute.scale.stages, adacompute as ac; " + "".join(
+        f"assert callable(ac.{name}); " for name in ("evaluate", "replay", "score", "solve")
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        adacompute.nonsense  # noqa: B018
 
 
 def test_importing_the_package_is_light():
-    names = "sympy math_verify pandas ray pyarrow typer rich xgboost sklearn scipy aiohttp datasets"
+    names = (
+        "numpy orjson sympy math_verify pandas ray pyarrow typer rich xgboost sklearn scipy aiohttp datasets"
+    )
     heavy = f"set({names.split()}) & set(sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, adacompute; print(sorted({heavy}))"],

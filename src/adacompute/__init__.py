@@ -1,18 +1,38 @@
-"""Spend a stated average number of LLM samples where they pay, and prove what that buys."""
+"""Spend a stated average number of LLM samples where they pay, and prove what that buys.
 
-from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
-from adacompute.client import Endpoint, RateLimits
-from adacompute.client.local import local_model
-from adacompute.errors import AdacomputeError
-from adacompute.evaluate import Evaluation, evaluate
-from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
-from adacompute.pool import Ballots, Pool, bundled_names, export_file, import_file, open_pool, bundled
-from adacompute.problems import Template, read_problems
-from adacompute.records import AccuracyTable, Allocation, Cap, Failure, Frontier, Problem, Recorded, Sample
-from adacompute.replay import Replayed, calibrate, replay
-from adacompute.sampling import Answers, Asking, Collected, Prices, answer, collect, write_answers
-from adacompute.score import Price, Summary, halves, score, summarise
-from adacompute.solve import frontier, solve
+Importing the package imports nothing else of it. A public name is imported from its module when it is first
+used (PEP 562), so that a program, and `adacompute --version`, load only what they need.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to the interpreter
+    from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
+    from adacompute.client import Endpoint, RateLimits
+    from adacompute.client.local import local_model
+    from adacompute.errors import AdacomputeError
+    from adacompute.evaluate import Evaluation, evaluate
+    from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
+    from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
+    from adacompute.problems import Template, read_problems
+    from adacompute.records import (
+        AccuracyTable,
+        Allocation,
+        Cap,
+        Failure,
+        Frontier,
+        Problem,
+        Recorded,
+        Sample,
+        TokenPrices,
+    )
+    from adacompute.replay import Replayed, calibrate, replay
+    from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
+    from adacompute.score import Summary, halves, score, summarise
+    from adacompute.solve import frontier, solve
 
 __version__ = "0.1.0"
 
@@ -33,8 +53,6 @@ __all__ = [
     "Frontier",
     "Policy",
     "Pool",
-    "Price",
-    "Prices",
     "Problem",
     "RateLimits",
     "Recorded",
@@ -45,6 +63,7 @@ __all__ = [
     "Tally",
     "Task",
     "Template",
+    "TokenPrices",
     "Vote",
     "VoteWeights",
     "__version__",
@@ -71,3 +90,83 @@ __all__ = [
     "vote",
     "write_answers",
 ]
+
+_MODULES = {  # the public names of each module
+    "adacompute.answers": ("Tally", "Task", "Vote", "VoteWeights", "extract_answer", "same_answer", "vote"),
+    "adacompute.client": ("Endpoint", "RateLimits"),
+    "adacompute.client.local": ("local_model",),
+    "adacompute.errors": ("AdacomputeError",),
+    "adacompute.evaluate": ("Evaluation", "evaluate"),
+    "adacompute.policies": ("ClassifierPolicy", "CurvePolicy", "Policy", "StoppingPolicy", "load_policy"),
+    "adacompute.pool": (
+        "Ballots",
+        "Pool",
+        "bundled",
+        "bundled_names",
+        "export_file",
+        "import_file",
+        "open_pool",
+    ),
+    "adacompute.problems": ("Template", "read_problems"),
+    "adacompute.records": (
+        "AccuracyTable",
+        "Allocation",
+        "Cap",
+        "Failure",
+        "Frontier",
+        "Problem",
+        "Recorded",
+        "Sample",
+        "TokenPrices",
+    ),
+    "adacompute.replay": ("Replayed", "calibrate", "replay"),
+    "adacompute.sampling": ("Answers", "Asking", "Collected", "answer", "collect", "write_answers"),
+    "adacompute.score": ("Summary", "halves", "score", "summarise"),
+    "adacompute.solve": ("frontier", "solve"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_RENAMED = {  # old public names, kept for one release
+    "Limit": "Cap",
+    "Limits": "RateLimits",
+    "Price": "TokenPrices",
+    "Prices": "TokenPrices",
+    "Weigh": "VoteWeights",
+}
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+        """Import a public name when it is first used; a name of an earlier release with a warning."""
+        if name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+            globals()[name] = value
+            return value
+        if name in _RENAMED:
+            import warnings
+
+            new = _RENAMED[name]
+            warnings.warn(f"adacompute.{name} is now adacompute.{new}", DeprecationWarning, stacklevel=2)
+            if new == "TokenPrices":  # takes the old names of its fields, too
+                return import_module("adacompute.records").OldTokenPrices
+            return getattr(sys.modules[__name__], new)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package itself: `adacompute.solve` stays the function where the subpackage `solve` is imported.
+
+    Importing a subpackage binds its name in the package. Four of them (evaluate, replay, score, solve) have
+    the name of a public function, which has to win.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOMES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
