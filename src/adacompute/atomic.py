@@ -1,34 +1,57 @@
-"""Files that appear whole or not at all, and one writer at a time.
+"""Files and folders that appear whole or not at all, and one writer at a time.
 
-A file is written beside its place, synced to the disk and moved there, so a reader sees the old
-one or the new one. `WriterLock` keeps a second writer out, across processes.
+Everything is written beside its place, synced to the disk and moved there by one rename, so a reader
+sees the old content or the new, and a killed process leaves at most a hidden file or folder:
+
+- `publish_file` for one file of any size, written by the caller; `write_files` for several small ones;
+- `publish_folder` for a new folder; `replace_file` for one file in a folder that is locked;
+- `lock_folder` makes a second writer wait; `lock_file` refuses it, and `WriterLock` names the first.
 """
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
-__all__ = ["WriterLock", "publish_file", "remove_leftovers", "sync_path"]
+__all__ = [
+    "WriterLock",
+    "lock_file",
+    "lock_folder",
+    "make_folder",
+    "publish_file",
+    "publish_folder",
+    "remove_leftovers",
+    "replace_file",
+    "sync_path",
+    "temporary_path",
+    "write_files",
+    "write_synced",
+]
 
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+_LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
+_FOLDER_TRIES = 100  # to create a folder that others remove
 
 
 @contextlib.contextmanager
 def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     """A temporary path to write to; on success it is synced and moved to `path`, else it is removed.
 
-    `exclusive`: the caller holds a lock, so nobody else writes beside the same path.
+    `exclusive`: the caller holds a lock, so nobody else writes beside the same path. Without it, each
+    process has a temporary file of its own, and the last one to finish wins.
     """
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
     remove_leftovers(path, exclusive=exclusive)
-    label = "building" if exclusive else f"{os.uname().nodename}.{os.getpid()}.part"
-    temporary = path.with_name(f".{path.name}.{label}")
+    temporary = temporary_path(path, "building" if exclusive else f"{_host_label(os.getpid())}.part")
     _remove(temporary)
     try:
         yield temporary
@@ -42,12 +65,19 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
 def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
     """Removes files that killed processes of this machine left half-written beside `path`."""
     if exclusive:
-        _remove(path.with_name(f".{path.name}.building"))
-    pattern = re.compile(re.escape(f".{path.name}.{os.uname().nodename}.") + r"(\d+)\.part")
+        _remove(temporary_path(path, "building"))
     with contextlib.suppress(OSError):  # the folder can't be listed or changed: leave it as it is
         for sibling in list(path.parent.iterdir()):
-            if (match := pattern.fullmatch(sibling.name)) and not _is_alive(int(match[1])):
+            match = re.fullmatch(r".*\.(\d+)\.part", sibling.name, re.DOTALL)
+            if match is None or sibling != temporary_path(path, f"{_host_label(match[1])}.part"):
+                continue
+            if not _is_alive(int(match[1])):
                 _remove(sibling)
+
+
+def _host_label(pid: int | str) -> str:
+    """This machine and one of its processes, as part of a temporary file's name."""
+    return f"{os.uname().nodename}.{pid}"
 
 
 def _is_alive(pid: int) -> bool:
@@ -68,6 +98,79 @@ def _remove(path: Path) -> None:
             path.with_name(path.name + suffix).unlink()
 
 
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Publishes files in this order; all are on the disk before the first one is moved.
+
+    So a full disk leaves every old file. The caller locks the folder: two writers of one file share
+    its temporary name.
+    """
+    folders = dict.fromkeys(path.parent for path in files)
+    try:
+        for path, content in files.items():
+            write_synced(temporary_path(path), content)
+        for path in files:
+            temporary_path(path).replace(path)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # some file systems can't, for a folder
+                sync_path(folder)
+    finally:
+        for path in files:
+            with contextlib.suppress(OSError):
+                temporary_path(path).unlink()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Publishes one file, with its name synced to the disk. The caller locks the folder."""
+    write_synced(temporary_path(path), content)
+    temporary_path(path).replace(path)
+    sync_path(path.parent)
+
+
+@contextlib.contextmanager
+def publish_folder(folder: Path) -> Iterator[Path]:
+    """A new hidden folder to fill; on success it becomes `folder`, else it is removed.
+
+    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError where
+    `folder` holds files by then; an empty one is replaced.
+    """
+    # a name that no other thread or process has, on this machine or another one
+    temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
+    temporary.mkdir()  # not mkdtemp: others may read it, as far as the umask allows
+    try:
+        yield temporary
+        sync_path(temporary)
+        _rename_folder(temporary, folder)
+        sync_path(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_folder(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as exc:
+        if exc.errno != errno.ENOTEMPTY:  # the same as EEXIST: systems differ
+            raise
+        raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc
+
+
+def temporary_path(path: Path, label: str = "part") -> Path:
+    """Where a file is written before it is moved to `path`; a name that gets too long is hashed."""
+    name = f".{path.name}.{label}"
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.{label}"
+    return path.with_name(name)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Writes a new file down to the disk; what a killed process left there is removed first."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_path(path: Path) -> None:
     """Flushes a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -75,6 +178,88 @@ def sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, *, create: bool = False) -> Iterator[None]:
+    """One writer to a folder at a time; the second waits. Where the file system has no locks, it doesn't.
+
+    `create`: a folder that is missing, or that another writer has just removed, is created.
+    """
+    descriptor = _open_locked(folder, create=create)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_locked(folder: Path, *, create: bool) -> int:
+    """A descriptor of the folder, locked."""
+    while True:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            if not create:
+                raise
+            make_folder(folder)
+            continue
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: go on without
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_current(descriptor, folder):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Creates a folder and its parents, even while others remove them."""
+    for _ in range(_FOLDER_TRIES):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        if os.path.lexists(folder) and not folder.is_dir():
+            break
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _is_current(descriptor: int, path: Path) -> bool:
+    """Whether the path still leads to what is open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def lock_file(path: Path) -> int:
+    """A descriptor of a file, created where it is missing, and locked until the descriptor is closed.
+
+    BlockingIOError where another process holds the lock. The holder may remove the file while it
+    holds the lock; then the next one creates it again.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock_or_remove(descriptor, path)
+            if _is_current(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the last holder removed the file between our open and our lock
+
+
+def _lock_or_remove(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks: nobody holds the file, so remove it
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
 
 
 class WriterLock:
@@ -93,48 +278,27 @@ class WriterLock:
         self._descriptor = self._acquire(path)
 
     def _acquire(self, pool: Path) -> int:
-        while True:
-            try:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            except FileNotFoundError as exc:
-                if self.path.parent.is_dir():  # such as /proc
-                    raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
-                raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
-            try:
-                if self._try_lock(descriptor, pool):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)  # the last holder removed the file between our open and our lock
-
-    def _try_lock(self, descriptor: int, pool: Path) -> bool:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = lock_file(self.path)
+        except FileNotFoundError as exc:
+            if self.path.parent.is_dir():  # such as /proc
+                raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
+            raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
         except BlockingIOError as exc:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise PoolLocked(
-                f"{pool}: process {holder} is writing to it; wait for it to end, or open it for reading"
+                f"{pool}: process {self._read_holder()} is writing to it; "
+                "wait for it to end, or open it for reading"
             ) from exc
-        except OSError:  # a file system without locks: nobody holds the file, so remove it
-            self._unlink()
-            raise
-        if not self._is_current(descriptor):
-            return False
         with contextlib.suppress(OSError):  # only for the second writer's message: the lock works without it
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{self._process}\n".encode(), 0)
-        return True
+        return descriptor
 
-    def _is_current(self, descriptor: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(descriptor), self.path.stat())
-        except FileNotFoundError:
-            return False
-
-    def _unlink(self) -> None:
+    def _read_holder(self) -> str:
+        """The process id of the writer that holds the lock, as far as it has written it."""
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            return self.path.read_bytes()[:32].decode("ascii", "replace").strip() or "unknown"
+        return "unknown"
 
     def release(self) -> None:
         """Removes the lock file while still holding it, so that nobody locks a file that is about to go.
@@ -142,6 +306,7 @@ class WriterLock:
         In a forked child it does nothing: the lock belongs to the parent.
         """
         if self._descriptor >= 0 and os.getpid() == self._process:
-            self._unlink()
+            with contextlib.suppress(OSError):
+                self.path.unlink()
             os.close(self._descriptor)
             self._descriptor = -1

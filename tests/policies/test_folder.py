@@ -59,14 +59,14 @@ def test_writers_that_meet_leave_the_arrays_of_one_of_them(tmp_path):
 
 def test_a_folder_that_fills_while_another_is_written_is_replaced_or_left_alone(tmp_path, monkeypatch):
     """The check that nothing is there, and the rename, are two steps: here something comes between them."""
-    write, between = room._write_file, []
+    write, between = room.write_synced, []
 
     def slow(path, content):
         write(path, content)
         if between:
             between.pop()()
 
-    monkeypatch.setattr(room, "_write_file", slow)
+    monkeypatch.setattr(room, "write_synced", slow)
     between.append(lambda: FixedPolicy(1).save(tmp_path / "policy"))
     FixedPolicy(8).save(tmp_path / "policy")
     assert load_policy(tmp_path / "policy").budget == 8
@@ -82,7 +82,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(room, "_write_file", full)
+    monkeypatch.setattr(room, "write_synced", full)
     with pytest.raises(PolicyError, match="No space left on device"):
         FixedPolicy(2).save(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import pytest
 
 from adacompute.errors import PoolError, RecordInvalid, RecordNotFound
 from adacompute.pool import DrawnSamples, Pool, export_file, import_file, open_pool
-from adacompute.records import Account, Call, Failure, Problem, Sample
+from adacompute.records import Account, Call, Failure, Problem, Sample, TokenPrices
 
 MODEL, PARAMETERS = "m", {"temperature": 0.7}
 
@@ -69,8 +69,8 @@ def test_the_account_is_the_sum_of_the_calls_to_one_source(pool: Pool):
     assert pool.account("another", PARAMETERS).calls == 1
     assert pool.account("unknown").calls == 0
     cost = pool.account(MODEL, PARAMETERS)
-    assert cost.cost(input_price=1e6, output_price=2e6) == 20 + 2 * 35
-    assert cost.cost(input_price=1e6, output_price=2e6, at_most=True) == 30 + 2 * 99
+    assert cost.cost(TokenPrices(input=1e6, output=2e6)) == 20 + 2 * 35
+    assert cost.cost(TokenPrices(input=1e6, output=2e6), at_most=True) == 30 + 2 * 99
 
 
 def test_one_bad_record_stores_none_of_the_batch_and_is_named(pool: Pool):

@@ -5,21 +5,16 @@ written or an error. It is replaced last, so a reader sees either the old policy
 is pickled or compressed: reading an artefact runs no code, and no file grows when it is read.
 """
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import io
 import json
 import math
 import os
 import re
-import secrets
-import shutil
 import stat
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -28,9 +23,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.atomic import sync_path
-from adacompute.errors import PolicyError, PolicyInvalid
-from adacompute.policies.setting_checks import format_value
+from adacompute.atomic import lock_folder, publish_folder, replace_file, write_synced
+from adacompute.errors import PolicyError, PolicyInvalid, format_value
 
 __all__ = [
     "CHART_FILE",
@@ -46,8 +40,8 @@ __all__ = [
 
 CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed with it
 
-_PART_SUFFIX = ".part"  # suffix of a file that is being written
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)  # errors of a rename onto a folder with files
+# files of the policy before, and what killed writers left of this version's (.NAME.part) or older ones
+_REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.policy\.json\.part")
 
 
 def check_folder(value: object) -> Path:
@@ -101,21 +95,12 @@ def _resolve_folder(name: Path) -> Path:
 
 def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Creates a folder with all its files by one rename; False where one with files exists by now."""
-    # a name that no other thread or process has, on this machine or another one
-    temporary = folder.with_name(f".{secrets.token_hex(16)}{_PART_SUFFIX}")
-    temporary.mkdir()  # not mkdtemp: others may read the policy, as far as the umask allows
     try:
-        for name, content in files.items():
-            _write_file(temporary / name, content)
-        sync_path(temporary)
-        temporary.rename(folder)  # onto nothing, or onto an empty folder
-    except OSError as exc:
-        if exc.errno not in _NOT_EMPTY:
-            raise
+        with publish_folder(folder) as temporary:
+            for name, content in files.items():
+                write_synced(temporary / name, content)
+    except FileExistsError:
         return False
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    sync_path(folder.parent)
     return True
 
 
@@ -123,53 +108,28 @@ def _replace_files(
     folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes], is_policy: Callable[[Path], bool]
 ) -> None:
     """Writes new files beside the old ones, then `last`, which decides which count; then removes the old."""
-    with _lock_folder(folder) as descriptor:
+    with lock_folder(folder):
         if not is_policy(folder):
             raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
         for name, content in [*files.items(), last]:
-            _write_file(folder / (name + _PART_SUFFIX), content)
-            (folder / (name + _PART_SUFFIX)).replace(folder / name)
-            os.fsync(descriptor)
+            replace_file(folder / name, content)
         for path in list(folder.iterdir()):
-            is_arrays = path.name.startswith("arrays-") and path.name.endswith(
-                (".npz", ".npz" + _PART_SUFFIX)
-            )
-            if (is_arrays and path.name not in files) or path.name in (CHART_FILE, CHART_FILE + _PART_SUFFIX):
+            if _REPLACED_FILE.fullmatch(path.name) and path.name not in files:
                 path.unlink()
 
 
 def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Callable[[Path], bool]) -> bool:
     """Adds one file beside published ones, completely or not at all; False where it no longer fits them."""
     try:
-        with _lock_folder(folder) as descriptor:
+        with lock_folder(folder):
             if not is_current(folder):
                 return False
-            _write_file(folder / (name + _PART_SUFFIX), content)
-            (folder / (name + _PART_SUFFIX)).replace(folder / name)
-            os.fsync(descriptor)
+            replace_file(folder / name, content)
     except OSError as exc:
         raise PolicyError(
             f"{folder / name}: can't be written: {exc.strerror or exc}; what was there is intact"
         ) from exc
     return True
-
-
-@contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[int]:
-    """Locks a folder, so that of two writers the later one's files stay, complete."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 FOLDER_REMEDY, SAVE_REMEDY = (

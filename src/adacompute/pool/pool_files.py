@@ -4,9 +4,7 @@ import contextlib
 import gzip
 import json
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adacompute.answers import Task
-from adacompute.atomic import WriterLock, publish_file, remove_leftovers, sync_path
+from adacompute.atomic import WriterLock, publish_file, publish_folder, remove_leftovers, sync_path
 from adacompute.errors import DuplicateRecord, NotAPool, PoolError, PoolNotFound, RecordInvalid, TaskError
 from adacompute.pool.error_mapping import Flaw, InexactNumber, map_errors, map_read_errors
 from adacompute.pool.formats import (
@@ -283,8 +281,7 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
     samples = 0
     with map_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
+        with publish_folder(target) as temporary:
             for number, lines in groupby(
                 _assign_shards(pool, min(shards, problems)), key=lambda pair: pair[0]
             ):
@@ -293,13 +290,6 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
                 part = temporary / f"part-{number:05}.parquet"
                 write_parquet(shard_lines, part, levels=pool.level_types())
                 sync_path(part)
-            temporary.chmod(0o755)
-            sync_path(temporary)
-            temporary.replace(target)
-            sync_path(target.parent)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 

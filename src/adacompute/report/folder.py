@@ -7,7 +7,6 @@ refused before the work starts.
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import secrets
@@ -17,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from adacompute.atomic import sync_path
+from adacompute import atomic
+from adacompute.atomic import make_folder, temporary_path, write_files
 from adacompute.errors import ReportError
 from adacompute.report.canvas import to_standalone_svg
 from adacompute.report.document import Report, to_csv, to_data
@@ -32,9 +32,6 @@ __all__ = [
     "render_files",
     "write_report",
 ]
-
-_LONGEST_NAME = 240  # bytes of a name before the suffix; file systems allow 255
-_TRIES = 100  # to create a folder that others remove
 
 
 def check_writable(folder: Path) -> None:
@@ -53,41 +50,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """One writer to a folder at a time; the second waits. The folder is created, and removed
     again if empty.
     """
-    with _report_os_errors(folder), _with_folder(folder):
-        descriptor = _open_and_lock(folder)
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _open_and_lock(folder: Path) -> int:
-    """A descriptor of the folder, locked; the folder is created again where another writer just
-    removed it.
-    """
-    while True:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            _make_folder(folder)
-            continue
-        with contextlib.suppress(OSError):  # a file system without locks: go on without
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(folder.stat(), os.fstat(descriptor)):
-                return descriptor
-        os.close(descriptor)
-
-
-def _make_folder(folder: Path) -> None:
-    """Create the folder and its parents, even while others remove them."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            folder.mkdir(parents=True, exist_ok=True)
-            return
-        if os.path.lexists(folder) and not folder.is_dir():
-            break
-    folder.mkdir(parents=True, exist_ok=True)
+    with _report_os_errors(folder), _with_folder(folder), atomic.lock_folder(folder, create=True):
+        yield
 
 
 def publish_files(files: Mapping[Path, bytes]) -> None:
@@ -95,37 +59,7 @@ def publish_files(files: Mapping[Path, bytes]) -> None:
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
             folders.enter_context(_with_folder(folder))
-        try:
-            for path, data in files.items():
-                remove_temporary(path)
-                with temporary_path(path).open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            for path in files:
-                temporary_path(path).replace(path)
-            for folder in dict.fromkeys(path.parent for path in files):
-                with contextlib.suppress(OSError):  # some file systems can't, for a folder
-                    sync_path(folder)
-        finally:
-            for path in files:
-                remove_temporary(path)
-
-
-def temporary_path(path: Path) -> Path:
-    """Where a file is written before it is moved; long names are replaced by a hash."""
-    name = (
-        path.name
-        if len(path.name.encode("utf-8", "surrogateescape")) <= _LONGEST_NAME
-        else _hash_name(path.name)
-    )
-    return path.with_name(f".{name}.part")
-
-
-def remove_temporary(path: Path) -> None:
-    """Remove what a killed process left beside a file."""
-    with contextlib.suppress(OSError):
-        temporary_path(path).unlink()
+        write_files(files)
 
 
 @contextlib.contextmanager
@@ -150,7 +84,7 @@ def _with_folder(folder: Path) -> Iterator[None]:
     while not os.path.lexists(parent) and parent != parent.parent:
         missing.append(parent)
         parent = parent.parent
-    _make_folder(folder)
+    make_folder(folder)
     try:
         yield
     finally:
@@ -169,10 +103,6 @@ def _remove_if_idle(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _hash_name(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
@@ -184,7 +114,7 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come 
 def render_files(report: Report) -> dict[str, bytes]:
     """Every file of a report, by its path inside the folder."""
     for kind, exhibits in (("tables", report.tables()), ("figures", report.pictures())):
-        keys = [one.key for one in exhibits]
+        keys = [exhibit.key for exhibit in exhibits]
         if len(set(keys)) < len(keys) or not all(map(_NAME.fullmatch, keys)):
             raise ValueError(f"{kind} have no names of their own: {sorted(keys)}")
     files = {f"{TABLES}/{table.key}.csv": to_csv(table).encode() for table in report.tables()}
@@ -195,9 +125,7 @@ def render_files(report: Report) -> dict[str, bytes]:
 
 
 def check_report_folder(folder: Path) -> None:
-    """Raise ReportError where a file that belongs to no report is in the way, or nothing can be
-    written.
-    """
+    """Raise ReportError where a file that belongs to no report is in the way, or nothing can be written."""
     check_writable(folder)
     _check_foreign_files(folder)
 
@@ -210,7 +138,7 @@ def _check_foreign_files(folder: Path) -> None:
     for inner in (TABLES, FIGURES):
         if (folder / inner).is_dir():
             names = sorted(
-                one.name for one in (folder / inner).iterdir() if not _IGNORED_FILE.fullmatch(one.name)
+                file.name for file in (folder / inner).iterdir() if not _IGNORED_FILE.fullmatch(file.name)
             )
             foreign += [f"{inner}/{name}" for name in names]
         elif _path_exists(folder / inner):
@@ -240,7 +168,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
             first[RESULTS] = _results_json(orjson.loads(files[RESULTS]), [*files, *stale])
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
-            remove_temporary(folder / name)
+            temporary_path(folder / name).unlink(missing_ok=True)
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})

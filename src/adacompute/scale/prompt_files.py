@@ -5,7 +5,6 @@ published by a rename, so it is complete or not there; a killed run's remains ar
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.atomic import sync_path
+from adacompute.atomic import lock_file, sync_path
 from adacompute.errors import ScaleError
 from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
 
@@ -97,8 +96,8 @@ def open_prompts(source: Path, *, column: str | None = None) -> PromptSet:
     elif source.suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz"):
         reader = "csv.read_csv" if ".csv" in source.name.lower() else "json.read_json"
         raise ScaleError(
-            f"{source}: is not Parquet; make it so with pyarrow, parquet.write_table({reader}({source.name!r}), "
-            "'prompts.parquet')"
+            f"{source}: is not Parquet; make it so with pyarrow, "
+            f"parquet.write_table({reader}({source.name!r}), 'prompts.parquet')"
         )
     prompt_column, files = column, []
     for path in paths:
@@ -113,9 +112,8 @@ def open_prompts(source: Path, *, column: str | None = None) -> PromptSet:
 
 def _is_part(path: Path) -> bool:
     is_visible = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
-    return is_visible and (
-        path.is_file() or path.is_symlink()
-    )  # a link that leads nowhere is refused, not left out
+    # a link that leads nowhere counts as well: it is refused later, not left out
+    return is_visible and (path.is_file() or path.is_symlink())
 
 
 def _find_nested(source: Path) -> Path | None:
@@ -299,24 +297,12 @@ def _restore_previous(place: Path, into: Path) -> None:
 def _lock_folder(place: Path, into: Path) -> int:
     while True:
         place.mkdir(exist_ok=True)
-        lock = place / _LOCK  # a file: NFS, which workers may share, locks only what is open for writing
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return lock_file(place / _LOCK)  # not the folder: NFS locks only what is open for writing
         except FileNotFoundError:  # the last holder removed the folder
             continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), lock.stat()):
-                return descriptor
         except BlockingIOError as exc:
-            os.close(descriptor)
             raise ScaleError(f"{into}: another run is writing it; wait for it to end") from exc
-        except FileNotFoundError:  # the last holder removed it between our open and our lock
-            pass
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def write_file(
@@ -327,26 +313,28 @@ def write_file(
     import pyarrow.parquet as pq
 
     file.check()
-    target = finished_path(file, place)
+    target = output_path(file, place)
     temporary = place / _UNFINISHED / uuid4().hex
     with open_parquet(file.path) as source:
         schema = source.schema_arrow
     schema = schema.append(pa.field(BUDGET, pa.int64(), nullable=False))
-    with map_write_errors(target), temporary.open("wb") as out:
-        with pq.ParquetWriter(out, schema, compression="zstd", store_schema=True) as writer:
+    with map_write_errors(target):
+        with (
+            temporary.open("wb") as out,
+            pq.ParquetWriter(out, schema, compression="zstd", store_schema=True) as writer,
+        ):
             for batch in iterate_batches(file):
                 values = budgets(batch)
                 columns = [*batch.columns, pa.array(values, type=pa.int64())]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
                 if on_rows is not None:
                     on_rows(len(values))
-        out.flush()
-        os.fsync(out.fileno())
+        sync_path(temporary)
     temporary.replace(target)
     file.check()
 
 
-def finished_path(file: PromptFile, place: Path) -> Path:
+def output_path(file: PromptFile, place: Path) -> Path:
     """Where a finished file lies until it is published."""
     return place / _FINISHED / Path(file.path).name
 
@@ -360,7 +348,7 @@ def publish(prompts: PromptSet, place: Path, into: Path) -> None:
         else:
             sync_path(finished)
             if into.is_dir() and any(into.iterdir()):
-                into.rename(place.parent / _PREVIOUS)  # goes with the workplace
+                into.rename(place.parent / _PREVIOUS)  # removed with the working folder
             finished.rename(into)  # onto nothing, or onto an empty folder
         sync_path(into.parent)
 
