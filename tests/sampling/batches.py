@@ -9,7 +9,7 @@ from typing import Any
 from adacompute.answers import Task
 from adacompute.client import Endpoint, RateLimits, Retries
 from adacompute.policies.base import Policy
-from adacompute.pool import open_pool, bundled
+from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Recorded, Sample
 from adacompute.sampling import Answers, Asking, answer

@@ -11,8 +11,8 @@ from adacompute.client import Retries
 from adacompute.errors import CollectError, RecordInvalid, SourceChanged
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import Template
-from adacompute.records import Problem, Sample
-from adacompute.sampling import CollectProgress, Prices, collect
+from adacompute.records import Problem, Sample, TokenPrices
+from adacompute.sampling import CollectProgress, collect
 from upstream import Drop, Garbage, Honest, Reply, Status, Upstream
 
 MANNERS = {
@@ -172,10 +172,10 @@ def test_an_endpoint_that_is_not_there_is_given_up(pool: Pool):
 
 
 def test_max_cost_is_not_exceeded_by_the_servers_own_count(pool: Pool):
-    prices = Prices(input=1.0, output=10.0)
+    prices = TokenPrices(input=1.0, output=10.0)
     with Upstream(Honest(n="ignore", tokens=20)) as up:
         done = run(pool, up.url, count=20, samples=8, prices=prices, max_cost=0.02)
-        spent = prices.of(up.count.prompt_tokens, up.count.completion_tokens)
+        spent = prices.cost(up.count.prompt_tokens, up.count.completion_tokens)
         assert done.stopped == "max-cost"
         assert 0.01 < spent <= 0.02
         assert done.cost == pytest.approx(spent)
@@ -186,7 +186,7 @@ def test_max_cost_is_not_exceeded_by_the_servers_own_count(pool: Pool):
 
 
 def test_max_cost_counts_what_may_have_been_charged(pool: Pool):
-    prices = Prices(input=0.0, output=100.0)
+    prices = TokenPrices(input=0.0, output=100.0)
     with Upstream(lambda number, _: Drop() if number % 2 else Reply()) as up:
         done = run(pool, up.url, count=20, samples=1, prices=prices, max_cost=0.02, concurrency=1)
     assert done.stopped == "max-cost"
@@ -199,9 +199,9 @@ def test_max_cost_counts_what_may_have_been_charged(pool: Pool):
     ("fields", "message"),
     [
         ({"max_cost": 1.0}, "needs prices"),
-        ({"max_cost": -1.0, "prices": Prices(output=1.0)}, "above 0"),
+        ({"max_cost": -1.0, "prices": TokenPrices(output=1.0)}, "above 0"),
         (
-            {"max_cost": 1.0, "prices": Prices(output=1.0), "asking": asking(sampling={})},
+            {"max_cost": 1.0, "prices": TokenPrices(output=1.0), "asking": asking(sampling={})},
             "needs a limit of tokens",
         ),
         ({"samples": 0}, "samples 0"),
@@ -339,7 +339,7 @@ def test_a_collection_goes_on_with_what_was_imported_under_the_same_settings(poo
 def test_progress_is_told_and_rises_to_the_plan(pool: Pool):
     seen: list[CollectProgress] = []
     with Upstream(Honest(n="ignore")) as up:
-        run(pool, up.url, progress=seen.append, prices=Prices(output=1.0))
+        run(pool, up.url, progress=seen.append, prices=TokenPrices(output=1.0))
     assert [p.stored for p in seen] == sorted(p.stored for p in seen)
     assert (seen[-1].stored, seen[-1].planned, seen[-1].added) == (15, 15, 15)
     assert seen[-1].tokens == 15 * 12

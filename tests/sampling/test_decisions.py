@@ -11,7 +11,7 @@ from adacompute.answers import Tally
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, open_pool, bundled
+from adacompute.pool import Ballots, bundled, open_pool
 from adacompute.replay import run_policy
 from adacompute.sampling.answer import fit_to_batch, select_first_samples
 from upstream import Upstream

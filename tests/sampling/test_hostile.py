@@ -14,8 +14,8 @@ from collecting import asking, count, endpoint, planned, problems, process, run,
 from adacompute.errors import CollectError
 from adacompute.pool import DrawnSamples, Pool, open_pool
 from adacompute.problems import Template
-from adacompute.records import Call, Problem, Sample
-from adacompute.sampling import Asking, Prices, collect
+from adacompute.records import Call, Problem, Sample, TokenPrices
+from adacompute.sampling import Asking, collect
 from upstream import Garbage, Honest, Reply, Status, Upstream
 
 COMMAND = Path(sys.executable).parent / "adacompute"
@@ -111,15 +111,15 @@ def test_one_refused_problem_of_many_samples_does_not_stop_the_others(pool: Pool
 
 
 def test_a_limit_in_the_other_parameter_counts_for_max_cost(pool: Pool):
-    prices = Prices(output=10.0)
+    prices = TokenPrices(output=10.0)
     sampling = {"max_tokens": 10, "max_completion_tokens": 400}
     with Upstream(Honest(n="ignore", tokens=400)) as up:
         run(pool, up.url, count=20, asking=asking(sampling=sampling), prices=prices, max_cost=0.05)
-    assert 0 < prices.of(0, up.count.completion_tokens) <= 0.05
+    assert 0 < prices.cost(0, up.count.completion_tokens) <= 0.05
 
 
 def test_max_cost_is_of_all_calls_into_the_pool(pool: Pool):
-    prices = Prices(output=10.0)
+    prices = TokenPrices(output=10.0)
     with Upstream(Honest(n="ignore", tokens=20)) as up:
         for temperature in (0.1, 0.2, 0.3):
             sampling = {"temperature": temperature, "max_tokens": 32}
@@ -132,14 +132,14 @@ def test_max_cost_is_of_all_calls_into_the_pool(pool: Pool):
                 max_cost=0.02,
                 another=True,
             )
-    assert prices.of(0, up.count.completion_tokens) <= 0.02
+    assert prices.cost(0, up.count.completion_tokens) <= 0.02
 
 
 def test_more_than_was_asked_for_is_reckoned_with_from_then_on(pool: Pool):
-    prices = Prices(output=10.0)
+    prices = TokenPrices(output=10.0)
     with Upstream(Reply(choices=30, tokens=20)) as up:
         run(pool, up.url, count=40, samples=1, prices=prices, max_cost=0.05, concurrency=1)
-    assert prices.of(0, up.count.completion_tokens) <= 0.05
+    assert prices.cost(0, up.count.completion_tokens) <= 0.05
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ WRONG = {
     "an address": {"endpoint": "http://127.0.0.1:9/v1"},
     "asking": {"asking": "m"},
     "rounds": {"retry_rounds": "2"},
-    "max_cost": {"max_cost": "1", "prices": Prices(output=1.0)},
+    "max_cost": {"max_cost": "1", "prices": TokenPrices(output=1.0)},
 }
 
 
@@ -261,4 +261,4 @@ def test_what_cant_be_asked_is_said_at_once(fields):
 )
 def test_prices_are_amounts(fields):
     with pytest.raises(CollectError, match="price"):
-        Prices(**fields)
+        TokenPrices(**fields)

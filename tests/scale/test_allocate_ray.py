@@ -18,7 +18,7 @@ from prompt_files import file_of, folder_of, long_prompts, questions, table_of
 from adacompute.errors import ScaleError
 from adacompute.policies.baselines import RandomPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.pool import open_pool, bundled
+from adacompute.pool import bundled, open_pool
 from adacompute.scale.allocate import AllocateResult, allocate
 
 pytestmark = pytest.mark.usefixtures("on_ray")

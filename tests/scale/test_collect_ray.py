@@ -22,15 +22,10 @@ from hypothesis import strategies as st
 from adacompute.client import RateLimits
 from adacompute.errors import EngineUnavailable, PoolError, SourceChanged
 from adacompute.pool import open_pool
-from adacompute.records import Secret
-from adacompute.sampling import Collected, Prices, collect
+from adacompute.records import Secret, TokenPrices
+from adacompute.sampling import Collected, collect
+from adacompute.sampling.collect import find_shard_folder, make_shard_path, merge_leftover_shards, merge_shard
 from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.shard_merge import (
-    find_shard_folder,
-    make_shard_path,
-    merge_leftover_shards,
-    merge_shard,
-)
 from adacompute.scale.collect import (
     RayEngine,
     count_useful_collectors,
@@ -111,7 +106,7 @@ def test_a_sealed_key_is_worthless_without_its_pad(tmp_path: Path):
 
 @pytest.mark.usefixtures("on_ray")
 def test_all_collectors_together_never_spend_past_the_limit_and_come_as_near_as_one(tmp_path: Path):
-    prices = Prices(input=0.0, output=1e6)  # a token costs 1, a response at most 32
+    prices = TokenPrices(input=0.0, output=1e6)  # a token costs 1, a response at most 32
     with Upstream(Steady(tokens=12)) as up:
         few = {"prices": prices, "max_cost": 400.0, "many": 12, "samples": 4, "concurrency": 4}
         alone = run(tmp_path / "one.sqlite", up.url, workers=None, **few)

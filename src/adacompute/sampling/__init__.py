@@ -3,20 +3,21 @@
 Everything can be resumed at any moment. Knows nothing of terminals.
 """
 
-from adacompute.sampling.answer import Answers, RequestAnswer, answer
-from adacompute.sampling.collect import collect
-from adacompute.sampling.cost_budget import Prices
-from adacompute.sampling.output import check_output, write_answers
+from adacompute.sampling.answer import Answers, RequestAnswer, answer, check_output, write_answers
+from adacompute.sampling.collect import Collected, collect
 from adacompute.sampling.plan import (
+    Asking,
     CostEstimate,
     RemainingSamples,
+    add_problems,
+    check_problems,
+    check_source,
     compute_sample_limit,
     estimate_cost,
     find_remaining,
     find_remaining_within,
 )
-from adacompute.sampling.sampling_spec import Asking, add_problems, check_problems, check_source
-from adacompute.sampling.workers import Collected, CollectProgress
+from adacompute.sampling.workers import CollectProgress
 
 __all__ = [
     "Answers",
@@ -24,7 +25,6 @@ __all__ = [
     "CollectProgress",
     "Collected",
     "CostEstimate",
-    "Prices",
     "RemainingSamples",
     "RequestAnswer",
     "add_problems",

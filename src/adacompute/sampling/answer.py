@@ -1,46 +1,77 @@
 """`answer`: answers a batch of requests within one average budget, by votes over samples.
 
-The price of a sample falls until the budget is spent.
+The price of a sample falls until the budget is spent. `write_answers` writes the result as JSONL, CSV or
+Parquet; that file is complete or not there at all.
 """
 
 import asyncio
 import copy
+import csv
+import json
 import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
+from adacompute.atomic import publish_file
 from adacompute.client import Endpoint
-from adacompute.errors import NotRecorded, PolicyError
+from adacompute.errors import CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Pool
-from adacompute.records import Account, Problem, Sample
+from adacompute.records import Account, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, check_policy, estimate_mean
-from adacompute.sampling.collect import check_arguments, make_engine, run_coroutine, summarise_run
-from adacompute.sampling.cost_budget import CostBudget, Prices, compute_spent
-from adacompute.sampling.plan import SampleRun, compute_sample_limit
-from adacompute.sampling.sampling_spec import Asking, add_problems, check_source
-from adacompute.sampling.shard_merge import merge_leftover_shards
+from adacompute.sampling.collect import (
+    check_arguments,
+    make_engine,
+    merge_leftover_shards,
+    run_coroutine,
+    summarise_run,
+)
+from adacompute.sampling.plan import Asking, SampleRun, add_problems, check_source, compute_sample_limit
 from adacompute.sampling.waves import BatchVotes, Rows, WavePlanner, highest_dial
-from adacompute.sampling.workers import CollectProgress, Sampler, SamplingEngine, StopReason
+from adacompute.sampling.workers import (
+    CollectProgress,
+    CostBudget,
+    Sampler,
+    SamplingEngine,
+    StopReason,
+    compute_spent,
+)
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
-__all__ = ["Answers", "RequestAnswer", "answer", "fit_to_batch", "remove_wave_limit", "select_first_samples"]
+__all__ = [
+    "ANSWER_COLUMNS",
+    "Answers",
+    "RequestAnswer",
+    "answer",
+    "check_output",
+    "fit_to_batch",
+    "remove_wave_limit",
+    "select_first_samples",
+    "write_answers",
+]
 
-RESUMABLE_STOPS: tuple[StopReason, ...] = (
-    "signal",
-    "endpoint",
-)  # after these the same call should be made again
+ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
+_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
+_ROW_GROUP = 1000  # rows of Parquet held in memory at a time
+OutputRow = dict[str, Any]
+RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
+_MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
+_SEED = 0  # of the interval
+_NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
+_UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +93,8 @@ class RequestAnswer:
 class Answers:
     """The result of a batch."""
 
-    each: tuple[RequestAnswer, ...] = field(
-        repr=False
-    )  # in the order of the requests; none where it was broken off
+    # in the order of the requests; none where it was broken off
+    each: tuple[RequestAnswer, ...] = field(repr=False)
     requests: int
     policy: str  # its kind
     budget: float  # samples a request, on average, at most
@@ -150,76 +180,6 @@ class Answers:
         }
 
 
-_MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
-
-
-def remove_wave_limit(policy: Policy) -> Policy:
-    """A copy without a limit on waves: in a batch the dial falls meanwhile, and no request is waited
-    for.
-    """
-    prepared = copy.copy(policy)
-    if isinstance(prepared, StoppingPolicy):
-        prepared.max_waves = None
-    return prepared
-
-
-def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
-    """The first sample of each of these requests that has one: later runs find the same."""
-    chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
-    arrays = ("classes", "correct", "tokens", "logprob", "entropy")
-    return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in arrays})
-
-
-def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
-    """A copy whose weights fit these samples; if possible with a prior that was not fitted on these
-    prompts.
-
-    `weigh` is None, so votes are plain, where the samples carry no confidence.
-    """
-    prepared = copy.copy(policy)
-    with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
-        prepared = copy.copy(adapt_policy(policy, first))
-    prepared.weigh = _rescale_weights(policy.weigh, first)
-    return prepared
-
-
-def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights | None:
-    if weigh is None:
-        return None
-    try:
-        weights = fit_vote_weights(first, weigh.signal)
-    except NotRecorded:
-        return None
-    known_samples = int(np.isfinite(first.signal(weigh.signal)).sum())
-    if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
-        return None
-    return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)
-
-
-def build_answer(
-    problem: Problem, samples: Sequence[Sample], tally: Tally, *, task: Task, error: str | None
-) -> RequestAnswer:
-    """The answer that the tally of these samples gives."""
-    known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
-    leader = tally.leader
-    return RequestAnswer(
-        id=problem.id,
-        answer=leader,
-        votes=tally.votes,
-        agreement=tally.agreement,
-        samples=len(samples),
-        tokens=sum(known_tokens) if known_tokens else None,
-        best=pick_representative(samples, tally),
-        correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
-        error=error,
-    )
-
-
-_SEED = 0  # of the interval
-_NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
-_UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
-
-
 def answer(
     problems: Sequence[Problem],
     pool: Pool,
@@ -228,7 +188,7 @@ def answer(
     budget: float,
     endpoint: Endpoint | SamplingEngine,
     asking: Asking,
-    prices: Prices | None = None,
+    prices: TokenPrices | None = None,
     max_cost: float | None = None,
     another: bool = False,
     regrade: bool = False,
@@ -250,7 +210,7 @@ def answer(
     prepared = remove_wave_limit(check_policy(policy))
     reading = prepared.read([problem.question for problem in problems])
     opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
-    prices = prices or Prices()
+    prices = prices or TokenPrices()
     merge_leftover_shards(pool)
     check_source(pool, asking.model, asking.parameters, another=another)
     add_problems(pool, problems, asking.template, regrade=regrade)
@@ -373,3 +333,190 @@ class _Batch:
         problem, samples = self._problems[row], self._votes.samples(row)
         error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
         return build_answer(problem, samples, self._votes.tally(samples), task=self._pool.task, error=error)
+
+
+def build_answer(
+    problem: Problem, samples: Sequence[Sample], tally: Tally, *, task: Task, error: str | None
+) -> RequestAnswer:
+    """The answer that the tally of these samples gives."""
+    known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
+    leader = tally.leader
+    return RequestAnswer(
+        id=problem.id,
+        answer=leader,
+        votes=tally.votes,
+        agreement=tally.agreement,
+        samples=len(samples),
+        tokens=sum(known_tokens) if known_tokens else None,
+        best=pick_representative(samples, tally),
+        correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
+        error=error,
+    )
+
+
+def remove_wave_limit(policy: Policy) -> Policy:
+    """A copy without a limit on waves: in a batch the dial falls meanwhile, and no request is waited for."""
+    prepared = copy.copy(policy)
+    if isinstance(prepared, StoppingPolicy):
+        prepared.max_waves = None
+    return prepared
+
+
+def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
+    """The first sample of each of these requests that has one: later runs find the same."""
+    chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
+    arrays = ("classes", "correct", "tokens", "logprob", "entropy")
+    return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in arrays})
+
+
+def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
+    """A copy whose weights fit these samples; if possible with a prior that was not fitted on these prompts.
+
+    `weigh` is None, so votes are plain, where the samples carry no confidence.
+    """
+    prepared = copy.copy(policy)
+    with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
+        prepared = copy.copy(adapt_policy(policy, first))
+    prepared.weigh = _rescale_weights(policy.weigh, first)
+    return prepared
+
+
+def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights | None:
+    if weigh is None:
+        return None
+    try:
+        weights = fit_vote_weights(first, weigh.signal)
+    except NotRecorded:
+        return None
+    known_samples = int(np.isfinite(first.signal(weigh.signal)).sum())
+    if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
+        return None
+    return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """CollectError where answers couldn't be written to a path; checked before they are paid for."""
+    if path.suffix not in _WRITERS:
+        raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
+    if not path.parent.is_dir():
+        raise CollectError(f"{path}: its folder is not there; create {path.parent} first")
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise CollectError(f"{path}: is there already; name another file, or give --overwrite")
+
+
+def write_answers(
+    path: Path, problems: Sequence[Problem], answers: Sequence[RequestAnswer], pool: Pool, *, asking: Asking
+) -> None:
+    """Writes one row a request, with all its own fields; texts are read from the pool one by one."""
+    names = _name_columns(problems)
+    rows = (
+        _build_problem_cells(problem, names) | _build_answer_cells(answer, _read_text(pool, answer, asking))
+        for problem, answer in zip(problems, answers, strict=True)
+    )
+    with publish_file(path) as temporary:
+        _WRITERS[path.suffix](temporary, [*names.values(), *ANSWER_COLUMNS], rows, problems)
+
+
+def _name_columns(problems: Iterable[Problem]) -> dict[str, str]:
+    """The columns of the requests themselves, and their names beside those of the answers."""
+    columns: dict[str, None] = dict.fromkeys(("id", "question"))
+    for problem in problems:
+        for name in ("gold", "subject", "level"):
+            if getattr(problem, name) is not None:
+                columns[name] = None
+        columns |= dict.fromkeys(problem.extra)
+    return {name: f"input_{name}" if name in ANSWER_COLUMNS else name for name in columns}
+
+
+def _build_problem_cells(problem: Problem, names: Mapping[str, str]) -> OutputRow:
+    fields = {name: getattr(problem, name) for name in _PROBLEM_FIELDS}
+    values = {**problem.extra, **fields}
+    return {column: values.get(name) for name, column in names.items()}
+
+
+def _build_answer_cells(answer: RequestAnswer, text: str | None) -> OutputRow:
+    return {
+        "answer": answer.answer,
+        "response": text,
+        "votes": dict(answer.votes),
+        "agreement": answer.agreement,
+        "samples": answer.samples,
+        "tokens": answer.tokens,
+        "error": answer.error,
+    }
+
+
+def _read_text(pool: Pool, answer: RequestAnswer, asking: Asking) -> str | None:
+    if answer.best is None:
+        return None
+    return pool.recorded(answer.id, asking.model, parameters=asking.parameters).samples[answer.best].text
+
+
+def _write_jsonl(
+    path: Path, _columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_csv(
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        for row in rows:
+            table.writerow([_flatten_cell(row[column]) for column in columns])
+
+
+def _write_parquet(
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], problems: Sequence[Problem]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+    types = {"agreement": float, "samples": int, "tokens": int} | _infer_types(problems)
+    schema = pa.schema([(column, kinds[types.get(column, str)]) for column in columns])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while group := list(islice(rows, _ROW_GROUP)):
+            values = {
+                field.name: [_fit_cell(row[field.name], types.get(field.name, str)) for row in group]
+                for field in schema
+            }
+            writer.write_table(pa.table(values, schema=schema))
+
+
+def _infer_types(problems: Sequence[Problem]) -> dict[str, type]:
+    """The type of each column of the requests; text where values differ in type or are nested."""
+    names = _name_columns(problems)
+    types: dict[str, type] = {}
+    for problem in problems:
+        for column, value in _build_problem_cells(problem, names).items():
+            if value is not None:
+                kind = type(value) if _is_plain(value) else str
+                types[column] = kind if types.get(column, kind) is kind else str
+    return types
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in (bool, float) or (type(value) is int and -(2**63) <= value < 2**63)
+
+
+def _fit_cell(value: object, kind: type) -> object:
+    return value if value is None or type(value) is kind else _flatten_cell(value)
+
+
+def _flatten_cell(value: object) -> object:
+    """A value that fits into one cell: text and numbers as they are, the rest as JSON."""
+    if value is None:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Sequence[Problem]], None]] = {
+    ".jsonl": _write_jsonl,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

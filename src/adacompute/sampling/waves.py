@@ -22,6 +22,12 @@ from adacompute.records import Problem, Sample
 __all__ = ["BatchVotes", "WavePlanner", "highest_dial", "split_room"]
 
 Rows = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+Wave = tuple[Rows, Ints]  # requests, and how many samples each gets
+_LOWEST_DIAL = 1e-18  # smaller dials count as 0
+_RESOLUTION = 1e-6  # relative: dials nearer to each other than that count as equal
+_MAX_STEPS = 60
+_WAVE_DIVISOR = 4  # one wave may spend this part of what is left before its answers are known
 
 
 class BatchVotes:
@@ -84,13 +90,6 @@ class BatchVotes:
         return Tally.of(samples, weigh=self.weigh, task=self._pool.task)
 
 
-Bools = npt.NDArray[np.bool_]
-
-_LOWEST_DIAL = 1e-18  # smaller dials count as 0
-_RESOLUTION = 1e-6  # relative: dials nearer to each other than that count as equal
-_MAX_STEPS = 60
-
-
 class DialSearch:
     """For each request, what is known of the highest dial at which the policy continues it."""
 
@@ -124,8 +123,7 @@ class DialSearch:
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
-        """The highest dial, not above `ceiling`, at which at least `minimum` requests continue; None:
-        none does.
+        """The highest dial up to `ceiling` at which at least `minimum` requests continue; None: no such dial.
 
         Where fewer than that ever continue, it is the dial at which those do.
         """
@@ -147,36 +145,8 @@ class DialSearch:
         return low
 
 
-def highest_dial(policy: Policy) -> float:
-    """The highest value of the dial: the policy asks for least there."""
-    return 1.0 if policy.dial == "threshold" else 1e12
-
-
-def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Ints:
-    """The share of each request in `room` samples, (requests,): all that it requested, if there is
-    enough.
-
-    Else one for each that has none, in their order; then to the highest in rank first, ties in their order.
-    """
-    granted = np.where(empty & (requested > 0), 1, 0)
-    granted = np.where(np.cumsum(granted) <= room, granted, 0)
-    order = np.argsort(-rank, kind="stable")
-    wanted = (requested - granted)[order]
-    before = np.cumsum(wanted) - wanted
-    extra = np.empty_like(wanted)
-    extra[order] = np.clip(room - int(granted.sum()) - before, 0, wanted)
-    return np.asarray(granted + extra)
-
-
-_WAVE_DIVISOR = 4  # one wave may spend this part of what is left before its answers are known
-
-Wave = tuple[Rows, Ints]  # requests, and how many samples each gets
-
-
 class WavePlanner:
-    """Plans the waves of one batch: each continues the requests with the highest dial, so the dial
-    falls.
-    """
+    """Plans the waves of one batch: each continues the requests with the highest dial, so the dial falls."""
 
     def __init__(self, policy: Policy, votes: BatchVotes, reading: Floats, *, limit: int) -> None:
         self._policy = policy
@@ -195,9 +165,7 @@ class WavePlanner:
 
     @property
     def price(self) -> float | None:
-        """The lowest dial at which any request was continued; before that, the highest at which one
-        would be.
-        """
+        """The lowest dial at which a request continued; before that, the highest at which one would."""
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
         return self._dial_search.find_highest(self.dial, 1)
@@ -233,8 +201,9 @@ class WavePlanner:
         return (rows, counts) if len(rows) else None
 
     def record_wave(self, rows: Rows) -> list[int]:
-        """Records that votes were recounted; returns the requests that got less than granted, and get
-        no more.
+        """Records that votes were recounted; returns the requests that got less than granted.
+
+        Those get no more.
         """
         self._dial_search.forget(rows)
         short = self._dial_search.active & (self._votes.drawn < self._expected)
@@ -265,7 +234,26 @@ class WavePlanner:
             if (requested > 0).any():
                 self.dial = min(self.dial, dial)
                 return rows, requested
-            self._dial_search.mark_stopped(
-                rows, dial
-            )  # the policy esc may stop below a dial at which it continues
+            # the policy esc may stop below a dial at which it continues
+            self._dial_search.mark_stopped(rows, dial)
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64)
+
+
+def highest_dial(policy: Policy) -> float:
+    """The highest value of the dial: the policy asks for least there."""
+    return 1.0 if policy.dial == "threshold" else 1e12
+
+
+def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Ints:
+    """The share of each request in `room` samples, (requests,): all that it requested, if there is enough.
+
+    Else one for each that has none, in their order; then to the highest in rank first, ties in their order.
+    """
+    granted = np.where(empty & (requested > 0), 1, 0)
+    granted = np.where(np.cumsum(granted) <= room, granted, 0)
+    order = np.argsort(-rank, kind="stable")
+    wanted = (requested - granted)[order]
+    before = np.cumsum(wanted) - wanted
+    extra = np.empty_like(wanted)
+    extra[order] = np.clip(room - int(granted.sum()) - before, 0, wanted)
+    return np.asarray(granted + extra)

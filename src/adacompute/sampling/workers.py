@@ -1,16 +1,18 @@
-"""Workers that draw samples from an endpoint and store them in a pool as they come.
+"""Workers that draw samples from an endpoint within a cost budget, and store them in a pool as they come.
 
-A thread of its own writes, so that no call waits for the disk: while one batch is being flushed the next
-one gathers, and a future tells each worker when its samples are safe.
+The budget reserves money before each call and settles it afterwards. A thread of its own writes to the pool,
+so that no call waits for the disk: while one batch is being flushed the next one gathers, and a future tells
+each worker when its samples are safe.
 """
 
 import asyncio
+import math
 import queue
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +20,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from adacompute.client import LOGPROBS, Client, DrawFailure, DrawSuccess
 from adacompute.errors import (
+    CollectError,
     DuplicateRecord,
     EndpointError,
     EndpointRefused,
@@ -27,22 +30,31 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.pool import DrawnSamples, Pool
-from adacompute.records import Account, Call, Failure
-from adacompute.sampling.cost_budget import CostBudget, estimate_prompt_size
-from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.sampling_spec import Asking
+from adacompute.records import Account, Call, Failure, TokenPrices
+from adacompute.sampling.plan import Asking, SampleRun, estimate_prompt_size
 
 __all__ = [
     "CollectProgress",
-    "Collected",
+    "CostBudget",
     "PoolWriter",
     "Sampler",
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
+    "compute_max_cost",
+    "compute_spent",
 ]
 
 StopReason = Literal["signal", "max-cost", "endpoint"]
+_Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
+_GATHER_SECONDS = 0.02  # a batch waits for more, because one flush costs as much as many samples
+_MAX_BATCH = 256  # calls in one transaction: bounds memory, and how long it holds the interpreter
+_MAX_NUMBER = 2**53
+_RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
+_FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
+_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs")  # the latter two: a limit of the endpoint was learned
+_MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
+_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,72 +74,169 @@ class CollectProgress:
     stopping: bool = False  # nothing more is sent; what is in flight is finished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """The result of a collection."""
+class CostBudget:
+    """What calls have cost, and may yet cost, within `limit`.
 
-    planned: int  # samples
-    stored: int  # of them, with those of earlier runs
-    added: int  # by this run
-    failures: Mapping[str, str]  # problem id -> why it lacks samples
-    errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
-    account: Account  # of all calls into this pool for this source
-    cost: float  # money, of all of them
-    at_most: float  # money, with what may have been charged
-    seconds: float
-    stopped: StopReason | None = None  # None: it came to its end
-    why: str | None = None  # it was stopped
-    signal: int | None = None  # its number, where it was one
-    per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
-    logprobs: bool | None = None  # whether it gives log-probabilities
-    answered: float | None = None  # share of the source's samples in which an answer was found
-    finished: float | None = None  # share that was not cut off, of those where it is known
+    A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
+    have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
+    the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
+    that sends more than requested is reserved for accordingly from then on.
+    """
+
+    def __init__(
+        self,
+        *,
+        prices: TokenPrices,
+        limit: float | None = None,
+        spent: float = 0.0,
+        most_tokens: int | None = None,
+    ) -> None:
+        if limit is not None and not (_is_amount(limit) and limit > 0):
+            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
+        if limit is not None and not prices:
+            raise CollectError(
+                "max cost needs prices; give --input-price and --output-price (a million tokens)"
+            )
+        if limit is not None and most_tokens is None:
+            raise CollectError("max cost needs a limit of tokens a response; give max_tokens (--max-tokens)")
+        self.prices = prices
+        self.limit = limit
+        self.spent = spent  # with what may have been charged
+        self._reserved = 0.0
+        self._max_tokens = most_tokens or 0
+        self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
+        self._owed = 0.0  # cost of attempts that may be charged, of calls still running
+        self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
+        self._released = asyncio.Event()
+
+    async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
+        """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
+        self.longest_prompt = max(self.longest_prompt, prompt)
+        if self.limit is None:
+            return wanted, 0.0
+        while True:
+            sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
+            room = self.limit - self.spent - self._reserved - self._owed
+            count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
+            if count > 0:
+                self._reserved += count * sample_cost
+                return count, count * sample_cost
+            if self._reserved <= 0:
+                return 0, 0.0
+            self._released.clear()
+            await self._released.wait()
+
+    def release(self, reserved: float) -> None:
+        """Releases a reservation; its calls were recorded as they ended."""
+        self._reserved = max(0.0, self._reserved - reserved)
+        if self._reserved < 1e-12:
+            self._reserved = 0.0
+        self._released.set()
+
+    def record_attempt(self, call: Call) -> bool:
+        """Records an attempt as it ends; False where its possible cost leaves no room for more."""
+        if self.limit is None or call.paid != "maybe":
+            return True
+        self._owed += self._worst_cost(call)
+        return self.spent + self._reserved + self._owed <= self.limit
+
+    def _worst_cost(self, call: Call) -> float:
+        return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
+
+    def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
+        """Records calls; returns them with the highest cost where they may have been paid."""
+        completed = tuple(self._complete_call(call, prompt) for call in calls)
+        for call in completed:
+            if call.paid == "maybe":
+                self._owed = max(0.0, self._owed - self._worst_cost(call))
+            if call.paid != "no":
+                self.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
+        return completed
+
+    def _complete_call(self, call: Call, prompt: float) -> Call:
+        if call.paid == "yes" and call.prompt_tokens and prompt:
+            self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
+            self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
+        if call.paid != "maybe" or call.completion_tokens is not None:
+            return call
+        tokens = math.ceil(prompt * self._prompt_ratio)
+        return replace(
+            call, prompt_tokens=tokens, completion_tokens=call.asked * self._max_tokens, estimated=True
+        )
+
+
+def compute_max_cost(account: Account, prices: TokenPrices) -> float:
+    """What calls have cost, including those that may have been charged."""
+    return account.cost(prices, at_most=True)
+
+
+def compute_spent(pool: Pool, prices: TokenPrices) -> float:
+    """What all calls into a pool have cost at most, of any model."""
+    return sum(compute_max_cost(pool.account(model, parameters), prices) for model, parameters in pool.models)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+class Sampler(Protocol):
+    """Draws runs of samples; when `draw` returns, everything that came of them is in the pool."""
+
+    added: int  # samples
+    failures: dict[str, str]  # problem id -> the last reason
+    errors: Counter[str]  # attempts that gave nothing, by kind
+    stopped: StopReason | None
+    why: str | None
+    signal: int | None  # its number, where one stopped it
 
     @property
-    def complete(self) -> bool:
-        """Whether the pool holds all that was planned."""
-        return self.stored == self.planned
+    def per_call(self) -> int | None:
+        """Samples that one call gives at most, as far as was learned."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {
-            "planned": self.planned,
-            "stored": self.stored,
-            "added": self.added,
-            "complete": self.complete,
-            "failures": dict(self.failures),
-            "errors": dict(self.errors),
-            "calls": self.account.calls,
-            "calls_paid": self.account.paid,
-            "calls_maybe_paid": self.account.maybe,
-            "calls_estimated": self.account.estimated,
-            "prompt_tokens": self.account.prompt_tokens,
-            "completion_tokens": self.account.completion_tokens,
-            "cost": self.cost,
-            "cost_at_most": self.at_most,
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "why": self.why,
-            "samples_per_call": self.per_call,
-            "logprobs": self.logprobs,
-            "answered": self.answered,
-            "finished": self.finished,
-        }
+    @property
+    def logprobs(self) -> bool | None:
+        """Whether log-probabilities are given, as far as was learned."""
+
+    async def draw(self, runs: Iterator[SampleRun]) -> None:
+        """Draws all runs; fewer where it is stopped."""
+
+    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
+        """Starts nothing more, and finishes what is running."""
+
+    def forget_failures(self) -> None:
+        """Forgets failures, because the samples are requested once more."""
+
+    def progress(self, *, planned: int, before: int) -> CollectProgress:
+        """The progress, of so many planned samples, so many of which were stored before."""
 
 
-_GATHER_SECONDS = 0.02  # a batch waits for more, because one flush costs as much as many samples
-_MAX_BATCH = 256  # calls in one transaction: bounds memory, and how long it holds the interpreter
+@runtime_checkable
+class SamplingEngine(Protocol):
+    """Where samples are drawn: in this process, or elsewhere."""
 
-_MAX_NUMBER = 2**53
-_RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
+    @property
+    def width(self) -> int:
+        """Calls at the same time, at most."""
 
-_Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
+    def open_sampler(
+        self,
+        pool: Pool,
+        *,
+        asking: Asking,
+        cost_budget: CostBudget,
+        on_progress: Callable[[Sampler], None],
+        signals: Sequence[signal.Signals] = (),
+    ) -> AbstractAsyncContextManager[Sampler]:
+        """A sampler into a pool, which reports its progress; on leaving, everything that came is stored.
+
+        The first of `signals` stops it in good order; the second leaves the block at once, and abandons
+        what is in flight.
+        """
 
 
 class PoolWriter:
-    """Writes to one source of a pool, from a running event loop. When it is closed, everything is
-    stored.
-    """
+    """Writes to one source of a pool, from a running event loop. When it is closed, everything is stored."""
 
     def __init__(self, pool: Pool, *, model: str, parameters: Mapping[str, Any]) -> None:
         self._pool = pool
@@ -230,9 +339,7 @@ def _set_outcomes(
 
 
 def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
-    """The calls, with failures in place of their samples: what was paid for nothing is accounted for,
-    too.
-    """
+    """The calls, with failures in place of their samples: what was paid for nothing is accounted for, too."""
     message = str(why).encode("utf-8", "replace").decode()
     failures = [
         Failure(index=index, kind="unstorable", message=message)
@@ -254,67 +361,6 @@ def _drop_unfit_numbers(call: Call) -> Call:
 
 def _fit_number(number: int | None) -> int | None:
     return number if number is not None and 0 <= number < _MAX_NUMBER else None
-
-
-class Sampler(Protocol):
-    """Draws runs of samples; when `draw` returns, everything that came of them is in the pool."""
-
-    added: int  # samples
-    failures: dict[str, str]  # problem id -> the last reason
-    errors: Counter[str]  # attempts that gave nothing, by kind
-    stopped: StopReason | None
-    why: str | None
-    signal: int | None  # its number, where one stopped it
-
-    @property
-    def per_call(self) -> int | None:
-        """Samples that one call gives at most, as far as was learned."""
-
-    @property
-    def logprobs(self) -> bool | None:
-        """Whether log-probabilities are given, as far as was learned."""
-
-    async def draw(self, runs: Iterator[SampleRun]) -> None:
-        """Draws all runs; fewer where it is stopped."""
-
-    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts nothing more, and finishes what is running."""
-
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-
-    def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, of so many planned samples, so many of which were stored before."""
-
-
-@runtime_checkable
-class SamplingEngine(Protocol):
-    """Where samples are drawn: in this process, or elsewhere."""
-
-    @property
-    def width(self) -> int:
-        """Calls at the same time, at most."""
-
-    def open_sampler(
-        self,
-        pool: Pool,
-        *,
-        asking: Asking,
-        cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
-    ) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler into a pool, which reports its progress; on leaving, everything that came is stored.
-
-        The first of `signals` stops it in good order; the second leaves the block at once, and abandons
-        what is in flight.
-        """
-
-
-_FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
-_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs")  # the latter two: a limit of the endpoint was learned
-_MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
-_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
 
 
 class SamplingWorkers:
@@ -382,9 +428,8 @@ class SamplingWorkers:
         self._unreported_calls[id(call)] = call
         if call.got:
             self._unstored += 1
-            if (
-                self._unstored >= _MAX_UNSTORED_FACTOR * self._width
-            ):  # the disk is too slow: bound what can be lost
+            # the disk is too slow: bound what can be lost
+            if self._unstored >= _MAX_UNSTORED_FACTOR * self._width:
                 self._client.gate.shut()
         if not self._cost_budget.record_attempt(call):
             self._stop_at_max_cost()
@@ -459,9 +504,7 @@ class SamplingWorkers:
     def _store_outcome(
         self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float
     ) -> "list[asyncio.Future[DrawnSamples]]":
-        """Hands an outcome to the writer; returns the future of its being stored, if there is anything
-        to store.
-        """
+        """Hands an outcome to the writer; returns a future of its storing, if any."""
         for call in outcome.calls:
             self._unreported_calls.pop(id(call), None)
         calls = self._cost_budget.record_calls(outcome.calls, size)

@@ -94,7 +94,7 @@ class AllocateResult:
     bound: float | None = None  # no allocation within the budget is predicted to be more accurate
     mix: Move | None = None  # the one prompt that is mixed, its row over all files, so that all is spent
     files: int = 1
-    shards: int = 1  # that told summaries
+    shards: int = 1  # that reported summaries
     rounds: int = 0  # of summaries
     summary_bytes: int = 0  # of all summaries
     seconds: float = 0.0
@@ -116,12 +116,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 PackedPolicy = tuple[str, Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]  # kind, settings, arrays
 
-_FIXED_BUDGET_POLICIES = (
-    FixedPolicy,
-    RandomPolicy,
-    HeuristicPolicy,
-    ClassifierPolicy,
-)  # made or fitted for one budget
+# made or fitted for one budget
+_FIXED_BUDGET_POLICIES = (FixedPolicy, RandomPolicy, HeuristicPolicy, ClassifierPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -238,12 +234,11 @@ def allocate_directly(
 
         def budgets(batch: Arrow, path: str = file.path) -> Ints:
             nonlocal start
-            found, total = rule.decide_budgets(
-                read_texts(batch, prompts.column, path=path, start=start), price
-            )
-            start += len(found)
+            texts = read_texts(batch, prompts.column, path=path, start=start)
+            start += len(texts)
+            chosen, total = rule.decide_budgets(texts, price)
             totals.append(total)
-            return found
+            return chosen
 
         write_file(file, place, budgets, on_rows=counter)
     return AllocateOutcome(total=reduce(add, totals))
@@ -358,14 +353,12 @@ def allocate(
     _check_budget(rule, budget, price)
     check_destination(Path(into), Path(source), overwrite=overwrite)
     prompts = open_prompts(Path(source), column=column)
-    rule.decide_budgets(
-        ["What is 1 + 1?"], 0.0 if rule.has_price else None
-    )  # a policy that isn't fitted raises here
+    # a policy that isn't fitted raises here
+    rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     tell = progress or _ignore_progress
     with open_working_folder(Path(into)) as place:
-        check_destination(
-            Path(into), Path(source), overwrite=overwrite
-        )  # again: another run may just have ended
+        # again: another run may just have ended
+        check_destination(Path(into), Path(source), overwrite=overwrite)
         if engine == "ray":
             outcome = allocate_on_ray(
                 prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
@@ -437,8 +430,8 @@ def _write_notes(result: AllocateResult, rule: BudgetRule) -> tuple[str, ...]:
     ):
         side = "above" if result.cost > result.budget else "below"
         notes.append(
-            f"{result.policy} gives {result.cost:.2f} samples on average, {side} the {result.budget:g} asked for: "
-            "it has no price that could be moved"
+            f"{result.policy} gives {result.cost:.2f} samples on average, {side} the {result.budget:g} asked "
+            "for: it has no price that could be moved"
         )
     if result.budget is not None and result.price == 0 and result.cost < result.budget - _TOLERANCE:
         notes.append(
@@ -448,9 +441,7 @@ def _write_notes(result: AllocateResult, rule: BudgetRule) -> tuple[str, ...]:
 
 
 _SHARD_ROWS = 100_000  # of a shard, about, at the most: 4 MB of curves
-_SHARDS_A_WORKER = (
-    4  # shards a worker, at the least where there are row groups enough, so that all end together
-)
+_SHARDS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
 _SUMMARY_FIELDS = ("problems", "cheapest", "dearest", "keys", "cost")  # of a summary
 
 
@@ -488,13 +479,11 @@ def allocate_on_ray(
     workers: int | None,
     tell: Callable[[AllocateProgress], None],
 ) -> AllocateOutcome:
-    """Writes budgets to the working folder: at the price of an average, at a given price, or without
-    one.
-    """
+    """Writes budgets to the working folder: at the price of an average, at a given price, or without one."""
     search = None
-    with cluster(workers) as several:
-        parts = _split_files(prompts.files, several)
-        work = _RayJob(
+    with cluster(workers) as task_count:
+        parts = _split_files(prompts.files, task_count)
+        job = _RayJob(
             files=tuple(replace(file, path=str(Path(file.path).absolute())) for file in prompts.files),
             column=prompts.column,
             parts=parts,
@@ -503,18 +492,20 @@ def allocate_on_ray(
         )
         numbers = list(range(len(parts)))
         if rule.has_price and budget is not None:
-            curves = start_pass(partial(_keep_curves, work), numbers, workers=several)
+            curves = start_pass(partial(_keep_curves, job), numbers, workers=task_count)
             raise_failures(curves.reports)
             tell(AllocateProgress(doing="reading", done=len(prompts), prompts=len(prompts)))
             search = _search_price(curves, rule, budget)
             shares = [(number, search.quota(number)) for number in numbers]
-            reports = curves.ask(partial(_take_budgets, work), shares)
+            reports = curves.ask(partial(_take_budgets, job), shares)
         else:
             reports = raise_failures(
-                start_pass(partial(_decide_budgets, work, price), numbers, workers=several).reports
+                start_pass(partial(_decide_budgets, job, price), numbers, workers=task_count).reports
             )
         raise_failures(
-            start_pass(partial(_write_output, work), list(range(len(prompts.files))), workers=several).reports
+            start_pass(
+                partial(_write_output, job), list(range(len(prompts.files))), workers=task_count
+            ).reports
         )
         tell(AllocateProgress(doing="writing", done=len(prompts), prompts=len(prompts)))
     totals = [_parse_total(report) for report in reports]
@@ -549,24 +540,24 @@ def _search_price(curves: ShardDataset, rule: BudgetRule, budget: float) -> Pric
     return search
 
 
-def _iterate_prompts(work: _RayJob, shard: int) -> Iterator[list[str]]:
-    part = work.parts[shard]
-    file, start = work.files[part.file], part.start
+def _iterate_prompts(job: _RayJob, shard: int) -> Iterator[list[str]]:
+    part = job.parts[shard]
+    file, start = job.files[part.file], part.start
     if not Path(file.path).exists():
         raise ScaleError(f"{file.path}: a worker doesn't see it; put it where all see it under this path")
     if not part.groups:
         return
-    for batch in iterate_batches(file, columns=[work.column], groups=part.groups):
-        yield read_texts(batch, work.column, path=file.path, start=start)
+    for batch in iterate_batches(file, columns=[job.column], groups=part.groups):
+        yield read_texts(batch, job.column, path=file.path, start=start)
         start += len(batch)
 
 
-def _keep_curves(work: _RayJob, _: ShardRecord, shard: int) -> tuple[ShardRecord, ShardRecord]:
+def _keep_curves(job: _RayJob, _: ShardRecord, shard: int) -> tuple[ShardRecord, ShardRecord]:
     """Keeps what the policy predicts for a shard's prompts."""
-    rule = BudgetRule.unpack(work.packed)
+    rule = BudgetRule.unpack(job.packed)
     curves = [
         np.zeros((0, len(rule.modes))),
-        *(rule.predict_curves(prompts) for prompts in _iterate_prompts(work, shard)),
+        *(rule.predict_curves(prompts) for prompts in _iterate_prompts(job, shard)),
     ]
     return {"curves": np.concatenate(curves)}, {}
 
@@ -587,27 +578,27 @@ def _parse_summary(report: ShardRecord, bracket: SlopeBracket) -> SlopeHistogram
 
 
 def _take_budgets(
-    work: _RayJob, kept: ShardRecord, argument: tuple[int, ShardQuota]
+    job: _RayJob, kept: ShardRecord, argument: tuple[int, ShardQuota]
 ) -> tuple[None, ShardRecord]:
     """A shard's budgets at the price, kept in a file."""
     shard, share = argument
-    modes = BudgetRule.unpack(work.packed).modes
+    modes = BudgetRule.unpack(job.packed).modes
     taken = _load_shard(kept, modes).take(share)
-    _write_budgets(work, shard, np.array(modes, dtype=np.int64)[taken.choice])
+    _write_budgets(job, shard, np.array(modes, dtype=np.int64)[taken.choice])
     return None, {"total": asdict(taken.total), "edge": taken.edge and asdict(taken.edge)}
 
 
 def _decide_budgets(
-    work: _RayJob, price: float | None, _: ShardRecord, shard: int
+    job: _RayJob, price: float | None, _: ShardRecord, shard: int
 ) -> tuple[None, ShardRecord]:
     """A shard's budgets without a search."""
-    rule = BudgetRule.unpack(work.packed)
+    rule = BudgetRule.unpack(job.packed)
     none = ChoiceTotal(problems=0, counts=(0,) * len(rule.modes), cost=0.0, accuracy=0.0)
     decided = [
         (np.zeros(0, dtype=np.int64), none),
-        *(rule.decide_budgets(prompts, price) for prompts in _iterate_prompts(work, shard)),
+        *(rule.decide_budgets(prompts, price) for prompts in _iterate_prompts(job, shard)),
     ]
-    _write_budgets(work, shard, np.concatenate([budgets for budgets, _ in decided]))
+    _write_budgets(job, shard, np.concatenate([budgets for budgets, _ in decided]))
     return None, {"total": asdict(reduce(add, (total for _, total in decided))), "edge": None}
 
 
@@ -616,8 +607,8 @@ def _parse_total(report: ShardRecord) -> tuple[ChoiceTotal, Edge | None]:
     return ChoiceTotal(**{**total, "counts": tuple(total["counts"])}), None if edge is None else Edge(**edge)
 
 
-def _write_budgets(work: _RayJob, shard: int, budgets: Ints) -> None:
-    path = work.budgets_path(shard)
+def _write_budgets(job: _RayJob, shard: int, budgets: Ints) -> None:
+    path = job.budgets_path(shard)
     if not path.parent.exists():
         raise ScaleError(f"{path.parent}: a worker doesn't see it; write to a folder that all workers share")
     with map_write_errors(path):
@@ -626,10 +617,10 @@ def _write_budgets(work: _RayJob, shard: int, budgets: Ints) -> None:
         temporary.replace(path)
 
 
-def _write_output(work: _RayJob, _: ShardRecord, number: int) -> tuple[None, ShardRecord]:
+def _write_output(job: _RayJob, _: ShardRecord, number: int) -> tuple[None, ShardRecord]:
     """Writes one file, whose budgets are in its shards' files."""
-    shards = [shard for shard, part in enumerate(work.parts) if part.file == number]
-    budgets = np.concatenate([np.fromfile(work.budgets_path(shard), dtype=np.int64) for shard in shards])
+    shards = [shard for shard, part in enumerate(job.parts) if part.file == number]
+    budgets = np.concatenate([np.fromfile(job.budgets_path(shard), dtype=np.int64) for shard in shards])
     done = 0
 
     def next_budgets(batch: Arrow) -> Ints:
@@ -637,5 +628,5 @@ def _write_output(work: _RayJob, _: ShardRecord, number: int) -> tuple[None, Sha
         done += len(batch)
         return budgets[done - len(batch) : done]
 
-    write_file(work.files[number], Path(work.place), next_budgets)
+    write_file(job.files[number], Path(job.place), next_budgets)
     return None, {}

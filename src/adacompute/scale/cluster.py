@@ -18,9 +18,8 @@ from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 __all__ = ["check_alive", "cluster", "describe_error", "is_lost", "raise_worker_error"]
 
 _CONNECT_SECONDS = 10.0  # seconds for a connection
-_OBJECT_STORE_BYTES = (
-    512 * 1024 * 1024
-)  # bytes of shared memory, where we start Ray: more is kept on the disk
+# bytes of shared memory, where we start Ray: more is kept on the disk
+_OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
 @contextmanager
@@ -76,9 +75,8 @@ def _connect(address: str | None, workers: int | None) -> None:
             **local_options,
         )
         if old_handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGTERM, old_handler
-            )  # Ray's own would exit with a traceback and another code
+            # Ray's own would exit with a traceback and another code
+            signal.signal(signal.SIGTERM, old_handler)
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
         where = "on this machine" if address is None else f"at RAY_ADDRESS {address!r}"
         raise EngineUnavailable(

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,20 +19,20 @@ from adacompute.answers import Task
 from adacompute.client import Client, Endpoint, RateLimits
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
-from adacompute.records import Call, Secret
-from adacompute.sampling import Asking, CollectProgress, Prices
-from adacompute.sampling.collect import handle_signals, start_workers
-from adacompute.sampling.cost_budget import CostBudget, compute_spent
-from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.shard_merge import (
+from adacompute.records import Call, Secret, TokenPrices
+from adacompute.sampling import Asking, CollectProgress
+from adacompute.sampling.collect import (
     PAD,
     Indexes,
     find_shard_folder,
+    handle_signals,
     make_shard_path,
     merge_shard,
     remove_shard_folder,
+    start_workers,
 )
-from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason
+from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.workers import CostBudget, Sampler, SamplingWorkers, StopReason, compute_spent
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
 __all__ = [
@@ -89,10 +89,8 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
 _SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
 _MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
 _MAX_SHARD = 4096  # samples: larger ones would make long transactions
-_MIN_REQUESTS, _MIN_TOKENS = (
-    60.0,
-    60_000.0,
-)  # a minute: a collector's share is no less, or their first calls would add up
+# A minute: a collector's share is no less, or their first calls would add up.
+_MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
 
 
 def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
@@ -134,17 +132,8 @@ def find_missing_runs(
         part
         for run in runs
         if run.problem.id not in failed
-        for part in _split_run(run, stored.get(run.problem.id, ()))
+        for part in run.without(stored.get(run.problem.id, ()))
     )
-
-
-def _split_run(run: SampleRun, stored: Collection[int]) -> Iterator[SampleRun]:
-    start = run.first
-    for index in range(run.first, run.first + run.count + 1):
-        if index == run.first + run.count or index in stored:
-            if index > start:
-                yield SampleRun(run.problem, start, index - start)
-            start = index + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +143,7 @@ class CollectorSetup:
     endpoint: Endpoint  # its share of the limits, and no key
     key: SealedKey | None
     asking: Asking
-    prices: Prices
+    prices: TokenPrices
     task: Task
 
 
@@ -306,25 +295,23 @@ class SamplingCounts:
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress of all of them together."""
-        added = self.added + _sum(part.added for part in self.running)
+        added = self.added + sum(part.added for part in self.running)
         return CollectProgress(
             planned=planned,
             stored=before + added,
             added=added,
-            failed=self._missing + _sum(one.failed for one in self.running),
-            tokens=self._tokens + _sum(one.tokens for one in self.running),
-            cost=self._cost_budget.spent + sum(one.cost for one in self.running),
-            errors=sum((Counter(one.errors) for one in self.running), self.errors.copy()),
-            calls=self._calls + _sum(one.calls for one in self.running),
-            concurrency=_sum(one.concurrency for one in self.running),
-            in_flight=_sum(one.in_flight for one in self.running),
+            failed=self._missing + sum(part.failed for part in self.running),
+            tokens=self._tokens + sum(part.tokens for part in self.running),
+            cost=self._cost_budget.spent + sum(part.cost for part in self.running),
+            errors=sum((Counter(part.errors) for part in self.running), self.errors.copy()),
+            calls=self._calls + sum(part.calls for part in self.running),
+            concurrency=sum(part.concurrency for part in self.running),
+            in_flight=sum(part.in_flight for part in self.running),
             stopping=self.stopped is not None,
         )
 
     def add_result(self, result: ShardResult) -> int:
-        """Adds the result of a shard, except for its samples; returns how many problems in a row have
-        failed.
-        """
+        """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
         done = result.progress
         self._cost_budget.spent += done.cost
         self.errors.update(done.errors)
@@ -339,10 +326,6 @@ class SamplingCounts:
         else:
             self._failing_problems.update(result.failures)
         return len(self._failing_problems)
-
-
-def _sum(numbers: Iterable[int]) -> int:
-    return sum(numbers)
 
 
 _POLL_SECONDS = 0.5  # between two polls of the collectors' progress
@@ -367,9 +350,7 @@ class _Worker:
 
 
 class CollectorCrew(SamplingCounts):
-    """Collectors on a cluster. A sampler: `draw` returns when its runs are drawn and merged into the
-    pool.
-    """
+    """Collectors on a cluster. A sampler: `draw` returns when its runs are drawn and merged into the pool."""
 
     def __init__(
         self,
@@ -434,8 +415,8 @@ class CollectorCrew(SamplingCounts):
             await asyncio.to_thread(check_alive)
             if asyncio.get_running_loop().time() > until:
                 raise EngineUnavailable(
-                    f"engine ray: no collector could be started in {_START_SECONDS / 60:.0f} minutes; the cluster "
-                    "has no processor free for it: wait for other jobs, or give it another node"
+                    f"engine ray: no collector could be started in {_START_SECONDS / 60:.0f} minutes; the "
+                    "cluster has no processor free for it: wait for other jobs, or give it another node"
                 )
 
     async def close(self) -> None:
@@ -535,9 +516,7 @@ class CollectorCrew(SamplingCounts):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Records the end of a collector's work; where possible, the next shard goes out before the
-        merge.
-        """
+        """Records the end of a collector's work; where possible, the next shard goes out before the merge."""
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
         self._refresh()
@@ -567,8 +546,9 @@ class CollectorCrew(SamplingCounts):
         self._on_progress(self)
 
     def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
-        """A shard's money was spent: fewer shards with more money each, until one has all and it isn't
-        enough.
+        """A shard's money was spent: makes fewer shards with more money each.
+
+        Stops where one shard has all the money and it isn't enough.
         """
         if self._money_shares == 1 and hopeless:
             self.stop(
@@ -581,9 +561,7 @@ class CollectorCrew(SamplingCounts):
     async def _replace_collector(
         self, worker: _Worker, shard: CollectShard | None, error: BaseException, queue: ShardQueue
     ) -> None:
-        """Starts another collector in its place; merges what it stored, and queues the rest of its
-        shard.
-        """
+        """Starts another collector in its place; merges what it stored, and queues the rest of its shard."""
         import ray
 
         if not is_lost(error):
@@ -663,9 +641,7 @@ class RayEngine:
         on_progress: Callable[[Sampler], None],
         signals: Sequence[signal.Signals] = (),
     ) -> AsyncIterator[Sampler]:
-        """Collectors, started with the first draw; on leaving, they are gone, and their samples are in
-        the pool.
-        """
+        """Collectors, started with the first draw; on leaving, they are gone, their samples in the pool."""
         crew = CollectorCrew(
             pool,
             endpoint=self.endpoint,
@@ -677,7 +653,9 @@ class RayEngine:
         try:
             async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):
                 yield crew
-            async with handle_signals(signals, crew, on_progress=lambda: None):  # ending it takes seconds, too
+            async with handle_signals(
+                signals, crew, on_progress=lambda: None
+            ):  # ending it takes seconds, too
                 await crew.close()
         finally:
             crew.abandon()

@@ -83,9 +83,8 @@ def pad_columns(array: npt.NDArray[Any], width: int, *, classes: bool = False) -
 
 
 Dataset: TypeAlias = Any  # ray.data's, which is loaded late
-ShardWork: TypeAlias = Callable[
-    [ShardRecord, Any], tuple[ShardRecord | None, ShardRecord]
-]  # what is kept, what is told
+# from what a shard keeps and an argument to what it keeps then, and its report
+ShardWork: TypeAlias = Callable[[ShardRecord, Any], tuple[ShardRecord | None, ShardRecord]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +149,14 @@ def _run_pass(
     import ray.data
 
     with _map_ray_errors():
-        refs = [ray.put(each) for each in arguments]
+        refs = [ray.put(argument) for argument in arguments]
         result = dataset.map(
             partial(_run_shard, work=work, refs=refs, keep_data=keep),
             compute=ray.data.TaskPoolStrategy(size=min(workers, max(1, len(refs)))),
         )
         if keep:
             result = result.materialize()
-        rows = (result.select_columns(["at", "told", "error"]) if keep else result).take_all()
+        rows = (result.select_columns(["at", "report", "error"]) if keep else result).take_all()
     rows.sort(key=lambda row: row["at"])
     return ShardDataset(dataset=result, workers=workers, reports=[_parse_report(row) for row in rows])
 
@@ -177,14 +176,14 @@ def _run_shard(
     except AdacomputeError as exc:
         error = json.dumps([type(exc).__name__, str(exc)])
     stored = {"kept": pack(data or {})} if keep_data else {}
-    return {"at": at, "told": pack(report), "error": error, **stored}
+    return {"at": at, "report": pack(report), "error": error, **stored}
 
 
 def _parse_report(row: Mapping[str, Any]) -> ShardRecord | TaskFailure:
     if row["error"]:
         kind, message = json.loads(row["error"])
         return TaskFailure(kind=kind, message=message)
-    return unpack(row["told"])
+    return unpack(row["report"])
 
 
 @contextmanager

@@ -36,9 +36,8 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample
 from adacompute.sampling import Asking
 from adacompute.sampling.collect import handle_signals
-from adacompute.sampling.cost_budget import CostBudget
 from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import PoolWriter, Sampler
+from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler
 from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
@@ -89,9 +88,7 @@ class RowFeed:
 
 
 def build_dataset(feed: Any) -> Any:  # noqa: ANN401 - Ray's
-    """A dataset of the rows of a feed, each a block of its own, so that it moves on as soon as it is
-    there.
-    """
+    """A dataset of the rows of a feed, each a block of its own, so that each moves on at once."""
     from ray.data import DataContext, Datasource, ReadTask, read_datasource
     from ray.data.block import BlockMetadata
 
@@ -138,7 +135,7 @@ class _RowResult:
 
     def to_row(self, source: ProcessorRow) -> dict[str, Any]:
         encoded = orjson.dumps(asdict(self)).decode()
-        return {"problem": source["problem"], "index": int(source["index"]), "told": encoded}
+        return {"problem": source["problem"], "index": int(source["index"]), "result": encoded}
 
 
 def build_rows(runs: Sequence[SampleRun], asking: Asking) -> Iterator[dict[str, Any]]:
@@ -147,17 +144,17 @@ def build_rows(runs: Sequence[SampleRun], asking: Asking) -> Iterator[dict[str, 
         body = asking.body(run.problem)
         for index in range(run.first, run.first + run.count):
             encoded = orjson.dumps(dict(step_seed(body, index))).decode()
-            yield {"problem": run.problem.id, "index": index, "asked": encoded}
+            yield {"problem": run.problem.id, "index": index, "request": encoded}
 
 
 def build_chat_payload(row: ProcessorRow) -> dict[str, Any]:
-    """A row in the form that the stage of HTTP requests expects."""
-    return {"payload": orjson.loads(row["asked"])}
+    """A row as the stage of HTTP requests expects it."""
+    return {"payload": orjson.loads(row["request"])}
 
 
 def parse_chat_row(row: ProcessorRow) -> dict[str, Any]:
     """Turns a row with the reply of a chat completion into its result."""
-    body, reply = orjson.loads(row["asked"]), _to_plain(row["http_response"])
+    body, reply = orjson.loads(row["request"]), _to_plain(row["http_response"])
     try:
         choices, _ = parse_choices(reply)
     except ReplyInvalid as exc:
@@ -171,10 +168,8 @@ def parse_chat_row(row: ProcessorRow) -> dict[str, Any]:
 
 
 def build_vllm_request(row: ProcessorRow) -> dict[str, Any]:
-    """A row in the form that vLLM's stages expect: messages for the chat template, parameters for the
-    engine.
-    """
-    body = orjson.loads(row["asked"])
+    """A row as vLLM's stages expect it: messages for the chat template, parameters for the engine."""
+    body = orjson.loads(row["request"])
     messages, logprobs = body.pop("messages"), body.pop("logprobs", None)
     top = body.pop("top_logprobs", 0)
     body.pop("model")
@@ -190,7 +185,7 @@ def parse_vllm_row(row: ProcessorRow) -> dict[str, Any]:
 
     Ray doesn't pass on why a response ended: one that has all the tokens it may have counts as cut off.
     """
-    body = orjson.loads(row["asked"])
+    body = orjson.loads(row["request"])
     cap, count = read_token_cap(body), int(row["num_generated_tokens"])
     tokens = _read_vllm_tokens(row, alternatives=bool(body.get("top_logprobs")))
     response = Response(
@@ -210,7 +205,7 @@ def parse_vllm_row(row: ProcessorRow) -> dict[str, Any]:
 def build_record(row: ProcessorRow) -> DrawnSamples:
     """The record of a row that came back, with or without a sample, as a pool stores it."""
     index, error = int(row["index"]), row.get(ERROR_COLUMN) or None
-    result = _RowResult(error=one_line(str(error))) if error else _RowResult(**orjson.loads(row["told"]))
+    result = _RowResult(error=one_line(str(error))) if error else _RowResult(**orjson.loads(row["result"]))
     at = time.time()
     call = Call(
         at=at - result.seconds,
@@ -258,7 +253,7 @@ def _to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever Arrow made of JSON 
         return {key: _to_plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return _to_plain(value.tolist())
-    return [_to_plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 SAMPLES_AN_ENGINE = 256  # samples at the same time in one engine
@@ -455,10 +450,7 @@ class ProcessorSampler(SamplingCounts):
         return {(record.problem_id or "", index) for index in indexes}
 
 
-_PARALLEL_OPTIONS = (
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-)  # options of vLLM: GPUs an engine, multiplied
+_PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size")  # their product: GPUs an engine needs
 
 
 class _ProcessorEngine:

@@ -238,7 +238,7 @@ def replay_shards(
     folder: Path | str,
     *,
     price: float | None = None,
-    dial: float | None = None,
+    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
@@ -246,9 +246,7 @@ def replay_shards(
     engine: Literal["local", "ray"] = "ray",
     workers: int | None = None,
 ) -> Replayed:
-    """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, shard by
-    shard.
-    """
+    """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, shard by shard."""
     settings: dict[str, Any] = {
         "price": price,
         "dial": dial,
@@ -269,7 +267,7 @@ def replay_open_shards(
     shards: ShardedPool,
     *,
     price: float | None = None,
-    dial: float | None = None,
+    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",

@@ -18,11 +18,11 @@ from adacompute.answers.vote import Signal
 from adacompute.errors import ScaleError, ScoreError
 from adacompute.pool import Ballots, open_pool
 from adacompute.pool.ballots import ABSENT
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.replay.per_problem import compute_agreement
 from adacompute.scale.shard_passes import ShardRecord, raise_failures, start_pass
 from adacompute.scale.stages.sharded_pool import ShardedPool, ShardPart, open_sharded_pool
-from adacompute.score import Price, score
+from adacompute.score import score
 from adacompute.score.aggregates import (
     SimulationPlan,
     build_unranked_error,
@@ -175,7 +175,7 @@ def sum_exactly(values: npt.NDArray[np.float64]) -> Fraction:
     return total
 
 
-Cost = Literal["samples", "tokens"] | Price
+Cost = Literal["samples", "tokens"] | TokenPrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +207,7 @@ def score_shards(
     engine: Literal["local", "ray"] = "ray",
     workers: int | None = None,
 ) -> AccuracyTable:
-    """As `score(open_pool(folder), ...)`, with exactly the same table; by Ray, each shard in its own
-    task.
-    """
+    """As `score(open_pool(folder), ...)`, with exactly the same table; by Ray, each shard in its own task."""
     settings: dict[str, Any] = {
         "estimator": estimator,
         "aggregate": aggregate,
@@ -315,13 +313,13 @@ def _prepare_weights(
 
 
 def _check_costs(shards: ShardedPool, cost: Cost, rows: Ints) -> None:
-    needs_tokens = cost.output_per_million > 0 if isinstance(cost, Price) else cost == "tokens"
+    needs_tokens = cost.output > 0 if isinstance(cost, TokenPrices) else cost == "tokens"
     unknown = rows[~shards.index.tokens[rows]]
     if needs_tokens and len(unknown):
         raise build_missing_tokens_error(
             shards.index.ids[int(unknown[0])], unknown=len(unknown), problems=len(rows)
         )
-    if isinstance(cost, Price):
+    if isinstance(cost, TokenPrices):
         check_prompt_tokens(cost, len(shards.index))
 
 
@@ -358,7 +356,7 @@ def _build_arguments(
     votes = shards.index.votable(rows)
     for part in shards.split_rows(rows):
         shard_cost = cost
-        if isinstance(cost, Price) and isinstance(cost.prompt_tokens, Sequence):
+        if isinstance(cost, TokenPrices) and isinstance(cost.prompt_tokens, Sequence):
             shard_cost = replace(
                 cost, prompt_tokens=[cost.prompt_tokens[row] for row in rows[part.ranks].tolist()]
             )

@@ -47,8 +47,7 @@ def solve_shards(
 
 
 def solve_table_on_ray(table: AccuracyTable, *, budget: float, workers: int, parts: int) -> Allocation:
-    """The allocation of a table that is split into parts, one task each: only summaries and choices
-    travel.
+    """The allocation of a table that is split into parts, one task each: only summaries and choices travel.
 
     At most three rounds of summaries find the price; then each part makes its choice by itself.
     """
