@@ -210,6 +210,16 @@ def test_no_import_hides_from_the_layers_test():
     assert users(HIDDEN) <= by_table
 
 
+def studies(names: set[str]) -> bool:
+    """Whether one of the names is of a study, or of a part of it."""
+    return any(name.split(".")[0] == "studies" for name in names)
+
+
+def test_nothing_in_the_package_imports_a_study():
+    assert {file for file, names in everyone().items() if studies(names)} == set()
+    assert studies(used("def f():\n    from studies.paper import theory"))
+
+
 def test_only_the_figures_draw():
     found = {file for file, names in everyone().items() if draws(names)}
     assert DRAWS + "canvas.py" in found

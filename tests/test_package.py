@@ -88,7 +88,7 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     assert len(parquet) == 2
     assert sum(parquet.values()) < 4_000_000
     assert "adacompute/py.typed" in sizes
-    assert not any(name.startswith(("tests/", "benchmarks/", "scripts/")) for name in sizes)
+    assert not any(name.startswith(("tests/", "benchmarks/", "scripts/", "studies/")) for name in sizes)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
         "import adacompute as ac\n"

@@ -2,7 +2,8 @@
 
 import typer
 
-from adacompute.cli.app import main, select_config
+from adacompute.cli import main
+from adacompute.cli.app import select_config
 from studies.paper.paper_report import report
 from studies.paper.reproduce_command import reproduce
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli.evaluate import show_progress
+from adacompute.cli.progress import show_progress
 from adacompute.cli.options import (
     PoolPath,
     ProcessesOption,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adacompute.cli.evaluate import show_progress
+from adacompute.cli.progress import show_progress
 from adacompute.cli.options import (
     JsonFlag,
     ProcessesOption,

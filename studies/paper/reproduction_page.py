@@ -279,10 +279,10 @@ def _describe_baseline(reproduction: Reproduction) -> str:
 
 
 _POINTER = (
-    "**What to do instead.** What a prompt can't tell, the first votes do: stopping as they come in "
-    "beats deciding "
-    "beforehand, held-out and without labels of the task. See [evaluation.md](../../docs/reference/evaluation.md), and "
-    "[findings.md](../../docs/findings.md) for what else was tried."
+    "**What to do instead.** What a prompt can't tell, the first votes do: stopping as they come in beats "
+    "deciding beforehand, held-out and without labels of the task. See "
+    "[evaluation.md](../../docs/reference/evaluation.md), and [findings.md](../../docs/findings.md) for "
+    "what else was tried."
 )
 
 

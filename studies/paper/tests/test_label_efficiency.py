@@ -1,4 +1,4 @@
-"""By how much was learned: the classifier in both readings, and what must be recorded for stopping."""
+"""The classifier by how much it learned from, in both readings."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Spread
-from adacompute.report.exhibits.data_efficiency import DataEfficiency, measure_data_efficiency
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.label_efficiency import EfficiencyReading, compute_efficiency
 from synthetic import poor, synthetic
@@ -16,13 +15,6 @@ from synthetic import poor, synthetic
 @pytest.fixture(scope="module")
 def case() -> ScoredPool:
     return score_pool(synthetic(40, 8), "dice")
-
-
-@pytest.fixture(scope="module")
-def grown() -> DataEfficiency:
-    return measure_data_efficiency(
-        score_pool(synthetic(20, 12), "dice"), problems=(4,), samples=(8,), orders=2
-    )
 
 
 def test_accuracy_on_all_problems_grows_with_the_share_that_was_learned_from(case):
@@ -58,29 +50,3 @@ def test_the_share_from_which_on_a_curve_stays_above_fixed():
 def test_budgets_out_of_reach_have_no_curve():
     found = compute_efficiency(poor()["three samples"], fractions=(1.0,), seeds=1)
     assert [curve.budget for curve in found.curves] == [1.5, 2.0]
-
-
-def test_every_amount_is_judged_at_the_same_cost(grown):
-    for one in (*grown.by_problems, *grown.by_samples):
-        assert one.cost <= grown.budget + 1e-9
-        assert 0.0 <= one.accuracy.mean <= 1.0
-        if one.cost == pytest.approx(grown.budget):
-            assert one.accuracy.mean - one.gain.mean == pytest.approx(grown.uniform.mean)
-
-
-def test_only_stopping_begins_with_nothing_learned(grown):
-    assert [one.problems for one in grown.of("stopping", by="problems")] == [0, 4, 10]
-    assert [one.problems for one in grown.of("classifier", by="problems")] == [4, 10]
-    assert [one.samples for one in grown.of("classifier", by="samples")] == [8, 12]
-
-
-def test_what_is_varied_both_ways_is_the_same_where_they_meet(grown):
-    by_problems = {one.problems: one for one in grown.of("stopping", by="problems")}
-    assert by_problems[grown.across] == grown.of("stopping", by="samples")[-1]
-
-
-def test_where_everything_is_right_nothing_is_gained():
-    found = measure_data_efficiency(poor()["all right"], problems=(), samples=(), cap=4, orders=2)
-    for one in (*found.by_problems, *found.by_samples):
-        assert one.accuracy.mean == 1.0
-        assert one.gain.mean == pytest.approx(0.0, abs=1e-12)

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from studies.paper.labels import compute_scatters, draw_scatter
-from studies.paper.mechanism import compute_mechanism, draw_mechanism
-from synthetic import synthetic
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.canvas import to_standalone_svg
+from studies.paper.labels import compute_scatters, draw_scatter
+from studies.paper.mechanism import compute_mechanism, draw_mechanism
+from synthetic import synthetic
 
 
 @pytest.fixture(scope="module")
