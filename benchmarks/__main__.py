@@ -1,4 +1,4 @@
-"""`make bench`: run every benchmark and write docs/reference/benchmarks.md. Knows nothing of what is measured.
+"""`make bench`: run every benchmark and write docs/reference/benchmarks.md.
 
 `python -m benchmarks answers` runs only the ones named, and prints instead of writing; with --write their
 sections of the page are renewed, and the others stay. `soak --minutes 10` takes its time.

@@ -1,7 +1,8 @@
 """Write the parts of the docs that are made by running the product, between their marks. Run by `make docs`.
 
 A part stands between `<!-- made by: COMMAND -->` and `<!-- end -->`: the command's output replaces what is
-between. `tests/docs` runs the same commands and fails where a page has drifted.
+between. With `<!-- made by: COMMAND, paragraphs 1 to 2 -->` only these paragraphs of the output are shown.
+`tests/docs` runs the same commands and fails where a page has drifted.
 """
 
 import os
@@ -14,11 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIVE = re.compile(  # to the next empty line
-    r"^(the gateway in front of a real model on this machine, .+)\n(?:.+\n)+", re.MULTILINE
-)
 Run = Callable[[list[str], Path, dict[str, str]], "subprocess.CompletedProcess[str]"]
-PART = re.compile(r"(<!-- made by: (?P<command>[^\n]+?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+PART = re.compile(
+    r"(?P<head><!-- made by: (?P<command>[^\n]+?)(?:, paragraphs (?P<first>\d+) to (?P<last>\d+))? -->\n)"
+    r"(?P<body>.*?)(?P<tail><!-- end -->)",
+    re.DOTALL,
+)
 
 
 def pages() -> list[Path]:
@@ -40,8 +42,9 @@ def run(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.
     )
 
 
-def made(command: str, *, folder: Path, run: Run = run) -> str:
-    """What a command prints, as a fenced block: run in an empty folder, as someone would in a pipe."""
+def render_part(part: "re.Match[str]", *, folder: Path, run: Run = run) -> str:
+    """A part with what its command prints in an empty folder, as a fenced block."""
+    command = part["command"]
     words = shlex.split(command)
     if words[0] == "make":
         words = ["adacompute", words[1]]  # `make demo` is that command, once everything is set up
@@ -50,23 +53,21 @@ def made(command: str, *, folder: Path, run: Run = run) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"{command}: exit {done.returncode}: {done.stderr}")
     body = "\n".join(line.rstrip() for line in done.stdout.strip("\n").split("\n"))
-    return f"```\n$ {command}\n{body}\n```\n"
+    if part["first"]:
+        paragraphs = body.split("\n\n")
+        first, last = int(part["first"]), int(part["last"])
+        body = "\n\n".join(paragraphs[first - 1 : last]) + ("\n…" if last < len(paragraphs) else "")
+    return f"{part['head']}```\n$ {command}\n{body}\n```\n{part['tail']}"
 
 
-def renewed(text: str, *, run: Run = run) -> str:
-    """A page with every made part made anew; the parts of one page share a folder, in order.
+def renew_page(text: str, *, run: Run = run) -> str:
+    """A page with every made part made again; the parts of one page share a folder, in order.
 
-    Of the checkout it holds `tests`, where the logs are that the docs import.
+    Of the checkout the folder holds `tests`, where the logs are that the docs import.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "tests").symlink_to(ROOT / "tests")
-        here = Path(folder)
-        return PART.sub(lambda m: m[1] + made(m["command"], folder=here, run=run) + m[4], text)
-
-
-def steady(text: str) -> str:
-    """A page without what differs from run to run: what a real model said, live."""
-    return LIVE.sub(r"\1\n(what it said)\n", text)
+        return PART.sub(lambda part: render_part(part, folder=Path(folder), run=run), text)
 
 
 def parts(text: str) -> Iterator[str]:
@@ -77,6 +78,6 @@ def parts(text: str) -> Iterator[str]:
 if __name__ == "__main__":
     for page in pages():
         before = page.read_text("utf-8")
-        if steady(after := renewed(before)) != steady(before):
+        if (after := renew_page(before)) != before:
             page.write_text(after, "utf-8")
             sys.stderr.write(f"renewed {page.relative_to(ROOT)}\n")

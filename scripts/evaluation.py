@@ -1,4 +1,4 @@
-"""Makes docs/reference/evaluation.md from the recordings beside the checkout: `make evaluation` (about half an hour).
+"""Makes docs/reference/evaluation.md from the recordings beside the checkout: `make evaluation`, half an hour.
 
 `python scripts/evaluation.py --keep FILE` keeps the numbers too; `--from FILE` writes the page from them
 without measuring again; `--peers FOLDER` keeps what the other policies gave, to measure ours alone next time.

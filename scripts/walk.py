@@ -34,50 +34,50 @@ Run = Callable[[list[str], Path, dict[str, str]], "subprocess.CompletedProcess[s
 
 
 @dataclass(frozen=True)
-class Went:
-    """A step that was taken."""
+class StepTaken:
+    """A step that was run, with what the page shows and what it printed."""
 
     command: str
     kind: str  # "", "background" or "live"
     shown: str  # on the page
-    came: str
+    printed: str
 
 
-def walked(
+def walk_steps(
     text: str,
     folder: Path,
     *,
     run: Run | None = None,
     skip: Callable[[str], bool] = lambda _: False,
     swaps: Mapping[str, str] | None = None,
-) -> Iterator[Went]:
-    """Takes the steps of a page, but for those to skip, with some texts swapped for others."""
-    for found in FILE.finditer(text):
-        (folder / found["name"]).write_text(swapped(found["text"], swaps or {}), "utf-8")
-    left: list[subprocess.Popen[str]] = []
+) -> Iterator[StepTaken]:
+    """Run the steps of a page except those to skip, with some texts replaced by others."""
+    for file in FILE.finditer(text):
+        (folder / file["name"]).write_text(swap_texts(file["text"], swaps or {}), "utf-8")
+    running: list[subprocess.Popen[str]] = []
     environ = {k: v for k, v in os.environ.items() if not k.startswith("ADACOMPUTE_")} | {"COLUMNS": "100"}
     try:
         for step in STEP.finditer(text):
             command, kind = step["command"], step["kind"] or ""
             if skip(command):
                 continue
-            words = shlex.split(swapped(command.replace("\\\n", " "), swaps or {}))
+            words = shlex.split(swap_texts(command.replace("\\\n", " "), swaps or {}))
             if kind == "background":
-                left.append(begun(words, folder, environ))
-                came = until_ready(left[-1])
+                running.append(start(words, folder, environ))
+                printed = read_until_ready(running[-1])
             else:
-                done = (run or finished)(words, folder, environ)
+                done = (run or run_to_end)(words, folder, environ)
                 if done.returncode:
                     raise RuntimeError(f"{command}: exit {done.returncode}\n{done.stderr[-2000:]}")
-                came = done.stdout
-            yield Went(command, kind, step["output"], tidy(came))
+                printed = done.stdout
+            yield StepTaken(command, kind, step["output"], tidy(printed))
     finally:
-        for running in reversed(left):
-            running.send_signal(signal.SIGTERM)
-            running.communicate(timeout=60)
+        for process in reversed(running):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
 
 
-def finished(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def run_to_end(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """A command, run to its end."""
     words = [str(BIN / words[0]), *words[1:]]
     return subprocess.run(
@@ -85,14 +85,14 @@ def finished(words: list[str], folder: Path, environ: dict[str, str]) -> "subpro
     )
 
 
-def begun(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.Popen[str]":
+def start(words: list[str], folder: Path, environ: dict[str, str]) -> "subprocess.Popen[str]":
     """A command that stays, with its output and its messages in one pipe."""
     words = [str(BIN / words[0]), *words[1:]]
     pipe = subprocess.PIPE
     return subprocess.Popen(words, cwd=folder, env=environ, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
-def until_ready(running: "subprocess.Popen[str]") -> str:
+def read_until_ready(running: "subprocess.Popen[str]") -> str:
     """What a command prints until it is ready, which it says last."""
     assert running.stdout is not None
     lines: list[str] = []
@@ -103,8 +103,8 @@ def until_ready(running: "subprocess.Popen[str]") -> str:
     raise RuntimeError(f"{running.args}: ended before it was ready\n{''.join(lines)}")
 
 
-def swapped(text: str, swaps: Mapping[str, str]) -> str:
-    """A text with others in the place of some."""
+def swap_texts(text: str, swaps: Mapping[str, str]) -> str:
+    """A text in which some texts are replaced by others."""
     for old, new in swaps.items():
         text = text.replace(old, new)
     return text
@@ -115,10 +115,10 @@ def tidy(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n")) + "\n"
 
 
-def bones(text: str) -> list[str]:
+def skeleton(text: str) -> list[str]:
     """Lines without their numbers: what doesn't differ from run to run.
 
-    >>> bones("  1   37.2%  26.7–47.7%\\n")
+    >>> skeleton("  1   37.2%  26.7–47.7%\\n")
     ['# # #']
     """
     plain = re.sub(r"\b[0-9a-f]{12}\b", "#", text)  # a version: some digits of a hash
@@ -127,21 +127,21 @@ def bones(text: str) -> list[str]:
 
 
 def main(page: Path, *options: str) -> None:
-    """Walks, says what came and whether the page shows it, and writes it there if asked to."""
+    """Walk a page, print what came and whether the page shows it, and write it there with --write."""
     before = page.read_text("utf-8")
     without = {option.removeprefix("--without=") for option in options}
     outputs: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
-        for went in walked(before, Path(place), skip=lambda command: command.split()[1] in without):
-            outputs[went.command] = went.came
-            print(f"$ {went.command}\n{went.came}", flush=True)
-            if went.kind != "live" and bones(went.came) != bones(went.shown):
+        for went in walk_steps(before, Path(place), skip=lambda command: command.split()[1] in without):
+            outputs[went.command] = went.printed
+            print(f"$ {went.command}\n{went.printed}", flush=True)
+            if went.kind != "live" and skeleton(went.printed) != skeleton(went.shown):
                 print("   (the page shows something else)", flush=True)
     if "--write" in options:
-        page.write_text(STEP.sub(lambda found: _renewed(found, outputs), before), "utf-8")
+        page.write_text(STEP.sub(lambda found: _renew_step(found, outputs), before), "utf-8")
 
 
-def _renewed(found: re.Match[str], outputs: Mapping[str, str]) -> str:
+def _renew_step(found: re.Match[str], outputs: Mapping[str, str]) -> str:
     command = found["command"]
     return f"{found['head']}$ {command}\n{outputs.get(command, found['output'])}{found['tail']}"
 

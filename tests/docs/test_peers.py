@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
@@ -38,19 +37,3 @@ def test_the_library_of_its_hub_has_two_rules_that_stop():
 
     assert adaptive_self_consistency.AdaptiveSelfConsistency().threshold == 0.75
     assert beta_self_consistency.BetaSelfConsistency().confidence_threshold == 0.95
-
-
-def test_the_short_table_of_the_readme_says_what_the_page_says():
-    readme = (ROOT / "README.md").read_text("utf-8")
-    ours = {row[0]: row[1:] for row in rows(readme) if row[0] in {row[0] for row in rows(PAGE)}}
-    theirs = {row[0]: row[1:] for row in rows(PAGE)}
-    for name, cells in ours.items():
-        for short, long in zip(cells, theirs[name], strict=True):
-            assert long.startswith(short), f"{name}: the README says {short!r}, the page {long!r}"
-
-
-def rows(text: str) -> list[list[str]]:
-    """Rows of the tables whose heading names the six packages."""
-    table = re.search(r"^\| \| adacompute.*?(?=\n\n)", text, re.DOTALL | re.MULTILINE)
-    lines = table[0].splitlines() if table else []
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -113,11 +113,11 @@ def test_every_step_of_the_quickstart_prints_what_the_page_shows(tmp_path: Path,
         return (
             warm().run(*words[1:], folder=folder, environ=environ)
             if forked
-            else walk.finished(words, folder, environ)
+            else walk.run_to_end(words, folder, environ)
         )
 
     taken = []
-    steps = walk.walked(
+    steps = walk.walk_steps(
         PAGE.read_text("utf-8"),
         tmp_path,
         run=run,
@@ -127,12 +127,12 @@ def test_every_step_of_the_quickstart_prints_what_the_page_shows(tmp_path: Path,
     for went in steps:
         taken.append(went.command.split()[1])
         if went.kind == "live":
-            assert len(went.came.splitlines()) == len(went.shown.splitlines()), went.came
+            assert len(went.printed.splitlines()) == len(went.shown.splitlines()), went.printed
         else:
-            assert walk.bones(went.came) == walk.bones(went.shown), went.command
+            assert walk.skeleton(went.printed) == walk.skeleton(went.shown), went.command
     assert taken == ["collect", "collect", "pool", "fit", "serve", "ask.py"]
 
 
 def test_numbers_may_differ_from_walk_to_walk_and_words_may_not():
-    assert walk.bones("1   37.2%  26.7–47.7%\n") == walk.bones("16  9%  1.0–2.0%\n")
-    assert walk.bones("learned from 40 problems") != walk.bones("learned without 40 problems")
+    assert walk.skeleton("1   37.2%  26.7–47.7%\n") == walk.skeleton("16  9%  1.0–2.0%\n")
+    assert walk.skeleton("learned from 40 problems") != walk.skeleton("learned without 40 problems")
