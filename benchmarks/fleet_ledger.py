@@ -25,8 +25,8 @@ import orjson
 
 from adacompute.serve.fleet import FleetTiming, join_fleet
 from adacompute.serve.fleet.redis_client import _SCRIPT
-from adacompute.serve.ledger import Caps, Ledger, LedgerProtocol
-from adacompute.serve.request import Spend
+from adacompute.serve.ledger import Caps, LedgerProtocol, Spend
+from adacompute.serve.local_ledger import Ledger
 
 __all__ = ["run"]
 

@@ -7,18 +7,24 @@
 
 import argparse
 import ast
+import asyncio
 import io
 import json
+import os
 import re
 import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import threading
 import time
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,8 +43,8 @@ ODD_VARIABLES = {"one", "found", "told", "some"}
 VARIABLE_LIFE = 3  # lines
 
 
-def module_files() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+def module_files(source: Path = SOURCE) -> list[Path]:
+    return sorted(source.rglob("*.py"))
 
 
 def count_code_lines(text: str) -> int:
@@ -66,8 +72,8 @@ def count_code_lines(text: str) -> int:
     return len(lines)
 
 
-def module_name(path: Path) -> str:
-    parts = ("adacompute", *path.relative_to(SOURCE).with_suffix("").parts)
+def module_name(path: Path, source: Path = SOURCE) -> str:
+    parts = (source.name, *path.relative_to(source).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -75,15 +81,15 @@ def room_of(name: str) -> str:
     return name.split(".")[1] if "." in name else ""
 
 
-def importers(trees: dict[Path, ast.Module]) -> dict[str, set[str]]:
+def importers(trees: dict[Path, ast.Module], source: Path = SOURCE) -> dict[str, set[str]]:
     """For each module, the modules of the package that import it."""
-    names = {module_name(path) for path in trees}
-    found: dict[str, set[str]] = defaultdict(set)
+    names = {path: module_name(path, source) for path in trees}
+    users: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees.items():
-        for target in imported_modules(tree, names):
-            if target != module_name(path):
-                found[target].add(module_name(path))
-    return found
+        for target in imported_modules(tree, set(names.values())):
+            if target != names[path]:
+                users[target].add(names[path])
+    return users
 
 
 def imported_modules(tree: ast.Module, names: set[str]) -> Iterator[str]:
@@ -107,14 +113,14 @@ def is_property(node: ast.AST) -> bool:
     return any("property" in decorator or decorator.endswith(".setter") for decorator in decorators)
 
 
-def functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def list_functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, DEFINITIONS) and not is_property(node)]
 
 
-def odd_variables(tree: ast.Module) -> list[str]:
+def odd_variables(functions: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> list[str]:
     """`function: name` for every variable of a meaningless name that lives longer than three lines."""
     odd = []
-    for function in functions(tree):
+    for function in functions:
         lines: dict[str, list[int]] = defaultdict(list)
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and node.id in ODD_VARIABLES:
@@ -129,11 +135,12 @@ def repeated(names: list[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def static_metrics() -> dict[str, Any]:
-    texts = {path: path.read_text("utf-8") for path in module_files()}
+def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
+    """What can be counted without running anything."""
+    texts = {path: path.read_text("utf-8") for path in module_files(source)}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     sizes = [text.count("\n") for path, text in texts.items() if path.name != "__init__.py"]
-    users = importers(trees)
+    users = importers(trees, source)
     lonely = [
         name
         for name, by in users.items()
@@ -145,16 +152,22 @@ def static_metrics() -> dict[str, Any]:
         for node in tree.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
-    every = [function for tree in trees.values() for function in functions(tree)]
+    functions = {path: list_functions(tree) for path, tree in trees.items()}
     participles = [
-        f"{path.relative_to(SOURCE)}: {function.name}"
-        for path, tree in trees.items()
-        for function in functions(tree)
+        f"{path.relative_to(source)}: {function.name}"
+        for path, within in functions.items()
+        for function in within
         if is_participle(function.name)
     ]
-    lengths = [(function.end_lineno or 0) - function.lineno + 1 for function in every]
+    lengths = [
+        (function.end_lineno or 0) - function.lineno + 1
+        for within in functions.values()
+        for function in within
+    ]
     odd = [
-        f"{path.relative_to(SOURCE)}: {line}" for path, tree in trees.items() for line in odd_variables(tree)
+        f"{path.relative_to(source)}: {line}"
+        for path, within in functions.items()
+        for line in odd_variables(within)
     ]
     return {
         "files": len(texts),
@@ -166,10 +179,10 @@ def static_metrics() -> dict[str, Any]:
         "modules_with_one_importer_in_their_room": len(lonely),
         "repeated_file_names": len(repeated([path.name for path in texts if path.name != "__init__.py"])),
         "repeated_public_class_names": repeated(classes),
-        "functions": len(every),
+        "functions": len(lengths),
         "median_function": statistics.median(lengths),
         "participle_functions": len(participles),
-        "participle_share": round(len(participles) / len(every), 4),
+        "participle_share": round(len(participles) / max(1, len(lengths)), 4),
         "odd_variables": len(odd),
         "docs_words": docs_words(),
         "lonely": sorted(lonely),
@@ -194,6 +207,130 @@ def docs_words() -> dict[str, int]:
     }
 
 
+class FileTracer:
+    """Records the files of a folder whose functions are called, by several recordings of the same thing.
+
+    tracer = FileTracer(SOURCE)
+    for _ in range(2):
+        with tracer.recording():
+            ...
+    tracer.files()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = f"{folder}{os.sep}"
+        self._recordings: list[set[str]] = []
+
+    @contextmanager
+    def recording(self, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[None]:
+        """Records this thread, threads that start meanwhile, and the thread in which a loop runs."""
+        self._recordings.append(set())
+        threading.setprofile(self._on_event)
+        sys.setprofile(self._on_event)
+        if loop is not None:
+            loop.call_soon_threadsafe(sys.setprofile, self._on_event)
+        try:
+            yield
+        finally:
+            if loop is not None:
+                loop.call_soon_threadsafe(sys.setprofile, None)
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+    def files(self) -> list[str]:
+        """Paths within the folder that are in every recording: what ran beside one of them isn't."""
+        return sorted(name.removeprefix(self._folder) for name in set.intersection(*self._recordings))
+
+    def _on_event(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(self._folder):
+            self._recordings[-1].add(code.co_filename)
+
+
+def request_files() -> list[str]:
+    """The files of the package that one chat request passes through in a warm gateway.
+
+    A stopping policy decides, several samples are drawn and voted on, the price is paced, the spending is
+    capped and written to the ledger, and the request is counted and logged. It is not recorded for a pool,
+    which is off unless the operator asks for it.
+    """
+    _make_test_helpers_importable()
+    from running import Running
+
+    from adacompute.serve.logs import log_to
+    from upstream import Upstream
+
+    tracer = FileTracer(SOURCE)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        log_to(io.StringIO()),
+        Upstream(_answer_in_turn) as upstream,
+        Running(upstream.url, folder=Path(folder), budget=4.0, cap=1000) as gateway,
+    ):
+        for _ in range(3):
+            gateway.ask()
+        for _ in range(2):  # what the gateway does every two seconds falls into one of them at most
+            time.sleep(_REPORT_SECONDS)
+            with tracer.recording(gateway.loop):
+                outcome = gateway.ask().json["adacompute"]
+                time.sleep(_REPORT_SECONDS)
+            if outcome["samples"] < 2 or len(outcome["votes"]) < 2:
+                raise SystemExit(f"the request was to be a vote over several samples, and was {outcome}")
+    return tracer.files()
+
+
+def sample_files() -> list[str]:
+    """The files of the package that one collected sample passes through, from the call of `collect`."""
+    _make_test_helpers_importable()
+    from collecting import asking, endpoint, problems
+
+    from adacompute.pool import open_pool
+    from adacompute.sampling import collect
+    from upstream import Upstream
+
+    tracer = FileTracer(SOURCE)
+    with tempfile.TemporaryDirectory() as folder, Upstream() as upstream:
+        settings = {"endpoint": endpoint(upstream.url), "asking": asking(), "samples": 1}
+        with open_pool(Path(folder) / "warm", create=True) as pool:
+            collect(problems(1), pool, **settings)
+        with open_pool(Path(folder) / "traced", create=True) as pool, tracer.recording():
+            collected = collect(problems(1), pool, **settings)
+    if collected.added != 1:
+        raise SystemExit(f"one sample was to be collected, and {collected.added} were")
+    return tracer.files()
+
+
+_REPORT_SECONDS = 0.2  # until observers, the log and the ledger have been told of a request
+
+
+def _make_test_helpers_importable() -> None:
+    """The scripted upstream, the running gateway and the collections of the tests."""
+    for room in ("client", "sampling", "serve"):
+        if (folder := str(ROOT / "tests" / room)) not in sys.path:
+            sys.path.insert(0, folder)
+
+
+def _answer_in_turn(number: int, _body: dict[str, Any]) -> Any:  # noqa: ANN401 - a behaviour of the upstream
+    """Two answers by turns, so that the policy draws several samples."""
+    from behaviours import Reply
+
+    message = {"role": "assistant", "content": f"The answer is {number % 2}."}
+    usage = {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    return Reply(body={"object": "chat.completion", "choices": choices, "usage": usage})
+
+
+def count_traced_files() -> dict[str, Any]:
+    """How many files one request and one sample pass through, and which."""
+    request, sample = request_files(), sample_files()
+    return {
+        "files_per_request": len(request),
+        "files_per_sample": len(sample),
+        "request_files": request,
+        "sample_files": sample,
+    }
+
+
 def start_ratio(arguments: list[str], *, repeats: int = 7) -> float:
     """The command's time over that of `python -c "import click"`, least of several runs each."""
     command = Path(sysconfig.get_path("scripts")) / "adacompute"
@@ -214,12 +351,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="everything, with the names behind the counts")
     arguments = parser.parse_args()
-    metrics = static_metrics() | {"version_time_ratio": start_ratio(["--version"])}
+    metrics = static_metrics() | count_traced_files() | {"version_time_ratio": start_ratio(["--version"])}
     if arguments.json:
         print(json.dumps(metrics, indent=1))
         return
     for key, value in metrics.items():
-        if key not in {"lonely", "participles", "odd"}:
+        if key not in {"lonely", "participles", "odd", "request_files", "sample_files"}:
             print(f"{re.sub('_', ' ', key):45} {value if not isinstance(value, list) else len(value)}")
 
 

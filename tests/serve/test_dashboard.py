@@ -370,7 +370,6 @@ def test_the_board_is_json_whatever_was_seen():
     seen = Observability(ServeConfig(show_texts=True), now=clock)
     seen.on_price("p", 2.0, float("nan"), 2.0)
     seen.expect_agreement("p", float("nan"), 0.1)
-    seen.set_worth("p", 2.0, float("inf"), "x")
     seen.on_request_start()
     seen.on_request_end(told(clock.at, policy="p", price=float("inf"), agreement=None, answer=None, votes={}))
     json.dumps(seen.dashboard_data("year"), allow_nan=False)

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from adacompute.serve.metrics import MIN_VOTES, WINDOW, DriftMonitor, DriftMonitors
+from adacompute.serve.policy_registry import DRIFT_WINDOW, MIN_DRIFT_VOTES, DriftMonitor, DriftMonitors
 
 
 def agreements(rng: random.Random, *, hard: float):
@@ -41,9 +41,9 @@ def test_harder_traffic_is_noticed_within_one_window():
         drift = DriftMonitor()
         drift.expect(*calibrated(seed, hard=0.3))
         assert changes(drift, itertools.islice(agreements(random.Random(seed), hard=0.3), 2000)) == []
-        on = changes(drift, itertools.islice(agreements(random.Random(seed), hard=0.6), 2 * WINDOW))
+        on = changes(drift, itertools.islice(agreements(random.Random(seed), hard=0.6), 2 * DRIFT_WINDOW))
         assert len(on) == 1
-        assert on[0] <= WINDOW
+        assert on[0] <= DRIFT_WINDOW
         assert drift.state().alarm
         assert drift.state().z < -5
 
@@ -51,7 +51,7 @@ def test_harder_traffic_is_noticed_within_one_window():
 def test_easier_traffic_is_noticed_too():
     drift = DriftMonitor()
     drift.expect(0.7, 0.25)
-    assert changes(drift, [1.0] * WINDOW) == [MIN_VOTES - 1]
+    assert changes(drift, [1.0] * DRIFT_WINDOW) == [MIN_DRIFT_VOTES - 1]
     assert drift.state().z > 5
 
 
@@ -74,7 +74,7 @@ def test_a_difference_too_small_to_matter_is_no_alarm_however_sure():
 def test_nothing_is_said_before_enough_votes():
     drift = DriftMonitor()
     drift.expect(0.9, 0.1)
-    assert changes(drift, [0.1] * (MIN_VOTES - 1)) == []
+    assert changes(drift, [0.1] * (MIN_DRIFT_VOTES - 1)) == []
     assert drift.state().z is None
     assert drift.add(0.1)
 
@@ -94,16 +94,16 @@ def test_without_calibration_the_first_requests_are_the_measure():
     drift = DriftMonitor()
     assert drift.state().source == "none yet"
     rng = random.Random(3)
-    assert changes(drift, itertools.islice(agreements(rng, hard=0.3), WINDOW + 3000)) == []
+    assert changes(drift, itertools.islice(agreements(rng, hard=0.3), DRIFT_WINDOW + 3000)) == []
     state = drift.state()
     assert state.source == "first requests"
     assert state.expected == pytest.approx(0.85, abs=0.05)
-    assert len(changes(drift, itertools.islice(agreements(rng, hard=0.7), WINDOW))) == 1
+    assert len(changes(drift, itertools.islice(agreements(rng, hard=0.7), DRIFT_WINDOW))) == 1
 
 
 def test_calibrations_word_replaces_the_first_requests():
     drift = DriftMonitor()
-    for _ in range(WINDOW):
+    for _ in range(DRIFT_WINDOW):
         drift.add(0.5)
     assert drift.state().source == "first requests"
     drift.expect(0.9, 0.1)
@@ -117,7 +117,7 @@ def test_sums_that_move_along_stay_exact():
     votes = [rng.random() for _ in range(60_000)]
     for vote in votes:
         drift.add(vote)
-    assert drift.state().live == pytest.approx(statistics.fmean(votes[-WINDOW:]), abs=1e-9)
+    assert drift.state().live == pytest.approx(statistics.fmean(votes[-DRIFT_WINDOW:]), abs=1e-9)
 
 
 def test_what_is_no_agreement_is_left_out():

@@ -6,8 +6,7 @@ from pathlib import Path
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
 from adacompute.serve.observability import Observability
-from adacompute.serve.reply import build_extra, build_headers
-from adacompute.serve.request import RequestOutcome
+from adacompute.serve.reply import RequestOutcome, build_extra, build_headers
 from adacompute.serve.request_parser import _KNOWN_HEADERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

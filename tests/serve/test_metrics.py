@@ -11,9 +11,8 @@ from traffic import Clock, Policy, chart, hour, told
 from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError
 from adacompute.records import Call
-from adacompute.serve.metrics import CALL_KINDS, UNVOTED_REASONS
-from adacompute.serve.observability import Observability, SpendStatus
-from adacompute.serve.request import Spend
+from adacompute.serve.ledger import Spend
+from adacompute.serve.observability import CALL_KINDS, UNVOTED_REASONS, Observability, SpendStatus
 
 
 def families(seen: Observability):

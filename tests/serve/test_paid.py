@@ -5,6 +5,7 @@ import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,9 @@ from wires import connect, end, post, until
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.chat import ChatEndpoint
-from adacompute.serve.ledger import Caps, Ledger
-from adacompute.serve.observability import ObserverGuard
-from adacompute.serve.request import Spend
+from adacompute.serve.chat import ChatEndpoint, ObserverGuard
+from adacompute.serve.ledger import Caps, Spend
+from adacompute.serve.local_ledger import Ledger
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}
@@ -220,7 +220,7 @@ def test_one_who_looks_on_and_fails_costs_nobody_a_reply(stream: bool):
     with Upstream() as up, Running(up.url, budget=1.0) as gate:
         seen, told = gate.gateway.observability, []
         seen.on_call = seen.on_request_end = seen.on_price = fail
-        gate.gateway.recorder.record = lambda *given: told.append(given)
+        gate.gateway.reporter.recorder = SimpleNamespace(record=lambda *given: told.append(given))
         assert [gate.ask(stream=stream).status for _ in range(2)] == [200, 200]
         until(lambda: len(told) == 2)
         assert ledger_of(gate).spent.samples == up.count.choices == 2

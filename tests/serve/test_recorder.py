@@ -13,15 +13,17 @@ import time
 from pathlib import Path
 
 import pytest
+from running import Running
 
 from adacompute.answers import Task
 from adacompute.client import Response
-from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError, SourceAmbiguous
 from adacompute.policies import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.serve.recorder import Recorder, build_problem
-from adacompute.serve.request import ChatRequest, RequestOutcome
+from adacompute.serve.reply import RequestOutcome
+from adacompute.serve.request_parser import ChatRequest
+from upstream import Upstream
 
 
 def ask(question, *, n=1, **parameters):
@@ -53,7 +55,7 @@ def recorded(path, requests, task=None):
     """A recorder that has taken down these requests, closed."""
 
     async def main():
-        recorder = await Recorder.open(ServeConfig(record=str(path)), task or Task())
+        recorder = await Recorder.open(path, task or Task())
         for one, asked in requests:
             recorder.record(one, asked)
         await recorder.close()
@@ -131,10 +133,10 @@ def test_what_was_not_voted_on_or_was_left_is_not_recorded(tmp_path):
 
 
 def test_without_a_pool_nothing_is_recorded():
-    recorder = asyncio.run(Recorder.open(ServeConfig(), Task()))
-    recorder.record(told("4"), ask("2+2?"))
-    asyncio.run(recorder.close())
-    assert (recorder.stored, recorder.dropped) == (0, 0)
+    with Upstream() as up, Running(up.url) as gate:
+        assert gate.ask().status == 200
+        assert gate.gateway.reporter.recorder is None
+        assert 'adacompute_recorder_requests{result="stored"} 0.0' in gate.get("/metrics").raw.decode()
 
 
 def test_half_a_surrogate_pair_and_odd_values_are_stored(tmp_path):
@@ -174,28 +176,28 @@ def test_a_pool_that_another_writes_to_is_refused_with_the_remedy(tmp_path):
         open_pool(path, create=True, write=True),
         pytest.raises(ConfigError, match=r"is writing to it.*another pool"),
     ):
-        asyncio.run(Recorder.open(ServeConfig(record=str(path)), Task()))
+        asyncio.run(Recorder.open(path, Task()))
 
 
 @pytest.mark.parametrize("name", ["traffic.jsonl", "missing/traffic.sqlite", "other.sqlite"])
 def test_a_pool_that_cannot_be_written_is_refused_at_the_start(tmp_path, name):
     (tmp_path / "other.sqlite").write_text("no pool at all")
     with pytest.raises(ConfigError, match="record"):
-        asyncio.run(Recorder.open(ServeConfig(record=str(tmp_path / name)), Task()))
+        asyncio.run(Recorder.open(tmp_path / name, Task()))
 
 
 def test_a_pool_of_another_task_is_refused(tmp_path):
     path = tmp_path / "traffic.sqlite"
     recorded(path, [])
     with pytest.raises(ConfigError, match="boxed"):
-        asyncio.run(Recorder.open(ServeConfig(record=str(path)), Task("boxed")))
+        asyncio.run(Recorder.open(path, Task("boxed")))
 
 
 def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog):
     path = tmp_path / "traffic.sqlite"
 
     async def main():
-        recorder = await Recorder.open(ServeConfig(record=str(path)), Task())
+        recorder = await Recorder.open(path, Task())
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # another process in the middle of a long write
             begun = time.thread_time()
@@ -235,7 +237,7 @@ def test_a_full_disk_drops_and_recording_goes_on_when_there_is_room(small_disk):
             await asyncio.sleep(0.02)
 
     async def main():
-        recorder = await Recorder.open(ServeConfig(record=str(path)), Task())
+        recorder = await Recorder.open(path, Task())
         recorder.record(told("4"), ask("before"))
         await stored(recorder, 1)
         with contextlib.suppress(OSError), ballast.open("wb") as file:
@@ -265,12 +267,13 @@ def test_kill_9_leaves_a_sound_pool_that_can_be_recorded_into(tmp_path):
     program = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[2])
-from test_recorder import Recorder, ServeConfig, Task, ask, told
+from pathlib import Path
+from test_recorder import Recorder, Task, ask, told
 
 async def main():
-    recorder = await Recorder.open(ServeConfig(record=sys.argv[1]), Task())
+    recorder = await Recorder.open(Path(sys.argv[1]), Task())
     for i in range(1_000_000):
-        recorder.told(told("4", "5"), ask(f"{i}?"))
+        recorder.record(told("4", "5"), ask(f"{i}?"))
         await asyncio.sleep(0.001)
         if recorder.stored > 20:
             print(recorder.stored, flush=True)

@@ -28,8 +28,17 @@ from adacompute.errors import (
     Unauthorized,
     WeakVote,
 )
-from adacompute.serve.reply import build_chunks, build_completion, build_error, build_extra, build_headers
-from adacompute.serve.request import ChatRequest, RequestOutcome, Spend, Usage
+from adacompute.serve.ledger import Spend
+from adacompute.serve.reply import (
+    RequestOutcome,
+    Usage,
+    build_chunks,
+    build_completion,
+    build_error,
+    build_extra,
+    build_headers,
+)
+from adacompute.serve.request_parser import ChatRequest
 
 URL = "http://secret-host.internal:8000/v1/chat/completions"
 LOGPROBS = {"content": [{"token": "4", "bytes": [52], "logprob": -0.5, "top_logprobs": []}]}
@@ -320,7 +329,9 @@ def test_an_upstreams_wish_to_wait_is_passed_on():
 
 
 KINDS = [
-    kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), ServeError | EndpointError)
+    kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, ServeError | EndpointError)
 ]
 
 

@@ -9,8 +9,7 @@ from starlette.datastructures import Headers
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
-from adacompute.serve.request import ChatRequest, Route
-from adacompute.serve.request_parser import choose_route
+from adacompute.serve.request_parser import ChatRequest, Route, choose_route
 
 POLICIES = ("stopping", "maths", "single")
 

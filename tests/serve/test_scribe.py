@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.ledger import Caps, Ledger
-from adacompute.serve.ledger_writer import LedgerChanges, LedgerFile
-from adacompute.serve.request import Spend
+from adacompute.serve.ledger import Caps, Spend
+from adacompute.serve.local_ledger import Ledger, LedgerChanges, LedgerFile
 
 ONE = Spend(samples=1)
 
@@ -42,7 +41,7 @@ async def spend(path: Path, times: int) -> None:
 def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
     tmp_path: Path, writers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.ledger_writer._SLOW_COMMIT", -1.0)
+    monkeypatch.setattr("adacompute.serve.local_ledger._SLOW_COMMIT", -1.0)
     asyncio.run(spend(tmp_path / "l.sqlite", 20))
     assert writers.count(threading.current_thread().name) == 4
     assert writers.count("adacompute-ledger") >= 16
@@ -83,7 +82,7 @@ def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Pa
 def test_the_log_is_moved_into_the_file_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.ledger_writer._COMMITS_PER_CHECKPOINT", 10)
+    monkeypatch.setattr("adacompute.serve.local_ledger._COMMITS_PER_CHECKPOINT", 10)
     tidied: list[str] = []
     tidy = LedgerFile.checkpoint
     monkeypatch.setattr(

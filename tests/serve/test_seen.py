@@ -226,7 +226,7 @@ def test_an_alarm_is_logged_once_when_it_goes_on_and_once_when_it_goes_off(caplo
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "policy 'stopping' is 0.40" in said[0]
-    assert "fit anew" in said[0]
+    assert "fit again" in said[0]
     assert "back" in said[1]
 
 

@@ -14,7 +14,7 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
-from adacompute.serve.request import ChatRequest
+from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.vote_eligibility import VoteEligibility, classify_purpose
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
@@ -108,7 +108,10 @@ def test_the_operator_can_vote_on_nothing():
 def test_what_is_drawn_alone_is_never_voted_on():
     for vote in ("auto", "always"):
         votable = VoteEligibility(ServeConfig(vote=vote), Task())
-        assert votable.check_request(ask("What is 2+2?", alone="temperature is 0")) == "temperature is 0"
+        assert (
+            votable.check_request(ask("What is 2+2?", no_vote_reason="temperature is 0"))
+            == "temperature is 0"
+        )
 
 
 def test_only_prompts_with_the_operators_pattern_are_voted_on():

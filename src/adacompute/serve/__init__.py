@@ -1,6 +1,18 @@
 """The gateway: an OpenAI-compatible server in front of one upstream that keeps its average cost on target.
 
 It knows nothing of how samples are collected offline or how policies are evaluated.
-One request passes through: server, app, chat, request_parser, sample_loop (with policy_registry, pacer,
-vote_eligibility and ledger), reply; afterwards observability, logs and the recorder are told of it.
+
+A request for a chat completion passes through these files, in this order:
+
+- `server`: the client's connection, with limits on slow clients (uvicorn);
+- `app`: routes, keys and errors (starlette);
+- `chat`: the endpoint, and the `Gateway` that all requests share;
+- `request_parser`: the checked `ChatRequest`, and its `Route`: policy, budget, mode and deadline;
+- `policy_registry` and `pacer`: the policy that decides, and the price that it decides at;
+- `sample_loop`: waves of samples until the policy stops, with `ledger` and `local_ledger` (or `fleet`) for
+  the caps and `vote_eligibility` for whether there is anything to vote on;
+- `reply`: the outcome, and the completion, stream or error that the client gets;
+- `observability`, `recorder` and `logs`: told afterwards.
+
+`lifespan` opens all of these from the settings.
 """

@@ -74,9 +74,7 @@ class _Pages:
         self._gateway = gateway
 
     def authenticate(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized if it has none, or if the Host header is not
-        allowed.
-        """
+        """The name of the client's key; Unauthorized if it has none, or if the Host isn't allowed."""
         return _ANONYMOUS if (key := self._find_key(headers)) is None else key.name
 
     async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
@@ -116,7 +114,7 @@ class _Pages:
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """Metrics for Prometheus."""
         self._check_operator(headers)
-        self._gateway.report()
+        self._gateway.reporter.report()
         return 200, _METRICS_HEADERS, self._gateway.observability.render_metrics()
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
@@ -127,7 +125,7 @@ class _Pages:
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's data of the last hour, or with `?span=day` of the last day."""
         self._check_operator(headers)
-        self._gateway.report()
+        self._gateway.reporter.report()
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         return 200, _JSON_HEADERS, orjson.dumps(self._gateway.observability.dashboard_data(span))
 
@@ -194,16 +192,14 @@ class _ErrorMiddleware:
 
     def _build_reply(self, exc: Exception, scope: Scope) -> Reply:
         allow: Mapping[str, str] = {}
-        already_counted = scope["path"] == _CHAT_PATH and not isinstance(
-            exc, HTTPException
-        )  # by the endpoint
+        counted_by_endpoint = scope["path"] == _CHAT_PATH and not isinstance(exc, HTTPException)
         if isinstance(exc, HTTPException):  # the router's
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
             _LOG.error("a request failed unexpectedly", exc_info=exc)
             exc = ServeError("the gateway failed; its log says why")
-        if isinstance(exc, ServeError) and not already_counted:
+        if isinstance(exc, ServeError) and not counted_by_endpoint:
             self._observability.on_refusal(exc.status, exc.code)
         status, headers, body = build_error(exc)
         if _LOG.isEnabledFor(logging.DEBUG):

@@ -1,8 +1,8 @@
-"""POST /v1/chat/completions, from the first byte to the last observer that is told of it.
+"""POST /v1/chat/completions: the endpoint, and the gateway that all requests share.
 
-`ChatEndpoint` is the HTTP side. `Gateway` is what all requests share; in it the parts meet: who decides
-(policy registry), at what price (pacers), within what caps (ledger), what is drawn (sample loop), and who is
-told afterwards (observability, recorder, log).
+`ChatEndpoint` is the HTTP side. `Gateway` brings the parts together: the policy registry (who decides), the
+pacers (at what price), the ledger (within what caps), the sample loop (what is drawn), and the `Reporter`,
+which tells metrics, the recorder and the log of what has ended.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec
 
 import orjson
 from starlette.types import Message, Receive, Scope, Send
@@ -23,11 +23,13 @@ from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
 from adacompute.serve.logs import request_log
-from adacompute.serve.observability import Observability, ObserverGuard
+from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, make_local_pacer
 from adacompute.serve.policy_registry import SINGLE, PolicyRegistry, ServedPolicy
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reply import (
+    CLIENT_GONE_STATUS,
+    RequestOutcome,
     StreamRelay,
     build_chunks,
     build_completion,
@@ -36,10 +38,11 @@ from adacompute.serve.reply import (
     build_headers,
     build_usage,
 )
-from adacompute.serve.request import CLIENT_GONE_STATUS, ChatRequest, RequestOutcome, Route
 from adacompute.serve.request_parser import (
+    ChatRequest,
     ClientDisconnected,
     Keys,
+    Route,
     check_content_length,
     check_content_type,
     choose_route,
@@ -53,17 +56,85 @@ __all__ = [
     "DisconnectWatch",
     "Gateway",
     "ModelList",
+    "ObserverGuard",
+    "Reporter",
     "get_reply_id",
     "read_headers",
     "send_reply",
 ]
 
 
-class DisconnectWatch:
-    """While its context is open, a client that disconnects cancels what runs in it; ClientDisconnected
-    is raised.
+P = ParamSpec("P")
+_LOG = logging.getLogger("adacompute.serve")
+_REPORT_DELAY = 0.005  # seconds after which observers are told of what has ended
 
-    To be entered once the whole body has been read: from then on the only message is the disconnect.
+
+class ObserverGuard:
+    """Calls observers; what one raises is logged the first time, and goes no further.
+
+    A reply is paid for before observers are told of it, so one that fails must not cost the client
+    its reply, or keep the other observers from being told.
+    """
+
+    def __init__(self) -> None:
+        self._failed: set[str] = set()
+
+    def __call__(self, observer: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls one."""
+        try:
+            observer(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - whatever it is
+            name = getattr(observer, "__qualname__", repr(observer))
+            if name not in self._failed:
+                self._failed.add(name)
+                _LOG.exception("%s failed; requests continue, and this is not logged again", name)
+
+
+class Reporter:
+    """Tells metrics, the recorder and the log of calls and requests that have ended.
+
+    It does so some milliseconds later and for several at once, so that no reply waits for them.
+    """
+
+    def __init__(self, observability: Observability, recorder: Recorder | None = None) -> None:
+        self.recorder = recorder  # None: traffic isn't recorded
+        self._observability = observability
+        self._guard = ObserverGuard()
+        self._calls: list[Call] = []
+        self._requests: list[tuple[RequestOutcome, SampleLoop]] = []
+
+    def on_call(self, call: Call) -> None:
+        """An attempt upstream has ended."""
+        self._schedule()
+        self._calls.append(call)
+
+    def on_request_end(self, outcome: RequestOutcome, sampling: SampleLoop) -> None:
+        """A request has ended, successfully or not."""
+        self._schedule()
+        self._requests.append((outcome, sampling))
+
+    def report(self) -> None:
+        """Tells the observers now."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            self._guard(self._observability.on_call, call)
+            self._guard(request_log.log_call, call)
+        requests, self._requests = self._requests, []
+        for outcome, sampling in requests:
+            self._guard(self._observability.on_request_end, outcome)
+            if self.recorder is not None:
+                self._guard(self.recorder.record, outcome, sampling.request, sampling.samples)
+            self._guard(request_log.log_request, outcome)
+
+    def _schedule(self) -> None:
+        if not self._calls and not self._requests:
+            asyncio.get_running_loop().call_later(_REPORT_DELAY, self.report)
+
+
+class DisconnectWatch:
+    """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
+
+    Enter it once the whole body has been read: from then on the only message is the disconnect.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -140,10 +211,6 @@ def _has_failed(task: asyncio.Task[list[str]]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-_LOG = logging.getLogger("adacompute.serve")
-_REPORT_DELAY = 0.005  # seconds after which observers are told of finished requests
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRequest:
     """One request in progress."""
@@ -167,15 +234,13 @@ class Gateway:
     pacers: Pacers
     keys: Keys
     observability: Observability
-    recorder: Recorder
+    reporter: Reporter
     make_pacer: PacerFactory = make_local_pacer
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
-    _unreported: list[tuple[RequestOutcome, SampleLoop]] = field(default_factory=list)
-    _calls: list[Call] = field(default_factory=list)
 
     @property
     def settings(self) -> ServeConfig:
@@ -222,8 +287,7 @@ class Gateway:
         return self._finish(active)
 
     async def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The events of a request that is passed through; errors before the first are raised, as by
-        `complete`.
+        """The events of a request that is passed through; errors before the first are raised.
 
         Closing it ends the upstream's stream.
         """
@@ -241,9 +305,7 @@ class Gateway:
         yield relay.finish(build_extra(outcome, unit=self.settings.unit), build_usage(outcome))
 
     async def list_models(self, *, refresh: bool = False) -> list[str]:
-        """The models that the upstream lists, and the operator's own; `refresh`: ask again after a
-        failure.
-        """
+        """The upstream's models, and the operator's own; `refresh`: ask again after a failure."""
         listed = await self.model_list.get_names(refresh=refresh)
         configured = self.config.endpoint.model
         self.model = configured or (listed[0] if len(listed) == 1 else "")
@@ -258,9 +320,7 @@ class Gateway:
         return lines
 
     def announce_policies(self) -> None:
-        """Tells observability which policies serve and what calibration measured, so that drift is
-        noticed.
-        """
+        """Tells observability which policies serve, and what agreement calibration measured."""
         for name in self.policy_registry.names:
             self.observability.on_policy(self.policy_registry.get(name), budget=self.settings.budget)
 
@@ -305,43 +365,19 @@ class Gateway:
         return refuses and sampling.has_vote and sampling.route.mode == "adaptive"
 
     def _finish(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
-        """Ends a request: builds its outcome and schedules the report to observers, once."""
+        """Ends a request: builds its outcome, and has it reported to the observers."""
         self.under_way -= 1
         outcome = self._build_outcome(active, error)
         if isinstance(error, EndpointError):
             _log_upstream_error(active.id, error)
         if active.pacer is not None and outcome.moves_price:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
-        # deferred and batched: the reply doesn't wait for observers
-        self._unreported.append((outcome, active.sampling))
-        if len(self._unreported) == 1 and not self._calls:
-            asyncio.get_running_loop().call_later(_REPORT_DELAY, self.report)
+        self.reporter.on_request_end(outcome, active.sampling)
         return outcome
-
-    def on_call(self, call: Call) -> None:
-        """An attempt upstream has ended."""
-        self._calls.append(call)
-        if len(self._calls) == 1 and not self._unreported:
-            asyncio.get_running_loop().call_later(_REPORT_DELAY, self.report)
-
-    def report(self) -> None:
-        """Reports calls and requests that have ended to metrics, the recorder and the log."""
-        calls, self._calls = self._calls, []
-        for call in calls:
-            self.guard(self.observability.on_call, call)
-            self.guard(request_log.log_call, call)
-        unreported, self._unreported = self._unreported, []
-        for outcome, sampling in unreported:
-            self._report_outcome(outcome, sampling)
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
         self.pacers.settle(outcome.policy, outcome.budget, pacer, outcome.cost_samples, price)
         self.observability.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average)
-
-    def _report_outcome(self, outcome: RequestOutcome, sampling: SampleLoop) -> None:
-        self.guard(self.observability.on_request_end, outcome)
-        self.guard(self.recorder.record, outcome, sampling.request, sampling.samples)
-        self.guard(request_log.log_request, outcome)
 
     def _build_outcome(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
         sampling = active.sampling

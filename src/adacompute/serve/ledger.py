@@ -1,11 +1,9 @@
-"""The ledger of one gateway: what each key has spent, and whether a cap leaves room for more.
+"""Spending and its caps: amounts and token prices, the windows that caps count in, and what a ledger does.
 
-Balances in memory decide, all in one event loop, so nothing happens between checking a cap and reserving;
-a reservation counts once it is on disk. What is reserved when a process dies may have been spent, so it
-counts in full from then on (`maybe`).
+Two classes keep a ledger: `local_ledger.Ledger` in a file, for one gateway, and `fleet.FleetLedger` in Redis,
+for several. Both check amounts with `CapChecker`.
 
-`reserve` never lets spent + maybe + reserved exceed a cap. An upstream that charges more than was reserved is
-still counted in full, and then the cap is closed.
+Amounts are counted in samples, tokens and money at once, in whole numbers, so that sums are exact.
 
 Caps count in windows: hours, days and months by UTC. A window's name is how its start is written in ISO 8601:
 an hour's name begins with its day's, a day's with its month's, and every name with that of "ever", which is
@@ -14,29 +12,29 @@ empty. So names sort by time, and an hour lies in a window if its name begins wi
 
 import asyncio
 import json
-import logging
 import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from adacompute.errors import CapReached, LedgerUnavailable
-from adacompute.serve.ledger_writer import HourKey, LedgerChanges, LedgerFile, LedgerWriter, SpendPair
-from adacompute.serve.request import NANOS, Spend, Unit
+from adacompute.records import Call
 
 __all__ = [
+    "NANOS",
     "NO_SPEND",
     "Balance",
     "CapChecker",
     "Caps",
-    "Ledger",
     "LedgerProtocol",
+    "Rates",
     "Reservation",
+    "Spend",
     "SpendCounter",
+    "Unit",
+    "add_spend",
     "decode_note",
     "format_hour",
     "make_closed_error",
@@ -44,6 +42,100 @@ __all__ = [
     "unit_index",
     "window_name_length",
 ]
+
+Unit = Literal["samples", "tokens", "money"]
+NANOS = 1_000_000_000  # of one unit of money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """An amount in every unit.
+
+    >>> (Spend(samples=2, tokens=10) + Spend(samples=1)).amount_in("samples")
+    3.0
+    """
+
+    samples: int = 0
+    tokens: int = 0  # of prompts and responses
+    nanos: int = 0  # billionths of the unit of money
+
+    def __add__(self, other: "Spend") -> "Spend":
+        return Spend(
+            samples=self.samples + other.samples,
+            tokens=self.tokens + other.tokens,
+            nanos=self.nanos + other.nanos,
+        )
+
+    def __sub__(self, other: "Spend") -> "Spend":
+        return Spend(
+            samples=self.samples - other.samples,
+            tokens=self.tokens - other.tokens,
+            nanos=self.nanos - other.nanos,
+        )
+
+    @property
+    def positive(self) -> "Spend":
+        """The same with negative parts set to 0."""
+        if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
+            return self
+        return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
+
+    def amount_in(self, unit: Unit) -> float:
+        """The amount in one unit."""
+        if unit == "money":
+            return self.nanos / NANOS
+        return float(self.samples if unit == "samples" else self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Token prices: money for a million tokens."""
+
+    input: float = 0.0
+    cached: float | None = None  # for prompt tokens that the upstream had cached; None: as other input
+    output: float = 0.0
+
+    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that so many samples can cost, each drawn by a call of its own."""
+        prompts, completions = samples * prompt_tokens, samples * max_tokens
+        return Spend(
+            samples=samples,
+            tokens=prompts + completions,
+            nanos=self._compute_nanos(prompts, 0, completions),
+        )
+
+    def compute_spent(self, calls: Iterable[Call]) -> Spend:
+        """What the calls that were paid for cost."""
+        return self._add_up([call for call in calls if call.paid == "yes"])
+
+    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that calls without a result can have cost: they may be charged for."""
+        total = Spend()
+        for call in calls:
+            if call.paid == "maybe":
+                completions = call.asked * max_tokens
+                total += Spend(
+                    samples=call.asked,
+                    tokens=prompt_tokens + completions,
+                    nanos=self._compute_nanos(prompt_tokens, 0, completions),
+                )
+        return total
+
+    def _add_up(self, calls: list[Call]) -> Spend:
+        prompts = sum(call.prompt_tokens or 0 for call in calls)
+        cached = sum(min(call.cached_tokens or 0, call.prompt_tokens or 0) for call in calls)
+        completions = sum(call.completion_tokens or 0 for call in calls)
+        return Spend(
+            samples=sum(call.got + call.surplus for call in calls),
+            tokens=prompts + completions,
+            nanos=self._compute_nanos(prompts - cached, cached, completions),
+        )
+
+    def _compute_nanos(self, fresh: int, cached: int, completions: int) -> int:
+        price = self.input if self.cached is None else self.cached
+        money = fresh * self.input + cached * price + completions * self.output  # in millionths
+        return math.ceil(money * (NANOS / 1e6) - 1e-6)
+
 
 Window = Literal["ever", "hour", "day", "month"]
 
@@ -198,8 +290,9 @@ class CapChecker:
         window: str,
         now: Callable[[], float],
     ) -> None:
-        """CapReached if a cap leaves no room for an amount; `key_sums` is None before the key has spent
-        anything.
+        """CapReached if a cap leaves no room for an amount.
+
+        `key_sums` is None before the key has spent anything.
         """
         index = self._unit_index
         units = (amount.samples, amount.tokens, amount.nanos)[index]
@@ -218,9 +311,7 @@ class CapChecker:
     def _list_limits(
         self, key: str, key_sums: SpendCounter | None, total_sums: SpendCounter
     ) -> list[tuple[int, str | None, SpendCounter]]:
-        """The limits of a key: in whole units, whose it is (None: everybody's), and what counts against
-        it.
-        """
+        """The limits of a key: in whole units, whose it is (None: all keys'), what counts against it."""
         limits: list[tuple[int, str | None, SpendCounter]] = []
         if (limit := self.limit_of(key)) is not None:
             limits.append((limit, key, key_sums or SpendCounter()))
@@ -322,236 +413,3 @@ def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-_NO_ROW: SpendPair = (NO_SPEND, NO_SPEND)
-_HOUR_SECONDS = 3600.0
-_MAX_CLOCK_SETBACK = 86_400.0  # seconds between two runs that don't repeat a window
-_log = logging.getLogger(__name__)
-
-
-class Ledger:
-    """The ledger of a single gateway. Made by `open`; for one event loop."""
-
-    def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
-        self.caps = caps
-        self._now = now
-        self._hour, self._hour_end = format_hour(now()), 0.0  # the present hour, and when it ends
-        self._total = SpendCounter()
-        self._keys: dict[str, SpendCounter] = {}
-        self._limits = CapChecker(caps)
-        self._rows: dict[HourKey, SpendPair] = {}  # of the hours that may still change
-        self._open: dict[int, Reservation] = {}
-        self._notes: dict[str, str] = {}
-        self._last_number = 0
-        self._writer: LedgerWriter | None = None
-
-    @classmethod
-    async def open(
-        cls,
-        path: Path | None,
-        caps: Caps,
-        *,
-        now: Callable[[], float] = time.time,
-        retry_seconds: float = 1.0,
-    ) -> "Ledger":
-        """The ledger in a file, created if it doesn't exist; None: in memory only.
-
-        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
-        failed write.
-        """
-        ledger = cls(caps, now)
-        if path is not None:
-            journal = await asyncio.to_thread(LedgerFile, path)
-            try:
-                changes = await asyncio.to_thread(ledger._load, journal)
-                await asyncio.to_thread(journal.write, changes)
-            except BaseException:
-                journal.close()
-                raise
-            ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
-        return ledger
-
-    async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
-
-        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
-        """
-        self._roll_window()
-        writer = self._writer
-        if writer is not None and writer.trouble:
-            raise make_closed_error() from OSError(writer.trouble)
-        amount = amount.positive  # a negative number must not free anything
-        self._check_caps(key, amount)
-        self._last_number += 1
-        reservation = Reservation(self._last_number, key, amount, self._hour)
-        self._open[reservation.number] = reservation
-        self._add_to_sums(key, reserved=amount)
-        if writer is not None:
-            try:
-                changes = LedgerChanges(open={reservation.number: ((reservation.hour, key), amount)})
-                await writer.submit(changes, immediately=len(self._open) == 1)
-            except OSError as exc:
-                self.settle(reservation, NO_SPEND)
-                raise make_closed_error() from exc
-            except BaseException:  # nobody waits for it any more
-                self.settle(reservation, NO_SPEND)
-                raise
-        return reservation
-
-    def extend(self, reservation: Reservation, more: Spend) -> bool:
-        """Enlarges an open reservation; False if a cap or the disk prevents it, or its window is over.
-
-        Unlike `reserve` it doesn't wait for the disk: a process that is killed in that moment may
-        have sent calls that its file doesn't know of.
-        """
-        current = self._open.get(reservation.number)
-        self._roll_window()
-        if (
-            current is None
-            or not self.available
-            or name_window(current.hour, self.caps.window) != self._window
-        ):
-            return False
-        try:
-            self._check_caps(current.key, more)
-        except CapReached:
-            return False
-        larger = replace(current, amount=current.amount + more)
-        self._open[current.number] = larger
-        self._add_to_sums(current.key, reserved=more)
-        if self._writer is not None:
-            self._writer.put(
-                LedgerChanges(open={current.number: ((current.hour, current.key), larger.amount)})
-            )
-        return True
-
-    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
-        current = self._open.pop(reservation.number, None)
-        if current is None:
-            return
-        spent, maybe = spent.positive, maybe.positive
-        slot = (reservation.hour, reservation.key)
-        row = self._rows.get(slot, _NO_ROW)
-        changes = LedgerChanges(open={reservation.number: None})
-        if spent != NO_SPEND or maybe != NO_SPEND:
-            maybe_sum = row[1] if maybe == NO_SPEND else row[1] + maybe
-            self._rows[slot] = changes.rows[slot] = (row[0] + spent, maybe_sum)
-        if reservation.hour == self._hour or name_window(reservation.hour, self.caps.window) == self._window:
-            self._add_to_sums(reservation.key, spent=spent, maybe=maybe, released=current.amount)
-        if self._writer is not None:
-            self._writer.put(changes)
-
-    def account(self) -> Balance:
-        """What counts against the caps now, in total and by key."""
-        self._roll_window()
-        return self._total.to_balance({key: sums.to_balance() for key, sums in self._keys.items()})
-
-    def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keeps plain data under a name, across restarts."""
-        text = json.dumps(dict(value), allow_nan=False)
-        if self._notes.get(name) == text:
-            return
-        self._notes[name] = text
-        if self._writer is not None:
-            self._writer.put(LedgerChanges(notes={name: text}))
-
-    def recall(self, name: str) -> dict[str, Any] | None:
-        """What was last remembered under a name; None if nothing was, or it can't be read."""
-        return decode_note(self._notes, name)
-
-    async def close(self) -> None:
-        """Writes what is left, and releases the file. Open reservations stay in it."""
-        if self._writer is not None:
-            await self._writer.close()
-
-    @property
-    def available(self) -> bool:
-        """Whether it can be written to."""
-        return self._writer is None or not self._writer.trouble
-
-    @property
-    def _window(self) -> str:
-        return name_window(self._hour, self.caps.window)
-
-    def _roll_window(self) -> None:
-        """Starts the next window when it is time. A clock that is set back repeats none."""
-        now = self._now()
-        if now < self._hour_end:
-            return
-        hour = format_hour(now)
-        if hour <= self._hour:
-            self._hour_end = (now // _HOUR_SECONDS + 1) * _HOUR_SECONDS
-            return
-        previous, self._hour = self._window, hour
-        if self._window != previous:
-            self._total, self._keys = SpendCounter(), {}
-        open_hours = {reservation.hour for reservation in self._open.values()}
-        self._rows = {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
-
-    def _add_to_sums(
-        self,
-        key: str,
-        *,
-        spent: Spend = NO_SPEND,
-        maybe: Spend = NO_SPEND,
-        reserved: Spend = NO_SPEND,
-        released: Spend = NO_SPEND,
-    ) -> None:
-        sums = self._keys.get(key)
-        if sums is None:
-            sums = self._keys[key] = SpendCounter()
-        for counter in (self._total, sums):
-            add_spend(counter.spent, spent)
-            add_spend(counter.maybe, maybe)
-            add_spend(counter.reserved, reserved)
-            add_spend(counter.reserved, released, -1)
-        if not sums:
-            del self._keys[key]
-
-    def _check_caps(self, key: str, amount: Spend) -> None:
-        key_sums = self._keys.get(key)
-        self._limits.check(
-            key, amount, key_sums=key_sums, total_sums=self._total, window=self._window, now=self._now
-        )
-
-    def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Continues from a file; what has to be changed in it."""
-        latest = journal.read_latest_hour()
-        if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
-            self._hour = latest
-        stored = journal.read(self._window, self._hour)
-        self._rows = dict(stored.rows)
-        self._notes = dict(stored.notes)
-        self._last_number = max(stored.open, default=0)
-        for key, (spent, maybe) in stored.sums.items():
-            self._add_to_sums(key, spent=spent, maybe=maybe)
-        changes = LedgerChanges()
-        lost_amount = NO_SPEND
-        for number, (slot, amount) in stored.open.items():
-            row = self._rows.get(slot, _NO_ROW)
-            self._rows[slot] = changes.rows[slot] = (row[0], row[1] + amount)
-            changes.open[number] = None
-            lost_amount += amount
-            if name_window(slot[0], self.caps.window) == self._window:
-                self._add_to_sums(slot[1], maybe=amount)
-        if stored.open:
-            _log.warning(
-                "%s: %d reservations of a process that died count as spent in full: at most %d samples, %d "
-                "tokens",
-                journal.path,
-                len(stored.open),
-                lost_amount.samples,
-                lost_amount.tokens,
-            )
-        return changes
-
-    def _snapshot(self) -> LedgerChanges:
-        """All that counts now, for a file that was lost: the window's sums, as of this hour."""
-        balances = {key: sums.to_balance() for key, sums in self._keys.items()}
-        self._rows = {(self._hour, key): (balance.spent, balance.maybe) for key, balance in balances.items()}
-        reserved = {entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()}
-        return LedgerChanges(
-            rows=dict(self._rows), open=dict(reserved), notes=dict(self._notes), replaces_window=self._window
-        )

@@ -14,14 +14,14 @@ from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
 from adacompute.config import Config, ServeConfig, read_key, read_keys
 from adacompute.errors import ConfigError, EndpointError
-from adacompute.serve.chat import Gateway, ModelList
+from adacompute.serve.chat import Gateway, ModelList, Reporter
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
-from adacompute.serve.ledger import Caps, Ledger, LedgerProtocol
-from adacompute.serve.observability import Observability, ObserverGuard, SpendStatus
+from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
+from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.observability import Observability, SpendStatus
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
-from adacompute.serve.request import Rates
 from adacompute.serve.request_parser import Keys
 from adacompute.serve.sample_loop import SamplingResources
 from adacompute.serve.vote_eligibility import VoteEligibility
@@ -50,11 +50,7 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)
     _check_prices(caps, rates)
-    eligibility, observability, guard = (
-        VoteEligibility(settings, task),
-        Observability(settings),
-        ObserverGuard(),
-    )
+    eligibility, observability = VoteEligibility(settings, task), Observability(settings)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings)
     _check_explore(settings, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -63,9 +59,11 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             await Ledger.open(Path(settings.state), caps) if fleet is None else fleet.ledger
         )
         stack.push_async_callback(ledger.close)
-        recorder = await Recorder.open(settings, task)
-        stack.push_async_callback(recorder.close)
-        client = await stack.enter_async_context(Client(endpoint, on_call=lambda call: gateway.on_call(call)))
+        recorder = await Recorder.open(Path(settings.record), task) if settings.record else None
+        if recorder is not None:
+            stack.push_async_callback(recorder.close)
+        reporter = Reporter(observability, recorder)
+        client = await stack.enter_async_context(Client(endpoint, on_call=reporter.on_call))
         resources = SamplingResources(
             client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility
         )
@@ -77,16 +75,15 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             pacers=Pacers([(name, settings.budget) for name in registry.names]),
             keys=keys,
             observability=observability,
-            recorder=recorder,
+            reporter=reporter,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
-            guard=guard,
             model=config.endpoint.model,
         )
         _load_state(gateway)
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
-        observability.watch_recorder(lambda: (recorder.stored, recorder.dropped))
+        observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
         observability.watch_late_answers(count_timeouts)
         saving = asyncio.create_task(_save_regularly(gateway))
         discovery = asyncio.create_task(_discover_models(gateway))
@@ -100,7 +97,7 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             gateway.ready = False
             saving.cancel()
             discovery.cancel()
-            gateway.report()
+            reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
 

@@ -24,14 +24,14 @@ from urllib.parse import quote, quote_plus
 import orjson
 
 from adacompute.records import Call, Secret
-from adacompute.serve.request import RequestOutcome
+from adacompute.serve.reply import RequestOutcome
 
 __all__ = ["MASK", "Redactor", "RepeatFilter", "log_to", "request_log"]
 
 MASK = "***"
 
 _SECRET_NAMES = (
-    r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"
+    r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"  # noqa: S105
 )
 _SECRET_PATTERNS = (
     # the scheme is kept, the credentials are not
@@ -273,9 +273,7 @@ request_log: Final = RequestLog()
 
 @contextlib.contextmanager
 def log_to(stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = ()) -> Iterator[None]:
-    """All of the process's logs, uvicorn's and aiohttp's too, as masked lines, while its context is
-    open.
-    """
+    """Writes all of the process's logs as masked lines, uvicorn's too, while its context is open."""
     root = logging.getLogger()
     handler = _LineWriter(stream)
     handler.setFormatter(JsonFormatter(Redactor(secrets)))

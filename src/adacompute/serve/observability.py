@@ -1,24 +1,267 @@
-"""What the gateway did: one object is told of every event, for metrics and the dashboard alike.
+"""What the gateway did, for Prometheus and the dashboard: `Observability` is told of every event.
 
-There is no process-wide state: several may live side by side. Memory is bounded: time slots of an hour and a
-day, and the last requests. Texts are kept only if the operator allows it.
+There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
+hour and a day, and the last requests. Texts are kept only if the operator allows it.
+
+Every label of a metric has a bounded set of values: policies and budgets up to 64, then `other`; kinds and
+statuses that exist. No prompt, no answer, no key and no name that a client gives is ever a label.
 """
 
 import logging
 import math
+import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ParamSpec, Protocol
+from http import HTTPStatus
+from typing import Any, Final, Protocol, TypeVar, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from adacompute.config import ServeConfig
+from adacompute.errors import EndpointError
 from adacompute.policies.chart import Chart
 from adacompute.records import Call
-from adacompute.serve.metrics import DriftMonitors, Metrics, classify_unvoted
-from adacompute.serve.request import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.ledger import Unit
+from adacompute.serve.policy_registry import DriftMonitors, DriftState
+from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.request_parser import Mode
 
-__all__ = ["COLUMNS", "SPANS", "Observability", "ObserverGuard", "SpendStatus"]
+__all__ = ["CALL_KINDS", "COLUMNS", "SPANS", "UNVOTED_REASONS", "Observability", "SpendStatus"]
+
+OTHER = "other"
+MAX_LABELS = 64  # values of a label that isn't a fixed set
+
+CALL_KINDS: Final = frozenset(
+    {"ok", "cancelled", *(kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint")}
+)
+_STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
+_MODES: Final = frozenset(get_args(Mode))
+_UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{0,39}")
+_SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+_SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
+_SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+
+# why there was no vote: words of the note -> the reason that it is counted as; the first that fits
+UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
+    ("n is ", "n"),
+    ("tool", "tools"),
+    ("temperature", "temperature"),
+    ("json", "json"),
+    ("refusal", "refusal"),
+    ("asks for a text", "text"),
+    ("cut off", "cut-off"),
+    ("no answer", "no-answer"),
+    ("empty", "no-answer"),
+    ("code or data", "no-answer"),
+    ("operator", "rule"),
+)
+_NO_VOTE = "no vote: "
+
+_T = TypeVar("_T", bound=MetricWrapperBase)
+
+
+class BoundedLabels:
+    """Label values: the first ones that come, up to a limit; the rest become `other`."""
+
+    def __init__(self, known: Collection[str] = (), *, limit: int = MAX_LABELS) -> None:
+        self._known = set(known)
+        self._limit = limit
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+def format_budget(budget: float) -> str:
+    """A budget to two places, so that clients can't create ever more labels."""
+    return f"{round(budget, 2):g}"
+
+
+def classify_unvoted(outcome: RequestOutcome) -> str:
+    """The class of the reason why there was no vote."""
+    if outcome.mode != "adaptive":
+        return "mode"
+    reason = next((note.lower() for note in outcome.notes if note.startswith(_NO_VOTE)), "")
+    return next((name for words, name in UNVOTED_REASONS if words in reason), OTHER)
+
+
+class Metrics:
+    """All counters and gauges of one gateway. `render` gives the text of `/metrics`."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
+        self._policies = BoundedLabels()
+        self._budgets = BoundedLabels()
+        self._codes = BoundedLabels()
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
+        self.requests = counter("requests", "Requests that ended", "policy", "mode", "status")
+        self.refused = counter("refused", "Requests turned away before sampling", "code")
+        self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
+        self.would = histogram(
+            "would_samples", "Shadow mode: what it would have drawn", _SAMPLE_BUCKETS, "policy"
+        )
+        self.agreement = histogram("agreement", "The winner's share of a vote", _SHARE_BUCKETS, "policy")
+        self.seconds = histogram("request_seconds", "Time from request to reply", _SECOND_BUCKETS)
+        self.waves = counter("waves", "Rounds of samples")
+        self.missing = counter("missing_samples", "Samples that were asked for and did not come")
+        self.unvoted = counter("unvoted", "Requests answered without a vote", "reason")
+        self.late = counter("late_answers", "Texts that took too long to be read, and so have no answer")
+        self.explored = counter("explored", "Requests drawn to the end, to learn from")
+        self.gone = counter("clients_gone", "Requests whose client went away")
+        self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
+        self.spent = counter("spent", "What requests cost", "unit")
+        self.maybe = counter("maybe_spent", "What calls that gave nothing can have cost at most", "unit")
+        self.calls = counter("upstream_calls", "Attempts upstream, by what came of them", "kind")
+        self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
+        self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
+        self.call_seconds = histogram("upstream_seconds", "Time of one attempt upstream", _SECOND_BUCKETS)
+        self.reloads = counter("reloads", "Times the policies were read anew", "result")
+        self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
+        self.in_flight = gauge("in_flight", "Requests under way")
+        self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")
+        self.average = gauge("average_samples", "Running average cost of a request", "policy", "budget")
+        self.target = gauge("target_samples", "What that average is to be", "policy", "budget")
+        self.overall = gauge("overall_average_samples", "Average cost of all requests since the start")
+        self.overall_target = gauge("overall_target_samples", "Mean of these requests' targets")
+        self.drift = gauge("drift_alarm", "1: agreement has left what calibration saw", "policy")
+        self.drift_z = gauge("drift_z", "Standard errors from what is expected", "policy")
+        self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
+        self.expected = gauge("agreement_expected", "What calibration, or the first votes, saw", "policy")
+        self.ledger = gauge("ledger", "What the ledger holds, in the unit of the caps", "state", "unit")
+        self.cap = gauge("ledger_cap", "The cap of all keys together; absent without one", "unit")
+        self.fleet = gauge("fleet_replicas", "Gateways of the fleet that are alive; 0: there is none")
+        self.pacemaker = gauge("fleet_pacemaker", "1: this gateway sets the fleet's price")
+        self.price_age = gauge("fleet_price_age_seconds", "Since the fleet's price was last read")
+        self.recorder = gauge("recorder_requests", "Requests for the pool, since the start", "result")
+        self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
+
+    def count_request(self, outcome: RequestOutcome) -> None:
+        """Counts a request that ended, successfully or not."""
+        policy, status = self.policy_label(outcome.policy), outcome.status
+        self.at_labels(self.requests, policy, _mode_label(outcome.mode), _status_label(status)).inc()
+        self.seconds.observe(outcome.seconds)
+        if outcome.samples:
+            self.at_labels(self.samples, policy).observe(outcome.samples)
+        if outcome.would is not None:
+            self.at_labels(self.would, policy).observe(outcome.samples + outcome.would)
+        if outcome.agreement is not None:
+            self.at_labels(self.agreement, policy).observe(outcome.agreement)
+        elif status == 200:
+            self.at_labels(self.unvoted, classify_unvoted(outcome)).inc()
+        for counter, amount in (
+            (self.waves, outcome.waves),
+            (self.missing, outcome.missing),
+            (self.explored, outcome.explored),
+            (self.gone, status == CLIENT_GONE_STATUS),
+        ):
+            if amount:
+                counter.inc(amount)
+        self._count_spend(outcome)
+
+    def _count_spend(self, outcome: RequestOutcome) -> None:
+        usage = outcome.usage
+        for kind, tokens in (
+            ("prompt", usage.prompt_tokens),
+            ("completion", usage.completion_tokens),
+            ("cached", usage.cached_tokens),
+        ):
+            if tokens:
+                self.at_labels(self.tokens, kind).inc(tokens)
+        for counter, spend in ((self.spent, outcome.spent), (self.maybe, outcome.maybe)):
+            if spend.samples or spend.tokens or spend.nanos:
+                for unit in _UNITS:
+                    self.at_labels(counter, unit).inc(spend.amount_in(unit))
+
+    def count_refusal(self, status: int, code: str) -> str:
+        """Counts a request that was refused before sampling; the code that it is counted as."""
+        code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
+        self.at_labels(self.requests, "none", "none", _status_label(status)).inc()
+        self.at_labels(self.refused, code).inc()
+        return code
+
+    def count_call(self, call: Call) -> str:
+        """Counts an attempt upstream that ended; the kind that it is counted as."""
+        kind = call.kind if call.kind in CALL_KINDS else OTHER
+        self.at_labels(self.calls, kind).inc()
+        self.call_seconds.observe(call.seconds)
+        if call.paid == "maybe":
+            self.calls_maybe.inc()
+        if kind == "cancelled":
+            self.cancelled.inc()
+        return kind
+
+    def reserve_budget(self, budget: float) -> None:
+        """Reserves a label for a budget of the operator's, however many others clients name."""
+        self._budgets(format_budget(budget))
+
+    def set_dial(self, policy: str, budget: float, *, price: float | None, average: float | None) -> None:
+        """Sets the present price and average of a policy at a budget."""
+        labels = self.policy_label(policy), self._budgets(format_budget(budget))
+        for gauge, value in ((self.price, price), (self.average, average), (self.target, budget)):
+            if value is not None:
+                self.at_labels(gauge, *labels).set(value)
+
+    def set_drift(self, policy: str, state: DriftState) -> None:
+        """Sets the state of a policy's agreement."""
+        label = self.policy_label(policy)
+        self.at_labels(self.drift, label).set(state.alarm)
+        for gauge, value in (
+            (self.drift_z, state.z),
+            (self.live, state.live),
+            (self.expected, state.expected),
+        ):
+            if value is not None:
+                self.at_labels(gauge, label).set(value)
+
+    def set_version(self, policy: str, old: str | None, version: str) -> None:
+        """Sets the version of a policy in service."""
+        label = self.policy_label(policy)
+        if old is not None:
+            self.policy.remove(label, old)
+        self.policy.labels(label, version).set(1)
+
+    def policy_label(self, name: str) -> str:
+        """A policy's name, or `other` if there are too many."""
+        return self._policies(name)
+
+    def at_labels(self, metric: _T, *labels: str) -> _T:
+        """The metric at these labels."""
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
+
+    def render(self) -> bytes:
+        """Everything, in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"adacompute_{name}", what, labels, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"adacompute_{name}", what, labels, registry=self._registry)
+
+    def _histogram(self, name: str, what: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"adacompute_{name}", what, labels, registry=self._registry, buckets=buckets)
+
+
+def _mode_label(mode: str) -> str:
+    return mode if mode in _MODES else OTHER
+
+
+def _status_label(status: int) -> str:
+    return str(status) if status in _STATUSES else OTHER
+
 
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
 COLUMNS = ("at", "requests", "errors", "counted", "samples", "target", "voted", "agreement", "seconds")
@@ -278,8 +521,9 @@ class DialTable:
     def set_worth(
         self, policy: str, budget: float, uniform: float | None, protocol: str, *, reason: str = ""
     ) -> None:
-        """How many samples per request are as accurate without a policy. None, or no protocol: unknown,
-        and why.
+        """How many samples per request are as accurate without a policy.
+
+        None, or no protocol: that is unknown, for this `reason`.
         """
         dial = self.get(policy, budget)
         if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
@@ -338,31 +582,6 @@ class DialTable:
 
 def _mean_samples(dial: DialStats) -> float | None:
     return dial.samples / dial.requests if dial.requests else None
-
-
-P = ParamSpec("P")
-_SERVE_LOG = logging.getLogger("adacompute.serve")
-
-
-class ObserverGuard:
-    """Calls observers; what one raises is logged the first time, and goes no further.
-
-    A reply is paid for before observers are told of it, so one that fails must not cost the client
-    its reply, or keep the other observers from being told.
-    """
-
-    def __init__(self) -> None:
-        self._failed: set[str] = set()
-
-    def __call__(self, observer: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Calls one."""
-        try:
-            observer(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - whatever it is
-            name = getattr(observer, "__qualname__", repr(observer))
-            if name not in self._failed:
-                self._failed.add(name)
-                _SERVE_LOG.exception("%s failed; requests continue, and this is not logged again", name)
 
 
 _LOG = logging.getLogger(__name__)
@@ -470,14 +689,6 @@ class Observability:
         """The agreement that calibration measured: mean, and deviation from request to request."""
         self._drifts.get(policy).expect(agreement, deviation)
 
-    def set_worth(self, policy: str, budget: float, uniform: float | None, protocol: str) -> None:
-        """How many samples per request are as accurate as this policy at its running average, and how
-        that is known.
-
-        None, or no protocol: unknown, and no savings are shown.
-        """
-        self._dials.set_worth(policy, budget, uniform, protocol)
-
     def on_policy(self, served: PolicyInfo, *, budget: float) -> None:
         """A policy is in service now, at this budget if a request names none.
 
@@ -522,7 +733,7 @@ class Observability:
         self._late, self._late_before = read, read()
 
     def render_metrics(self) -> bytes:
-        """The text of `/metrics`, of the type `metrics.CONTENT_TYPE`."""
+        """The text of `/metrics`, in Prometheus's format 0.0.4."""
         metrics = self._metrics
         metrics.in_flight.set(self._in_flight)
         for dial in self._dials:
@@ -556,30 +767,23 @@ class Observability:
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
         """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
 
-        `at`, `since`: now and the start, seconds since 1970. `mode`, `exploring`, `unit`, `window`,
-        `keys` (whether there are any), `texts` (whether they are shown): settings.
-        `in_flight`; `requests`, `refused` (by code), `unvoted` (by reason), `reloads`: since the
-        start.
-        `ever`: {requests, average, target} of requests that count, since the start.
-        `span`: its name; `step`: seconds of a slot; `columns` and `rows`: its slots, sums each;
-        `total`: their
-        sums; `samples`: [samples, requests] pairs; `upstream`: [kind, calls] pairs; `prices`:
-        {policy,
-        budget, points} each, of [time, price] pairs.
-        `dials`: {policy, budget, price, average, requests, version} each, the busiest first.
-        `savings`: {share, uniform, average, protocol, covered, why}; share is None if it is unknown,
-        and
-        `why` says why; it covers requests with a vote that their policy decided, and `covered` is
-        their
-        share of all that count.
-        `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        `spend`: {name, spent, maybe, reserved, cap} each, the total first. `recorder`: {stored,
-        dropped}.
-        `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples,
-        missing,
-        would, votes ([label, count] pairs, the winner first), abstained, agreement, price, seconds,
-        status,
-        error, notes}, and only if texts are shown: prompt, answer.
+        Times are seconds since 1970; pairs and triples are lists.
+
+        - Settings: `mode`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
+        - `at`, `since`: now, and when the gateway started.
+        - Since the start: `requests`, `refused` by code, `unvoted` by reason, `reloads`, and in `ever`
+          {requests, average, target} of requests that count. `in_flight`: now.
+        - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
+          `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
+          budget, points}, where a point is (time, price).
+        - `dials`: {policy, budget, price, average, requests, version} each, the busiest first.
+        - `savings`: {share, uniform, average, protocol, covered, why}, of requests with a vote that their
+          policy decided; `covered` is their share of all that count. If `share` is None, `why` says why.
+        - `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        - `spend`: {name, spent, maybe, reserved, cap} each, the total first. `recorder`: {stored, dropped}.
+        - `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples, missing,
+          would, votes, abstained, agreement, price, seconds, status, error, notes}, where `votes` are
+          (label, count), the winner first; also prompt and answer if texts are shown.
         """
         span = span if span in SPANS else "hour"
         self._update_worth()

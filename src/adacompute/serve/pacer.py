@@ -56,9 +56,7 @@ __all__ = [
 
 _MAX_KEPT = 4096
 _MAX_STRIDE = 1024  # dials for one that is kept: so some four million requests can be in flight
-_MAX_MISSES = (
-    64  # requests in a row with a forgotten dial, times the stride: more are in flight than are kept
-)
+_MAX_MISSES = 64  # requests in a row with a forgotten dial, times the stride: too few dials are kept
 
 
 class DialAges:
@@ -87,9 +85,7 @@ class DialAges:
             del self._recorded_at[next(iter(self._recorded_at))]
 
     def find_age(self, dial: float, *, at: int) -> int | None:
-        """How many requests have ended since a dial was given; None if that isn't known, or not any
-        more.
-        """
+        """How many requests have ended since a dial was given; None if that isn't known (any more)."""
         recorded_at = self._recorded_at.get(dial)
         if recorded_at is not None:
             self._missed = 0
@@ -163,9 +159,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
 
 
 def guess_start(policy: Policy, budget: float) -> float:
-    """A dial at which a policy may cost about so many samples per request, if no chart tells: a rough
-    start.
-    """
+    """A rough first dial for a policy that has no chart: it may cost about `budget` samples a request."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
     if not isinstance(policy, StoppingPolicy):
@@ -179,8 +173,7 @@ def guess_start(policy: Policy, budget: float) -> float:
 
 
 def _estimate_cost(log_price: float, openings: Floats) -> float:
-    """Samples per request at the logarithm of a price: the first, and each further one by the share that
-    goes on.
+    """Samples per request at a price: the first, and then each by the share of requests that go on.
 
     That share after each draw is read off the quantiles of critical prices there; what has stopped
     stays stopped.
@@ -194,8 +187,9 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 
 
 def _share_above(log_price: float, quantiles: Floats) -> float:
-    """The share of tallies with a higher critical price: interpolated, and extrapolated beyond the last
-    quantile.
+    """The share of tallies with a higher critical price, interpolated between the quantiles.
+
+    Beyond the last quantile it is extrapolated.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
@@ -329,7 +323,8 @@ class Pacer:
         invalid += [] if state.get("dial") == self.dial else ["dial"]  # of another policy
         if invalid:
             raise ConfigError(
-                f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; it starts again at its first dial"
+                f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
+                "it starts again at its first dial"
             )
         self.requests = int(numbers["requests"])
         self._spent = numbers["spent"]

@@ -3,8 +3,9 @@
 What can't be stored is dropped and counted: a gateway whose disk is full still answers.
 
 One conversation is one problem, however often it is asked, and a model under one set of parameters is one
-source. Requests that were drawn to the end, for learning, are a source of their own, marked `explored`: in all
-others easy problems have few samples, because the policy stopped, and learning from those would be biased.
+source. Requests that were drawn to the end, for learning, are a source of their own, marked `explored`: in
+all others easy problems have few samples, because the policy stopped, and learning from those would be
+biased.
 """
 
 import asyncio
@@ -25,11 +26,11 @@ import orjson
 from adacompute.answers import Task
 from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
-from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
 from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
 from adacompute.records import Problem, Sample
-from adacompute.serve.request import CLIENT_GONE_STATUS, ChatRequest, RequestOutcome
+from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.sample_loop import read_sample_blocking
 
 __all__ = ["Recorder", "build_problem"]
@@ -123,9 +124,9 @@ class _QueuedRequest(NamedTuple):
 
 
 class Recorder:
-    """Records into one pool, or nothing if the operator names none. Never raises once it is open."""
+    """Records into one pool. Made by `open`; never raises once it is open."""
 
-    def __init__(self, pool: Pool | None) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._queue: queue.Queue[_QueuedRequest | None] = queue.Queue(_MAX_QUEUED)
         self._lock = threading.Lock()  # guards the counts below
@@ -135,17 +136,14 @@ class Recorder:
         self.stored = 0  # requests
         self.dropped = 0  # requests that could not be stored
         self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
-        self._thread: threading.Thread | None = None
-        if pool is not None:
-            self._thread = threading.Thread(target=self._run, name="adacompute-recorder", daemon=True)
-            self._thread.start()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._run, name="adacompute-recorder", daemon=True
+        )
+        self._thread.start()
 
     @classmethod
-    async def open(cls, settings: ServeConfig, task: Task) -> "Recorder":
+    async def open(cls, path: Path, task: Task) -> "Recorder":
         """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
-        if not settings.record:
-            return cls(None)
-        path = Path(settings.record)
         try:
             return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
         except AdacomputeError as exc:
@@ -154,7 +152,7 @@ class Recorder:
     async def close(self) -> None:
         """Writes what is queued, within 20 seconds, and releases the pool."""
         thread, self._thread = self._thread, None
-        if thread is None or self._pool is None:
+        if thread is None:
             return
         end, sent = time.monotonic() + _CLOSE_SECONDS, False
         while thread.is_alive() and time.monotonic() < end:
@@ -252,7 +250,6 @@ class Recorder:
 
     def _add(self, items: list[_QueuedRequest]) -> None:
         """Stores requests of one source, all or none."""
-        assert self._pool is not None
         model, parameters = build_source(items[0].outcome, items[0].request)
         problems = {(problem := build_problem(item.request)).id: problem for item in items}
         self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
@@ -261,12 +258,10 @@ class Recorder:
         self.stored += len(items)
 
     def _has(self, id_: str) -> bool:
-        assert self._pool is not None
         return self._pool.problem(id_) is not None
 
     def _number_samples(self, item: _QueuedRequest, model: str, parameters: dict[str, Any]) -> DrawnSamples:
         """Its samples, numbered after the stored ones of the same question."""
-        assert self._pool is not None
         id_ = build_problem(item.request).id
         key = (id_, model, fingerprint(parameters))
         first = self._next.pop(key, None)
@@ -283,9 +278,7 @@ class Recorder:
 
 
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> _QueuedRequest:
-    """What is queued of a request: without the log-probabilities of each token, which take a hundred
-    times the text.
-    """
+    """What is queued of a request: not the tokens' log-probabilities, a hundred times the text."""
     is_read = len(samples) == len(outcome.responses)
     responses = (
         () if is_read else [replace(response, message={}, logprobs=None) for response in outcome.responses]

@@ -1,4 +1,6 @@
-"""What a client gets: a completion, a stream of chunks or an error, all in OpenAI's shape.
+"""What came of a request, and what its client gets: a completion, a stream of chunks or an error.
+
+All replies are in OpenAI's shape.
 
 An error tells the client what it can do about it, and neither the upstream's address nor what the upstream
 says about the operator's key.
@@ -7,6 +9,7 @@ says about the operator's key.
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -28,17 +31,99 @@ from adacompute.errors import (
     Unauthorized,
     WeakVote,
 )
-from adacompute.serve.request import ChatRequest, RequestOutcome, Unit
+from adacompute.serve.ledger import Spend, Unit
+from adacompute.serve.request_parser import ChatRequest, Mode
 
 __all__ = [
+    "CLIENT_GONE_STATUS",
+    "RequestOutcome",
     "StreamRelay",
+    "Usage",
     "build_chunks",
     "build_completion",
     "build_error",
     "build_extra",
     "build_headers",
     "build_usage",
+    "read_server_info",
 ]
+
+_SERVER_INFO = ("system_fingerprint", "service_tier")
+
+CLIENT_GONE_STATUS = 499  # the status of a request whose client disconnected, as in nginx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of all calls that were paid for, as the upstream counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompts', where the upstream says so
+
+
+def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
+    """What a completion says about its server, to be passed on."""
+    return {
+        name: value for name in _SERVER_INFO if isinstance(value := body.get(name), str) and len(value) <= 200
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOutcome:
+    """The outcome of one request: for the reply, the ledger, metrics, the dashboard and the recorder."""
+
+    id: str  # of the reply, e.g. "chatcmpl-…"
+    at: float  # seconds since 1970, when it came
+    seconds: float
+    key: str  # the name of the client's key
+    model: str
+    policy: str  # its name
+    mode: Mode
+    budget: float  # samples on average
+    price: float | None  # the dial it was decided at; None: the policy has none, or nothing was decided
+    stream: bool = False
+    n: int = 1  # choices that the client asked for
+    status: int = 200  # of the reply; 499: the client went away
+    error: str = ""  # the code of the error; "": none
+    samples: int = 0  # received
+    missing: int = 0  # samples requested but not received
+    waves: int = 0
+    would: int | None = None  # shadow mode: samples the policy would have drawn after the first
+    answer: str | None = None  # the winner of the vote
+    votes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    abstained: int = 0  # samples without an answer
+    agreement: float | None = None  # the winner's share of the weight, 0 to 1; None: there was no vote
+    weighted: bool = False  # whether votes had weights
+    weak: bool = False  # whether the agreement is below the operator's minimum
+    explored: bool = False  # drawn to the end, for learning
+    notes: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    spent: Spend = field(default_factory=Spend)
+    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
+    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
+    best: int | None = None  # index of the response that represents the winner
+    prompt: str = field(default="", repr=False)
+
+    @property
+    def cost_samples(self) -> int:
+        """Samples that it cost or may have cost, used or not: what the average counts."""
+        return max(self.samples, self.spent.samples + self.maybe.samples)
+
+    @property
+    def counts_in_average(self) -> bool:
+        """Does it count in the average? Only if it cost something and a policy decided it."""
+        return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1
+
+    @property
+    def moves_price(self) -> bool:
+        """Does its cost move the price? Not if failures cut it short below its budget.
+
+        Such requests are cheap. If the price fell because of them, a failing upstream would be sent more.
+        """
+        return self.counts_in_average and not (self.missing and self.cost_samples < self.budget)
+
 
 Headers = dict[str, str]
 
@@ -282,9 +367,7 @@ def _complete_message(response: Response) -> dict[str, Any]:
 
 
 def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:
-    """One choice in pieces; the last one has the finish reason. Log-probabilities come whole, with the
-    text.
-    """
+    """One choice in pieces; the last has the finish reason. Log-probabilities come with the text."""
     message = _complete_message(response)
     text, calls = message["content"], message.get("tool_calls")
     first = {
@@ -396,9 +479,7 @@ class StreamRelay:
         return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
 
     def _filter_choice(self, choice: object) -> object:
-        """A choice with the log-probabilities that the client asked for; without the field if it asked
-        for none.
-        """
+        """A choice with the log-probabilities that the client asked for, or without the field."""
         if not isinstance(choice, dict) or "logprobs" not in choice:
             return choice
         if self._request.logprobs:

@@ -19,8 +19,8 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 import numpy as np
 import orjson
@@ -29,19 +29,55 @@ from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Secret
-from adacompute.serve.request import ChatRequest, Mode, Route
 
 __all__ = [
     "MEDIA_TOKENS",
+    "ChatRequest",
     "ClientDisconnected",
     "Key",
     "Keys",
+    "Mode",
+    "Route",
     "check_content_length",
     "check_content_type",
     "choose_route",
     "parse_request",
     "read_body",
 ]
+
+Mode = Literal["adaptive", "shadow", "pass"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One request for a chat completion, checked."""
+
+    body: Mapping[str, Any] = field(hash=False, repr=False)
+    # ^ what goes upstream: everything but n, stream, stream_options and the budget in a model's name
+    prompt: str = field(default="", repr=False)  # what policies read: the last user message's text
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False  # the client wants usage in its stream
+    logprobs: bool = False  # the client wants log-probabilities
+    budget: float | None = None  # given in the model's name, as in NAME@2.5
+    max_tokens: int = 0  # limit of one response: the client's, or the operator's if it gave none
+    has_token_limit: bool = False  # whether the client itself gave a limit
+    prompt_tokens: int = 0  # upper bound, whatever the tokenizer
+    json: bool = False  # the client asks for JSON: voted on only if answers are read out of JSON
+    no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How a request is served: decided before anything is drawn."""
+
+    key: str  # the name of the client's key; "anonymous" where there are none
+    policy: str  # its name
+    budget: float  # samples on average
+    mode: Mode = "adaptive"
+    deadline: float  # seconds from now
+    notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
+
 
 _REMEDY = "give it as Authorization: Bearer KEY"
 
@@ -79,10 +115,10 @@ class Keys:
         return iter([key for _, key in self._keys])
 
     def identify(self, authorization: str | None) -> Key | None:
-        """The key in an Authorization header: `Bearer KEY`, or `Basic` with any user and the key as
-        password.
+        """The key in an Authorization header; None if the gateway has no keys at all.
 
-        Unauthorized if it is unknown. None if the gateway has no keys at all.
+        The header is `Bearer KEY`, or `Basic` with any user and the key as password. Unauthorized if the
+        key is missing or unknown.
         """
         if not self._keys:
             return None
@@ -421,10 +457,7 @@ _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
 _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
-_TOKEN_LIMITS = (
-    "max_tokens",
-    "max_completion_tokens",
-)  # of a response; it depends on the server which of them it follows
+_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")  # of a response; servers follow one or the other
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
@@ -552,26 +585,26 @@ def _split_model(body: Body, default: str, known_models: Collection[str] = ()) -
 
 def _check_supported(body: Body) -> None:
     """RequestInvalid for fields that can't be honoured: they are not dropped silently."""
-    for field in _LEGACY_FIELDS:
-        if body.get(field) is not None:
+    for name in _LEGACY_FIELDS:
+        if body.get(name) is not None:
             raise RequestInvalid(
-                f"{field} belongs to the older completions API, which is not supported; give messages",
-                param=field,
+                f"{name} belongs to the older completions API, which is not supported; give messages",
+                param=name,
             )
-    for field in _FOREIGN_N_FIELDS:
-        if body.get(field) is not None:
-            raise RequestInvalid(f"{field} is not supported; give n", param=field)
-    for field in _FOREIGN_TOKEN_LIMITS:
-        if body.get(field) is not None:
-            raise RequestInvalid(f"{field} is not supported; give max_tokens", param=field)
+    for name in _FOREIGN_N_FIELDS:
+        if body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give n", param=name)
+    for name in _FOREIGN_TOKEN_LIMITS:
+        if body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give max_tokens", param=name)
     if body.get("modalities") not in (None, ["text"]):
         raise RequestInvalid(
             'modalities other than ["text"] are not supported; leave it out', param="modalities"
         )
     if body.get("audio") is not None:
         raise RequestInvalid("audio is not supported as a response; leave it out", param="audio")
-    for field in ("tools", "functions"):
-        _read_typed(body, field, list)
+    for name in ("tools", "functions"):
+        _read_typed(body, name, list)
 
 
 def _check_sampling(body: Body) -> None:

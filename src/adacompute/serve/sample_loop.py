@@ -18,9 +18,10 @@ from adacompute.client import LOGPROBS, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
-from adacompute.serve.ledger import LedgerProtocol
+from adacompute.serve.ledger import LedgerProtocol, Rates, Spend
 from adacompute.serve.policy_registry import ServedPolicy
-from adacompute.serve.request import ChatRequest, Rates, Route, Spend, Usage, read_server_info
+from adacompute.serve.reply import Usage, read_server_info
+from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.vote_eligibility import VoteEligibility
 
 __all__ = ["SampleLoop", "SamplingResources", "read_sample", "read_sample_blocking"]
@@ -70,8 +71,9 @@ _NO_SPEND = Spend()
 
 
 class Wave:
-    """Samples that are requested together: their reservation, and what they cost. Always settle one that
-    was begun.
+    """Samples that are requested together: their reservation, and what they cost.
+
+    Always settle one that was begun.
     """
 
     def __init__(self, request: ChatRequest, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
@@ -228,11 +230,9 @@ class SampleLoop:
 
     @property
     def upstream_body(self) -> Mapping[str, Any]:
-        """What goes upstream: the request, with log-probabilities requested if the policy or the vote
-        uses them.
+        """What goes upstream: the request, and log-probabilities if the policy or the vote uses them.
 
-        If a cap on tokens or money would have no bound otherwise, also the operator's limit of
-        tokens.
+        If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
         """
         policy, body = self.served.policy, self.request.body
         if not self.request.has_token_limit and self._resources.ledger.caps.counts_tokens:

@@ -13,7 +13,7 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
-from adacompute.serve.request import ChatRequest
+from adacompute.serve.request_parser import ChatRequest
 
 __all__ = ["VoteEligibility", "classify_purpose"]
 

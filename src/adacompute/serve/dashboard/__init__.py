@@ -27,8 +27,8 @@ PAGE: Final[bytes] = (
     _read_asset("page.html").replace("{{style}}", _STYLE).replace("{{script}}", _SCRIPT).encode()
 )
 CSP: Final = (  # nothing but what is in the page itself runs, and it talks to nobody but the gateway
-    f"default-src 'none'; style-src {_hash_source(_STYLE)}; script-src {_hash_source(_SCRIPT)}; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src {_hash_source(_STYLE)}; script-src {_hash_source(_SCRIPT)}; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {
     "content-type": "text/html; charset=utf-8",

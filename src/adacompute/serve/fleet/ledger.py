@@ -1,11 +1,12 @@
 """The ledger of a fleet: balances are in Redis, and every gateway reserves there.
 
-A script in Redis checks caps and reserves as one step, so no gateway comes between; windows follow Redis's
-clock, so all roll over together. What a gateway has reserved is stored under its name, with a lease: when that
-runs out, another gateway counts it in full (`maybe`), and a gateway that was only slow corrects that, once,
-when it settles.
+A script in Redis checks caps and reserves in one step, so that no other gateway can act in between. Windows
+follow Redis's clock, so all gateways change to the next one together. What a gateway has reserved is stored
+under its name, with a lease: when that runs out, another gateway counts it in full (`maybe`). A gateway that
+was only slow corrects that when it settles.
 
-Where Redis can't be reached nothing is reserved, so nothing is sent. What was settled meanwhile waits here.
+While Redis can't be reached nothing is reserved, so nothing is sent. What was settled meanwhile waits in this
+process.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from adacompute.serve.ledger import (
     CapChecker,
     Caps,
     Reservation,
+    Spend,
     SpendCounter,
     decode_note,
     make_closed_error,
@@ -31,7 +33,6 @@ from adacompute.serve.ledger import (
     unit_index,
     window_name_length,
 )
-from adacompute.serve.request import Spend
 
 __all__ = ["FleetLedger"]
 
@@ -61,9 +62,7 @@ class FleetLedger:
 
     @property
     def script_settings(self) -> dict[str, Any]:
-        """What each call tells the script of the caps: the total limit (-1: none), the unit, and the
-        window.
-        """
+        """The caps, as every call tells the script: the total limit (-1: none), the unit, the window."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
         return {"limit": _script_limit(total), "place": self._unit_index + 1, "window": length}

@@ -1,8 +1,9 @@
 """One replica's connection to Redis: many actions in one call, one call at a time.
 
-Each call that changes anything has a number, and is sent until it is answered: if the answer was lost, Redis
-repeats it and does nothing twice. If Redis has lost calls that it answered, it says so, and is first told what
-is held here. What can't be sent waits here, and is lost only with the process.
+Each call that changes anything has a number, and is sent until it is answered: if an answer was lost, Redis
+repeats it and does nothing twice. If Redis has lost calls that it had answered, it says so, and this process
+first sends it the reservations that it holds. What can't be sent waits in memory, and is lost only with the
+process.
 """
 
 import asyncio
@@ -368,9 +369,7 @@ class FleetClient:
         self._deliver(answer)
 
     def _resend_reservations(self, batch: _Batch) -> None:
-        """Redis has lost calls that it had answered: it is first sent the reservations that are held
-        here.
-        """
+        """Sends the reservations that are held here first: Redis has lost calls that it had answered."""
         _log.error(
             "%s: it has lost the last calls; reservations held here are restored, and what was settled then "
             "counts in full",

@@ -1,8 +1,13 @@
-"""Writes the ledger's changes to its file, many in one commit.
+"""The ledger of one gateway: what each key has spent, kept in memory and in a file.
 
-The file is SQLite with a write-ahead log and synchronous=NORMAL: what was committed survives a killed process;
-a power loss may take the last moment, and leaves the file intact. Rows are written whole, never added to, so
-that writing one again does no harm.
+Balances in memory decide, all in one event loop, so nothing happens between checking a cap and reserving;
+a reservation counts once it is on disk. What is reserved when a process dies may have been spent, so it
+counts in full from then on (`maybe`). An upstream that charges more than was reserved is still counted in
+full, and then the cap is closed.
+
+The file is SQLite with a write-ahead log and synchronous=NORMAL: what was committed survives a killed
+process; a power loss may take the last moment, and leaves the file intact. Rows are written whole, never
+added to, so that writing one again does no harm.
 
 A commit takes some 40 µs where the disk keeps up: less than handing it to a thread and back. So the event
 loop commits what came in one of its rounds itself, and a thread does everything that may take long: a slow
@@ -12,19 +17,34 @@ second: nothing that was handed over is lost while the process lives.
 
 import asyncio
 import contextlib
+import json
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from adacompute.atomic import WriterLock
-from adacompute.errors import ConfigError, PoolError, PoolLocked
-from adacompute.serve.request import Spend
+from adacompute.errors import CapReached, ConfigError, PoolError, PoolLocked
+from adacompute.serve.ledger import (
+    NO_SPEND,
+    Balance,
+    CapChecker,
+    Caps,
+    Reservation,
+    Spend,
+    SpendCounter,
+    add_spend,
+    decode_note,
+    format_hour,
+    make_closed_error,
+    name_window,
+)
 
-__all__ = ["HourKey", "LedgerChanges", "LedgerFile", "LedgerWriter", "SpendPair"]
+__all__ = ["HourKey", "Ledger", "LedgerChanges", "LedgerFile", "LedgerWriter", "SpendPair"]
 
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
@@ -209,9 +229,7 @@ class LedgerFile:
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; whether it is another one than before. Raises as `write`, or
-        ConfigError.
-        """
+        """Opens the file again; True if it is another one than before. Raises as `write`, or ConfigError."""
         previous = self._file_id
         same = self._is_same_file()  # while the old file is open, no new one can have its inode
         self._close_connection()
@@ -252,9 +270,7 @@ class LedgerFile:
         return (status.st_dev, status.st_ino) == self._file_id
 
     def _get_connection(self) -> sqlite3.Connection:
-        """The connection, to a file that still exists: SQLite would go on writing to one that was
-        removed.
-        """
+        """The connection; LedgerFileReplaced if the file is gone, because SQLite would go on writing."""
         if self._connection is None or not self._is_same_file():
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written anew")
         return self._connection
@@ -493,3 +509,235 @@ class LedgerWriter:
                 future.set_exception(OSError(trouble))
             elif not future.done():
                 future.set_result(None)
+
+
+_NO_ROW: SpendPair = (NO_SPEND, NO_SPEND)
+_HOUR_SECONDS = 3600.0
+_MAX_CLOCK_SETBACK = 86_400.0  # seconds between two runs that don't repeat a window
+
+
+class Ledger:
+    """The ledger of a single gateway. Made by `open`; for one event loop."""
+
+    def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
+        self.caps = caps
+        self._now = now
+        self._hour, self._hour_end = format_hour(now()), 0.0  # the present hour, and when it ends
+        self._total = SpendCounter()
+        self._keys: dict[str, SpendCounter] = {}
+        self._limits = CapChecker(caps)
+        self._rows: dict[HourKey, SpendPair] = {}  # of the hours that may still change
+        self._open: dict[int, Reservation] = {}
+        self._notes: dict[str, str] = {}
+        self._last_number = 0
+        self._writer: LedgerWriter | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | None,
+        caps: Caps,
+        *,
+        now: Callable[[], float] = time.time,
+        retry_seconds: float = 1.0,
+    ) -> "Ledger":
+        """The ledger in a file, created if it doesn't exist; None: in memory only.
+
+        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
+        failed write.
+        """
+        ledger = cls(caps, now)
+        if path is not None:
+            journal = await asyncio.to_thread(LedgerFile, path)
+            try:
+                changes = await asyncio.to_thread(ledger._load, journal)
+                await asyncio.to_thread(journal.write, changes)
+            except BaseException:
+                journal.close()
+                raise
+            ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
+        return ledger
+
+    async def reserve(self, key: str, amount: Spend) -> Reservation:
+        """Reserves an amount; whoever gets a reservation settles it.
+
+        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
+        """
+        self._roll_window()
+        writer = self._writer
+        if writer is not None and writer.trouble:
+            raise make_closed_error() from OSError(writer.trouble)
+        amount = amount.positive  # a negative number must not free anything
+        self._check_caps(key, amount)
+        self._last_number += 1
+        reservation = Reservation(self._last_number, key, amount, self._hour)
+        self._open[reservation.number] = reservation
+        self._add_to_sums(key, reserved=amount)
+        if writer is not None:
+            try:
+                changes = LedgerChanges(open={reservation.number: ((reservation.hour, key), amount)})
+                await writer.submit(changes, immediately=len(self._open) == 1)
+            except OSError as exc:
+                self.settle(reservation, NO_SPEND)
+                raise make_closed_error() from exc
+            except BaseException:  # nobody waits for it any more
+                self.settle(reservation, NO_SPEND)
+                raise
+        return reservation
+
+    def extend(self, reservation: Reservation, more: Spend) -> bool:
+        """Enlarges an open reservation; False if a cap or the disk prevents it, or its window is over.
+
+        Unlike `reserve` it doesn't wait for the disk: a process that is killed in that moment may
+        have sent calls that its file doesn't know of.
+        """
+        current = self._open.get(reservation.number)
+        self._roll_window()
+        if (
+            current is None
+            or not self.available
+            or name_window(current.hour, self.caps.window) != self._window
+        ):
+            return False
+        try:
+            self._check_caps(current.key, more)
+        except CapReached:
+            return False
+        larger = replace(current, amount=current.amount + more)
+        self._open[current.number] = larger
+        self._add_to_sums(current.key, reserved=more)
+        if self._writer is not None:
+            self._writer.put(
+                LedgerChanges(open={current.number: ((current.hour, current.key), larger.amount)})
+            )
+        return True
+
+    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        current = self._open.pop(reservation.number, None)
+        if current is None:
+            return
+        spent, maybe = spent.positive, maybe.positive
+        slot = (reservation.hour, reservation.key)
+        row = self._rows.get(slot, _NO_ROW)
+        changes = LedgerChanges(open={reservation.number: None})
+        if spent != NO_SPEND or maybe != NO_SPEND:
+            maybe_sum = row[1] if maybe == NO_SPEND else row[1] + maybe
+            self._rows[slot] = changes.rows[slot] = (row[0] + spent, maybe_sum)
+        if reservation.hour == self._hour or name_window(reservation.hour, self.caps.window) == self._window:
+            self._add_to_sums(reservation.key, spent=spent, maybe=maybe, released=current.amount)
+        if self._writer is not None:
+            self._writer.put(changes)
+
+    def account(self) -> Balance:
+        """What counts against the caps now, in total and by key."""
+        self._roll_window()
+        return self._total.to_balance({key: sums.to_balance() for key, sums in self._keys.items()})
+
+    def remember(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keeps plain data under a name, across restarts."""
+        text = json.dumps(dict(value), allow_nan=False)
+        if self._notes.get(name) == text:
+            return
+        self._notes[name] = text
+        if self._writer is not None:
+            self._writer.put(LedgerChanges(notes={name: text}))
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """What was last remembered under a name; None if nothing was, or it can't be read."""
+        return decode_note(self._notes, name)
+
+    async def close(self) -> None:
+        """Writes what is left, and releases the file. Open reservations stay in it."""
+        if self._writer is not None:
+            await self._writer.close()
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be written to."""
+        return self._writer is None or not self._writer.trouble
+
+    @property
+    def _window(self) -> str:
+        return name_window(self._hour, self.caps.window)
+
+    def _roll_window(self) -> None:
+        """Starts the next window when it is time. A clock that is set back repeats none."""
+        now = self._now()
+        if now < self._hour_end:
+            return
+        hour = format_hour(now)
+        if hour <= self._hour:
+            self._hour_end = (now // _HOUR_SECONDS + 1) * _HOUR_SECONDS
+            return
+        previous, self._hour = self._window, hour
+        if self._window != previous:
+            self._total, self._keys = SpendCounter(), {}
+        open_hours = {reservation.hour for reservation in self._open.values()}
+        self._rows = {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
+
+    def _add_to_sums(
+        self,
+        key: str,
+        *,
+        spent: Spend = NO_SPEND,
+        maybe: Spend = NO_SPEND,
+        reserved: Spend = NO_SPEND,
+        released: Spend = NO_SPEND,
+    ) -> None:
+        sums = self._keys.get(key)
+        if sums is None:
+            sums = self._keys[key] = SpendCounter()
+        for counter in (self._total, sums):
+            add_spend(counter.spent, spent)
+            add_spend(counter.maybe, maybe)
+            add_spend(counter.reserved, reserved)
+            add_spend(counter.reserved, released, -1)
+        if not sums:
+            del self._keys[key]
+
+    def _check_caps(self, key: str, amount: Spend) -> None:
+        key_sums = self._keys.get(key)
+        self._limits.check(
+            key, amount, key_sums=key_sums, total_sums=self._total, window=self._window, now=self._now
+        )
+
+    def _load(self, journal: LedgerFile) -> LedgerChanges:
+        """Continues from a file; what has to be changed in it."""
+        latest = journal.read_latest_hour()
+        if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
+            self._hour = latest
+        stored = journal.read(self._window, self._hour)
+        self._rows = dict(stored.rows)
+        self._notes = dict(stored.notes)
+        self._last_number = max(stored.open, default=0)
+        for key, (spent, maybe) in stored.sums.items():
+            self._add_to_sums(key, spent=spent, maybe=maybe)
+        changes = LedgerChanges()
+        lost_amount = NO_SPEND
+        for number, (slot, amount) in stored.open.items():
+            row = self._rows.get(slot, _NO_ROW)
+            self._rows[slot] = changes.rows[slot] = (row[0], row[1] + amount)
+            changes.open[number] = None
+            lost_amount += amount
+            if name_window(slot[0], self.caps.window) == self._window:
+                self._add_to_sums(slot[1], maybe=amount)
+        if stored.open:
+            _log.warning(
+                "%s: %d reservations of a process that died count as spent in full: at most %d samples, %d "
+                "tokens",
+                journal.path,
+                len(stored.open),
+                lost_amount.samples,
+                lost_amount.tokens,
+            )
+        return changes
+
+    def _snapshot(self) -> LedgerChanges:
+        """All that counts now, for a file that was lost: the window's sums, as of this hour."""
+        balances = {key: sums.to_balance() for key, sums in self._keys.items()}
+        self._rows = {(self._hour, key): (balance.spent, balance.maybe) for key, balance in balances.items()}
+        reserved = {entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()}
+        return LedgerChanges(
+            rows=dict(self._rows), open=dict(reserved), notes=dict(self._notes), replaces_window=self._window
+        )
