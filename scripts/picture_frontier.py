@@ -36,20 +36,20 @@ POLICIES = ("fixed", "asc", "esc", "doubling", "stopping")
 FOLDS, ORDERS, SEED = 5, 20, 0  # as the report has them
 
 
-def measured() -> dict[str, Any]:
+def measure() -> dict[str, Any]:
     """Everything that is shown, as plain data."""
-    run, oracle, evaluation = evaluated(RECORDING)
+    run, oracle, evaluation = evaluate_recording(RECORDING)
     same, head = find_headline_match(evaluation), build_headline(evaluation)
     return {
         "headline": head.words,
         "below": head.below,
-        "frontier": plain(trace_frontier(run, oracle=oracle)),
-        "same": None if same is None else plain(same),
-        "budgets": [row(evaluation, budget) for budget in AVERAGE_BUDGETS],
-        "other": {OTHER: [row(evaluated(OTHER)[2], budget) for budget in AVERAGE_BUDGETS]},
+        "frontier": to_plain(trace_frontier(run, oracle=oracle)),
+        "same": None if same is None else to_plain(same),
+        "budgets": [make_row(evaluation, budget) for budget in AVERAGE_BUDGETS],
+        "other": {OTHER: [make_row(evaluate_recording(OTHER)[2], budget) for budget in AVERAGE_BUDGETS]},
         "money": [
-            {"budget": one.budget, "cost": one.cost, "same_cost": one.same_cost}
-            for one in compute_savings(
+            {"budget": saving.budget, "cost": saving.cost, "same_cost": saving.same_cost}
+            for saving in compute_savings(
                 build_money_data(evaluation, measure_tokens(run), EXAMPLE_MONEY), EXAMPLE_MONEY
             )
         ],
@@ -58,8 +58,8 @@ def measured() -> dict[str, Any]:
 
 
 @cache
-def evaluated(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
-    """A recording, evaluated as a report does it, but for the policies that aren't shown."""
+def evaluate_recording(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
+    """Evaluate a recording as a report does, without the policies that aren't shown."""
     run = reduce_order_noise(
         run_policies(
             ac.bundled(name).ballots(),
@@ -78,61 +78,61 @@ def evaluated(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
     return run, oracle, assemble_evaluation(shown)
 
 
-def row(evaluation: Evaluation, budget: float) -> dict[str, Any]:
+def make_row(evaluation: Evaluation, budget: float) -> dict[str, Any]:
     """Uniform and ours at one average budget."""
     uniform, ours = evaluation.match(UNIFORM, budget), evaluation.match(OURS, budget)
     assert uniform is not None
     assert ours is not None
     return {"budget": budget, "uniform": uniform.accuracy} | {
-        key: plain(getattr(ours, key)) for key in ("accuracy", "gain", "worth")
+        key: to_plain(getattr(ours, key)) for key in ("accuracy", "gain", "worth")
     }
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def to_plain(value: Any) -> Any:  # noqa: ANN401
     """Dataclasses and arrays as JSON has them, to five digits."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):
-        return [plain(float(one)) for one in value]
+        return [to_plain(float(number)) for number in value]
     if isinstance(value, tuple):
-        return [plain(one) for one in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.5g}") if np.isfinite(value) else None
     return value
 
 
-def frontier_from(kept: dict[str, Any]) -> PolicyFrontier:
-    """The frontier, as it was measured."""
+def read_frontier(kept: dict[str, Any]) -> PolicyFrontier:
+    """The frontier from its kept numbers."""
     oracle = kept["oracle"]
     return PolicyFrontier(
         **kept
         | {
-            "lines": tuple(line_from(one) for one in kept["lines"]),
-            "published": line_from(kept["published"]),
-            "oracle": OracleCurve(**oracle | {key: numbers(oracle[key]) for key in ("cost", "low", "high")}),
+            "curves": tuple(read_curve(curve) for curve in kept["curves"]),
+            "published": read_curve(kept["published"]),
+            "oracle": OracleCurve(**oracle | {key: to_array(oracle[key]) for key in ("cost", "low", "high")}),
             "budgets": tuple(kept["budgets"]),
         }
     )
 
 
-def line_from(kept: dict[str, Any]) -> CostCurve:
-    return CostCurve(policy=kept["policy"], **{key: numbers(kept[key]) for key in kept if key != "policy"})
+def read_curve(kept: dict[str, Any]) -> CostCurve:
+    return CostCurve(policy=kept["policy"], **{key: to_array(kept[key]) for key in kept if key != "policy"})
 
 
-def match_from(kept: dict[str, Any]) -> Match:
+def read_match(kept: dict[str, Any]) -> Match:
     spans = {key: None if kept[key] is None else Interval(**kept[key]) for key in ("gain", "lead", "worth")}
     return Match(**kept | spans | {"recovered": tuple(kept["recovered"])})
 
 
-def numbers(values: list[float | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def to_array(values: list[float | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([np.nan if value is None else value for value in values])
 
 
-def drawn(kept: dict[str, Any]) -> str:
-    """The calm picture, with the arrow that the headline speaks of."""
-    same = None if kept["same"] is None else match_from(kept["same"])
-    return draw_frontier(frontier_from(kept["frontier"]), few=True, match=same, key="frontier").svg
+def draw_kept_frontier(kept: dict[str, Any]) -> str:
+    """The simple picture, with the arrow for the headline."""
+    same = None if kept["same"] is None else read_match(kept["same"])
+    return draw_frontier(read_frontier(kept["frontier"]), few=True, match=same, key="frontier").svg
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(measured(), indent=1) + "\n", "utf-8")
+    FILE.write_text(json.dumps(measure(), indent=1) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""The numbers behind the pictures of docs/concepts.md, measured on the bundled recordings. Knows no drawing.
+"""The numbers behind the pictures of docs/concepts.md, measured on the bundled recordings.
 
 `python scripts/picture_numbers.py` writes docs/figures/numbers.json, in some seconds. The pictures are drawn
 from it by scripts/pictures.py; `tests/docs/test_pictures.py` measures some of them again.
@@ -22,20 +22,20 @@ BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16)
 ASKED = ("facts-000", "facts-046", "facts-135", "facts-003", "facts-016", "facts-049", "facts-060")
 
 
-def votes() -> dict[str, Any]:
+def measure_votes() -> dict[str, Any]:
     """Accuracy of plain votes, by how many vote."""
-    found = {}
+    accuracy = {}
     for name in ac.bundled_names():
         table = ac.score(ac.bundled(name), budgets=BUDGETS)
-        found[name] = [round(float(value), 4) for value in table.accuracy.mean(axis=0)]
-    return {"budgets": list(BUDGETS), "accuracy": found}
+        accuracy[name] = [round(float(value), 4) for value in table.accuracy.mean(axis=0)]
+    return {"budgets": list(BUDGETS), "accuracy": accuracy}
 
 
-def requests(dial: float) -> list[dict[str, Any]]:
+def run_requests(dial: float) -> list[dict[str, Any]]:
     """Some requests of `facts` as they would have run: answers as recorded, and where it stopped."""
     pool = ac.bundled("facts")
     policy = settle_policy(ac.StoppingPolicy(), pool.ballots())
-    found = []
+    shown = []
     for recorded in pool:
         if recorded.problem.id not in ASKED:
             continue
@@ -45,13 +45,13 @@ def requests(dial: float) -> list[dict[str, Any]]:
             for sample in recorded.samples[len(drawn) : len(drawn) + more]:
                 tally.add(sample)
                 drawn.append({"answer": sample.answer, "right": sample.correct == 1.0})
-        found.append({"question": recorded.problem.question, "drawn": drawn, "answer": tally.leader})
-    return found
+        shown.append({"question": recorded.problem.question, "drawn": drawn, "answer": tally.leader})
+    return shown
 
 
-def dials() -> dict[str, Any]:
+def measure_dials() -> dict[str, Any]:
     """What the stopping policy costs, and how often it is right, at prices: on `words`."""
-    costs = pacing().recorded("words")
+    costs = load_simulation().recorded("words")
     return {
         "price": [float(f"{math.exp(log):.4g}") for log in costs.logs],
         "cost": [round(value, 3) for value in costs.mean],
@@ -59,20 +59,20 @@ def dials() -> dict[str, Any]:
     }
 
 
-def alone() -> dict[str, float]:
+def measure_single_samples() -> dict[str, float]:
     """The share of requests that stop after one sample, at 3 on average."""
-    found = {}
+    shares = {}
     for name in ac.bundled_names():
-        costs = pacing().recorded(name)
-        found[name] = round(float((costs.drawn[costs.at(costs.price(3.0))] == 1).mean()), 3)
-    return found
+        costs = load_simulation().recorded(name)
+        shares[name] = round(float((costs.drawn[costs.at(costs.price(3.0))] == 1).mean()), 3)
+    return shares
 
 
-def paced() -> dict[str, Any]:
+def simulate_pacer() -> dict[str, Any]:
     """2,000 requests, easy ones first, then hard ones: the price moves, the average stays."""
     from adacompute.serve.pacer import Pacer
 
-    module = pacing()
+    module = load_simulation()
     costs = module.recorded("words")
     pacer = Pacer(3.0, start=costs.price(3.0), low=module.LOW, high=module.HIGH)
     fixed = costs.at(costs.price(3.0))
@@ -87,7 +87,7 @@ def paced() -> dict[str, Any]:
     }
 
 
-def pacing() -> Any:  # noqa: ANN401
+def load_simulation() -> Any:  # noqa: ANN401
     """The simulation of live traffic that the pacer's tests use."""
     name = "simulated_traffic"
     if name not in sys.modules:
@@ -100,8 +100,15 @@ def pacing() -> Any:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    shown: dict[str, Any] = {"votes": votes(), "dials": dials(), "paced": paced(), "alone": alone()}
-    shown["price"] = float(f"{pacing().recorded('facts').price(3.0):.4g}")  # for 3 samples on average
-    shown["requests"] = requests(shown["price"])
+    shown: dict[str, Any] = {
+        "votes": measure_votes(),
+        "dials": measure_dials(),
+        "paced": simulate_pacer(),
+        "alone": measure_single_samples(),
+    }
+    shown["price"] = float(
+        f"{load_simulation().recorded('facts').price(3.0):.4g}"
+    )  # for 3 samples on average
+    shown["requests"] = run_requests(shown["price"])
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n", "utf-8")

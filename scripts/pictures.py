@@ -18,7 +18,7 @@ from adacompute.report.canvas import Canvas, to_standalone_svg
 from adacompute.report.theme import colour
 
 sys.path.insert(0, str(Path(__file__).parent))
-from picture_frontier import drawn
+from picture_frontier import draw_kept_frontier
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "figures"
@@ -29,16 +29,16 @@ SAMPLES = [1, 2, 4, 8, 16]
 Numbers = dict[str, Any]
 
 
-def votes(numbers: Numbers) -> str:
+def draw_votes(numbers: Numbers) -> str:
     """Accuracy by how many vote."""
-    found = numbers["votes"]
+    measured = numbers["votes"]
     with Canvas("votes", height=2.9) as canvas:
         ax = canvas.axes[0]
         ends = []
         for name, tint in (("words", colour("blue")), ("facts", colour("orange"))):
-            values = [100 * value for value in found["accuracy"][name]]
-            ax.plot(found["budgets"], values, color=tint, marker="o", markersize=4)
-            for budget, value in zip(found["budgets"], values, strict=True):
+            values = [100 * value for value in measured["accuracy"][name]]
+            ax.plot(measured["budgets"], values, color=tint, marker="o", markersize=4)
+            for budget, value in zip(measured["budgets"], values, strict=True):
                 canvas.mark(ax, budget, value, f"{name}, {budget} samples: {value:.1f}%")
             ends.append((16, values[-1], name, tint))
         _log_samples(ax)
@@ -48,7 +48,7 @@ def votes(numbers: Numbers) -> str:
         return canvas.svg()
 
 
-def requests(numbers: Numbers) -> str:
+def draw_requests(numbers: Numbers) -> str:
     """Requests as they would have run: what was drawn, and where it stopped."""
     rows = sorted(numbers["requests"], key=lambda row: len(row["drawn"]))
     with Canvas("requests", height=0.42 * len(rows) + 0.75) as canvas:
@@ -80,14 +80,14 @@ def requests(numbers: Numbers) -> str:
         return canvas.svg()
 
 
-def dials(numbers: Numbers) -> str:
+def draw_dials(numbers: Numbers) -> str:
     """Average cost at each price."""
-    found = numbers["dials"]
+    measured = numbers["dials"]
     with Canvas("dials", height=2.9) as canvas:
         ax = canvas.axes[0]
-        prices = [100 * price for price in found["price"]]
-        ax.plot(prices, found["cost"], color=colour("blue"), marker="o", markersize=3)
-        for price, cost, right in zip(prices, found["cost"], found["accuracy"], strict=True):
+        prices = [100 * price for price in measured["price"]]
+        ax.plot(prices, measured["cost"], color=colour("blue"), marker="o", markersize=3)
+        for price, cost, right in zip(prices, measured["cost"], measured["accuracy"], strict=True):
             canvas.mark(ax, price, cost, f"{price:.3g} points: {cost:.1f} samples, {100 * right:.1f}% right")
         ax.set_xscale("log")
         ax.set_xlim(0.003, 60)
@@ -100,28 +100,28 @@ def dials(numbers: Numbers) -> str:
         return canvas.svg()
 
 
-def pacer(numbers: Numbers) -> str:
+def draw_pacer(numbers: Numbers) -> str:
     """The running average with and without a pacer, and the price that it moves."""
-    found = numbers["paced"]
-    number = found["request"]
+    simulated = numbers["paced"]
+    number = simulated["request"]
     with Canvas("pacer", rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
         top, low = canvas.axes
         top.plot([0, number[-1]], [3, 3], color=colour("ink"), linewidth=1.0, linestyle="--")
         for key, tint in (("unpaced", colour("orange")), ("average", colour("blue"))):
-            top.plot(number, found[key], color=tint)
+            top.plot(number, simulated[key], color=tint)
         for at in range(0, len(number), 4):
-            told = f"request {number[at]:,}: {found['average'][at]:.2f} samples so far"
-            canvas.mark(top, number[at], found["average"][at], told)
+            label = f"request {number[at]:,}: {simulated['average'][at]:.2f} samples so far"
+            canvas.mark(top, number[at], simulated["average"][at], label)
         top.set_ylabel("samples a request,\naverage so far")
         top.set_ylim(1.8, 3.4)
         canvas.label_ends(
             top,
             [
-                (number[-1], found["unpaced"][-1], "price fixed", colour("orange")),
-                (number[-1], found["average"][-1], "paced to 3", colour("blue")),
+                (number[-1], simulated["unpaced"][-1], "price fixed", colour("orange")),
+                (number[-1], simulated["average"][-1], "paced to 3", colour("blue")),
             ],
         )
-        low.plot(number, [100 * price for price in found["price"]], color=colour("blue"), linewidth=1.2)
+        low.plot(number, [100 * price for price in simulated["price"]], color=colour("blue"), linewidth=1.2)
         low.set_yscale("log")
         low.set_yticks([1, 3, 10], ["1", "3", "10"])
         low.minorticks_off()
@@ -146,31 +146,31 @@ def _log_samples(ax: Axes) -> None:
     ax.minorticks_off()
 
 
-DRAWN: dict[str, Callable[[Numbers], str]] = {
-    "votes": votes,
-    "requests": requests,
-    "dials": dials,
-    "pacer": pacer,
+PICTURES: dict[str, Callable[[Numbers], str]] = {
+    "votes": draw_votes,
+    "requests": draw_requests,
+    "dials": draw_dials,
+    "pacer": draw_pacer,
 }
 
 
-def files() -> dict[str, str]:
+def draw_files() -> dict[str, str]:
     """Each picture as a file, by its name."""
     numbers = json.loads(NUMBERS.read_text("utf-8"))
-    found = {f"{name}.svg": draw(numbers) for name, draw in DRAWN.items()}
-    found["frontier.svg"] = drawn(frontier())
-    return {name: to_standalone_svg(svg) for name, svg in found.items()}
+    pictures = {f"{name}.svg": draw(numbers) for name, draw in PICTURES.items()}
+    pictures["frontier.svg"] = draw_kept_frontier(read_frontier())
+    return {name: to_standalone_svg(svg) for name, svg in pictures.items()}
 
 
-def frontier() -> dict[str, Any]:
-    """What was measured of the frontier."""
-    found: dict[str, Any] = json.loads(FRONTIER.read_text("utf-8"))
-    return found
+def read_frontier() -> dict[str, Any]:
+    """The kept numbers of the frontier."""
+    kept: dict[str, Any] = json.loads(FRONTIER.read_text("utf-8"))
+    return kept
 
 
-def table(kept: dict[str, Any]) -> str:
+def build_table(kept: dict[str, Any]) -> str:
     """The table of README.md: what each average budget buys, and what that is in money."""
-    money = {one["budget"]: one for one in kept["money"]}
+    money = {saving["budget"]: saving for saving in kept["money"]}
     heads = ["samples on average", "right: uniform", "right: stopping", "gain, points (95%)"]
     heads += ["uniform samples as good", "saved", "USD, 1,000 requests", "USD, uniform as good"]
     lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
@@ -184,14 +184,14 @@ def table(kept: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(text: str, kept: dict[str, Any]) -> str:
+def replace_table(text: str, kept: dict[str, Any]) -> str:
     """A page with the table in its place."""
-    return TABLE.sub(lambda found: f"{found[1]}\n{table(kept)}\n{found[2]}", text)
+    return TABLE.sub(lambda part: f"{part[1]}\n{build_table(kept)}\n{part[2]}", text)
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
+    for name, text in draw_files().items():
         (FOLDER / name).write_text(text, "utf-8")
         sys.stderr.write(f"drawn {name}\n")
     readme = ROOT / "README.md"
-    readme.write_text(with_table(readme.read_text("utf-8"), frontier()), "utf-8")
+    readme.write_text(replace_table(readme.read_text("utf-8"), read_frontier()), "utf-8")

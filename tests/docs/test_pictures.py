@@ -26,7 +26,7 @@ def script(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def pictures() -> dict[str, str]:
-    return script("pictures").files()
+    return script("pictures").draw_files()
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[str, str]):
@@ -38,10 +38,10 @@ def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[st
 def test_the_table_of_the_readme_is_of_the_same_numbers():
     text, drawn = (ROOT / "README.md").read_text("utf-8"), script("pictures")
     assert drawn.TABLE.search(text)
-    assert drawn.with_table(text, drawn.frontier()) == text, "run `python scripts/pictures.py`"
+    assert drawn.replace_table(text, drawn.read_frontier()) == text, "run `python scripts/pictures.py`"
 
 
-def test_every_picture_is_on_a_page_and_told_in_words(pictures: dict[str, str]):
+def test_every_picture_is_on_a_page_and_described_in_words(pictures: dict[str, str]):
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text("utf-8") for page in pages)
     found = re.findall(r"!\[([^\]]*)\]\((?:docs/|\.\./)?figures/([\w-]+\.svg)\)", text)
@@ -52,14 +52,14 @@ def test_every_picture_is_on_a_page_and_told_in_words(pictures: dict[str, str]):
 
 def test_the_numbers_of_the_pictures_are_what_is_measured():
     measured = script("picture_numbers")
-    votes = measured.votes()
+    votes = measured.measure_votes()
     assert votes["budgets"] == NUMBERS["votes"]["budgets"]
     assert votes[
         "accuracy"
     ] == {  # kept with four decimals: a value on their boundary may fall to either side
         name: pytest.approx(kept, abs=1.01e-4) for name, kept in NUMBERS["votes"]["accuracy"].items()
     }
-    assert measured.requests(NUMBERS["price"]) == NUMBERS["requests"]
+    assert measured.run_requests(NUMBERS["price"]) == NUMBERS["requests"]
 
 
 def test_the_pages_say_the_numbers_of_the_pictures():
