@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute import AccuracyTable, Ballots, Price, bundled, frontier, score, solve
+from adacompute import AccuracyTable, Ballots, TokenPrices, bundled, frontier, score, solve
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import Scoring, compare_with_uniform, cross_fit, paired_interval, score_halves
 from adacompute.evaluate.oracle_bounds import compute_expectation
@@ -176,7 +176,7 @@ def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
     short = ballots.classes.copy()
     short[0, 8:] = -2  # the first problem has too few samples
     ballots = replace(ballots, classes=short)
-    price = Price(input_per_million=1, output_per_million=1, prompt_tokens=list(range(1, len(ballots) + 1)))
+    price = TokenPrices(input=1, output=1, prompt_tokens=list(range(1, len(ballots) + 1)))
     how = Scoring(cost=price)
     table = how.score_table(ballots, (1, 4, 16), too_few="drop")
     (one, _), *_ = score_halves(ballots, table, scoring=how, splits=1)

@@ -66,10 +66,9 @@ def fit_classifier(few: Ballots) -> Policy:
 
 def test_the_libraries_are_refused(environ: dict[str, str]):
     for name in ("matplotlib", "sklearn.svm", "threadpoolctl", "xgboost"):
-        done = subprocess.run(
-            [sys.executable, "-c", f"import {name}"], env=environ, capture_output=True, check=False
-        )
-        assert b"ModuleNotFoundError" in done.stderr
+        code = f"try:\n    import {name}\nexcept ModuleNotFoundError:\n    print('refused')"
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=True)
+        assert done.stdout == b"refused\n"
 
 
 def test_the_package_and_every_module_of_it_are_imported_without_them(environ: dict[str, str]):
@@ -91,19 +90,19 @@ def test_a_pool_is_solved(bare: Callable):
     assert json.loads(bare("solve", "facts", "--budget", "2", "--json").stdout)
 
 
-@pytest.mark.parametrize("fit", [fit_curve, fit_classifier])
-def test_a_learned_policy_is_replayed(bare: Callable, tmp_path: Path, few: Ballots, fit: Callable):
+@pytest.mark.parametrize(("fit", "dial"), [(fit_curve, ("--budget", "2")), (fit_classifier, ())])
+def test_a_learned_policy_is_replayed(
+    bare: Callable, tmp_path: Path, few: Ballots, fit: Callable, dial: tuple
+):
     fit(few).save(tmp_path / "policy")
-    words = (
-        ("--json", "--orders", "2") if fit is fit_classifier else ("--json", "--orders", "2", "--budget", "2")
-    )
-    assert json.loads(bare("replay", "facts", "--policy", "policy", *words).stdout)["accuracy"] > 0
+    done = bare("replay", "facts", "--policy", "policy", "--json", "--orders", "2", *dial)
+    assert json.loads(done.stdout)["accuracy"] > 0
 
 
 def test_samples_are_collected_and_questions_answered(bare: Callable, tmp_path: Path):
     (tmp_path / "in.jsonl").write_text('{"id": "a", "question": "What is 6 times 7?"}\n', "utf-8")
     with Upstream() as up:
-        bare("collect", "in.jsonl", "--endpoint", up.url, "-n", "2", "-o", "pool.sqlite")
+        bare("collect", "in.jsonl", "--endpoint", up.url, "--samples", "2", "-o", "pool.sqlite")
         bare("answer", "in.jsonl", "--endpoint", up.url, "--budget", "2", "-o", "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text("utf-8").count("\n") == 1
 
@@ -121,10 +120,9 @@ def test_requests_are_served_with_the_prior_and_with_a_saved_policy(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("fit", "facts"), ("fit", "facts", "--policy", "curve"), ("evaluate", "facts"), ("report", "facts")],
+    "words", ["fit facts", "fit facts --policy curve", "evaluate facts", "report facts -o r"]
 )
-def test_what_needs_the_extra_says_so_in_one_line(bare: Callable, words: tuple[str, ...]):
-    done = bare(*words, code=1)
+def test_what_needs_the_extra_says_so_in_one_line(bare: Callable, words: str):
+    done = bare(*words.split(), code=1)
     assert done.stderr.strip().splitlines()[-1].endswith(f"is not installed; {REMEDY}")
     assert "Traceback" not in done.stderr

@@ -42,9 +42,7 @@ _UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
 
 
 class PolicyReplays:
-    """Policies, each over paths of its own problems, at any dial; all have the same kind of
-    dial.
-    """
+    """Policies, each over paths of its own problems, at any dial; all have the same kind of dial."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]]) -> None:
         self.dial: Dial | None = parts[0][0].dial
@@ -58,9 +56,7 @@ class PolicyReplays:
         self._known: dict[float | None, dict[str, float]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Means over requests at one dial; accuracy is over labelled problems, NaN where there
-        are none.
-        """
+        """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             for cached, some in self._parts:
@@ -81,9 +77,7 @@ class PolicyReplays:
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """As `at`, at an average cost: the mix of the two dials around it, searched near a
-        guess.
-        """
+        """As `at`, at an average cost: the mix of the two dials around it, searched near a guess."""
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
         low, high = bracket_dial(self, cost)
@@ -147,8 +141,7 @@ def build_chart(
     orders: int = ORDERS,
     seed: int = 0,
 ) -> Chart | None:
-    """The chart of a policy that was fitted on these samples; `refit` fits the same kind on
-    some of them.
+    """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
 
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
@@ -176,9 +169,7 @@ def build_chart(
 def assemble_chart(
     fitted: PolicyReplays, test: PolicyReplays, *, budgets: Sequence[float], protocol: str
 ) -> Chart | None:
-    """A row for each budget that can be reached: its price from `fitted`, what it gives from
-    `test`.
-    """
+    """A row for each budget that can be reached: its price from `fitted`, what it gives from `test`."""
     rows: list[ChartRow] = []
     if fitted.dial is None:
         rows.append(_make_row(fitted.at(None), test.at(None), test, budget=budgets[0], price=None))
@@ -201,9 +192,7 @@ def assemble_chart(
 
 
 def round_price_up(price: float) -> float:
-    """A price as it is printed, rounded up, so that costs are measured at the number that
-    people copy.
-    """
+    """A price as it is printed, rounded up, so that costs are measured at the number that people copy."""
     if price <= 0:
         return price
     step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
@@ -236,9 +225,7 @@ def _make_row(
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int
 ) -> PolicyReplays | None:
-    """Two policies, each over the half that it wasn't fitted on; None where they can't be
-    fitted.
-    """
+    """Two policies, each over the half that it wasn't fitted on; None where they can't be fitted."""
     if refit is None:
         return None
     try:

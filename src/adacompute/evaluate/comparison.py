@@ -49,18 +49,14 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyPoints:
-    """The settings of one policy, each run on the same problems; both arrays are (settings,
-    problems).
-    """
+    """The settings of one policy, each run on the same problems; both arrays are (settings, problems)."""
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
     labels: tuple[str, ...] = ()  # (settings,)
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,)
-        both.
-        """
+        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
         cost, accuracy = self.cost.mean(axis=1), self.accuracy.mean(axis=1)
         corners = find_hull(cost, accuracy)
         return cost[corners], accuracy[corners]
@@ -86,8 +82,7 @@ class MatchedCost:
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """The hull of these settings at one average cost; None where the cheapest setting costs
-    more.
+    """The hull of these settings at one average cost; None where the cheapest setting costs more.
 
     >>> points = PolicyPoints(
     ...     cost=np.array([[1.0, 1.0], [4.0, 4.0]]), accuracy=np.array([[0.5, 0.7], [0.8, 1.0]])
@@ -126,9 +121,9 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
 def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
     """The settings of several policies as if they belonged to one."""
     return PolicyPoints(
-        cost=np.concatenate([one.cost for one in points]),
-        accuracy=np.concatenate([one.accuracy for one in points]),
-        labels=tuple(label for one in points for label in one.labels),
+        cost=np.concatenate([each.cost for each in points]),
+        accuracy=np.concatenate([each.accuracy for each in points]),
+        labels=tuple(label for each in points for label in each.labels),
     )
 
 
@@ -137,9 +132,7 @@ ProtocolName = Literal["held-out", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One policy at one budget as it would have run: calibrated beforehand, with its realised
-    cost.
-    """
+    """One policy at one budget as it would have run: calibrated beforehand, with its realised cost."""
 
     policy: str
     budget: float  # average samples asked for
@@ -186,9 +179,7 @@ class OracleBracket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imitation:
-    """How often a classifier chooses the oracle's budget, and how often the commonest budget is
-    right.
-    """
+    """How often a classifier chooses the oracle's budget, and how often the commonest budget is right."""
 
     budget: float
     accuracy: float
@@ -227,14 +218,14 @@ class Evaluation:
     verdict: str  # over all budgets
 
     def match(self, policy: str, budget: float) -> Match | None:
-        """A policy at one of the budgets; None where it can't cost that little, or took no
-        part.
-        """
-        return next((one for one in self.matched if (one.policy, one.budget) == (policy, budget)), None)
+        """A policy at one of the budgets; None where it can't cost that little, or took no part."""
+        return next(
+            (match for match in self.matched if (match.policy, match.budget) == (policy, budget)), None
+        )
 
     def row(self, policy: str, budget: float) -> EvaluationRow | None:
         """The first row of a policy at one of the budgets."""
-        return next((one for one in self.rows if (one.policy, one.budget) == (policy, budget)), None)
+        return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null for what isn't known."""
@@ -265,9 +256,7 @@ class PolicyResult:
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pool a policy's folds: each problem's numbers are those of the fold that it was judged
-    in.
-    """
+    """Pool a policy's folds: each problem's numbers are those of the fold that it was judged in."""
     parts = [results[number, name] for number in range(len(splits))]
     problems = sum(len(split.test) for split in splits)
     pooled = {}
@@ -284,9 +273,7 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pool a policy's seeds: each problem's numbers are means over seeds; the spread over seeds
-    is kept.
-    """
+    """Pool a policy's seeds: each problem's numbers are means over seeds; the spread over seeds is kept."""
     parts = [results[number, name] for number in range(len(splits))]
     pooled = {field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _POOLED_FIELDS}
     spread = [
@@ -303,7 +290,7 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
     imitation = None
     if imitations:
         imitation = np.average(
-            [one for one, _ in imitations], axis=0, weights=[size for _, size in imitations]
+            [shares for shares, _ in imitations], axis=0, weights=[size for _, size in imitations]
         )
     dials_by_budget = zip(*(part.dials for part in parts), strict=True)
     return PolicyResult(
@@ -312,7 +299,7 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
         accuracy=pooled["accuracy"],
         waves=pooled["waves"],
         tokens=pooled["tokens"],
-        reached=tuple(all(one is None or one.reached for one in each) for each in dials_by_budget),
+        reached=tuple(all(dial is None or dial.reached for dial in each) for each in dials_by_budget),
         points=PolicyPoints(
             cost=pooled["point_cost"], accuracy=pooled["point_accuracy"], labels=parts[0].labels
         ),
@@ -327,9 +314,7 @@ _CURVE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
-    """A policy's accuracy by average cost, (points,) each, from its cheapest setting to its
-    best one.
-    """
+    """A policy's accuracy by average cost, (points,) each, from its cheapest setting to its best one."""
 
     policy: str
     cost: Floats = field(repr=False)
@@ -348,9 +333,7 @@ class CostCurve:
 
 
 def make_cost_grid(largest: float, budgets: Sequence[float] = (), *, smallest: float = 1.0) -> Floats:
-    """Costs from the smallest to the largest, evenly spaced by ratio, with the given budgets
-    among them.
-    """
+    """Costs from the smallest to the largest, evenly spaced by ratio, with the given budgets among them."""
     count = max(2, round(_STEPS_PER_DOUBLING * np.log2(largest / smallest)) + 1)
     even = np.geomspace(smallest, largest, count)
     inside = [budget for budget in budgets if smallest <= budget <= largest]
@@ -409,10 +392,8 @@ _SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _UniformCurves:
-    """The uniform policy's accuracy by cost, made rising and concave: over all problems, and in
-    each draw.
-    """
+class UniformCurves:
+    """The uniform policy's accuracy by cost, made rising and concave: over all problems, and in each draw."""
 
     most: float  # samples
     overall: _HullCurve
@@ -439,19 +420,19 @@ def match_policies(
     oracle: Sequence[OracleBracket],
 ) -> tuple[Match, ...]:
     """Every policy at every budget, and the joint hull of the peers as one more."""
-    points = {one.name: one.points for one in everyone}
-    peers = [one.points for one in everyone if one.name != OURS]
+    points = {result.name: result.points for result in everyone}
+    peers = [result.points for result in everyone if result.name != OURS]
     if peers:
         points[PEERS] = join_points(peers)
     # the same curves for every policy and budget
-    uniform = _UniformCurves.of(points[UNIFORM], boot) if UNIFORM in points else None
+    uniform = UniformCurves.of(points[UNIFORM], boot) if UNIFORM in points else None
     rows = []
     for budget in budgets:
         by_policy = {name: match_cost(own, budget) for name, own in points.items()}
-        bracket = next((one for one in oracle if one.budget == budget), None)
-        for name, one in by_policy.items():
-            if one is not None:
-                rows.append(_make_match(name, one, by_policy, uniform, boot=boot, bracket=bracket))
+        bracket = next((bracket for bracket in oracle if bracket.budget == budget), None)
+        for name, mix in by_policy.items():
+            if mix is not None:
+                rows.append(_make_match(name, mix, by_policy, uniform, boot=boot, bracket=bracket))
     return tuple(rows)
 
 
@@ -459,7 +440,7 @@ def _make_match(
     name: str,
     mix: MatchedCost,
     by_policy: dict[str, MatchedCost | None],
-    uniform: _UniformCurves | None,
+    uniform: UniformCurves | None,
     *,
     boot: Bootstrap,
     bracket: OracleBracket | None,
@@ -476,12 +457,14 @@ def _make_match(
         high=None if own.high is None else min(1.0, own.high),
         gain=gain,
         lead=None if peers is None or name != OURS else boot.difference(mix.each, peers.each),
-        recovered=(None, None) if base is None or name == UNIFORM else _recovered_shares(mix, base, bracket),
-        worth=None if uniform is None or name == UNIFORM else _uniform_equivalent(mix, uniform, boot=boot),
+        recovered=(None, None)
+        if base is None or name == UNIFORM
+        else _compute_recovered_shares(mix, base, bracket),
+        worth=None if uniform is None or name == UNIFORM else uniform_equivalent(mix, uniform, boot=boot),
     )
 
 
-def _recovered_shares(
+def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
     """The share of the oracle's gain over uniform that a policy has, for both bounds."""
@@ -495,16 +478,11 @@ def _recovered_shares(
     return low, high
 
 
-def uniform_equivalent(mix: MatchedCost, uniform: PolicyPoints, *, boot: Bootstrap) -> Interval:
-    """How many uniform samples are as accurate as this mix; infinite where even the most
-    aren't.
+def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
+    """How many uniform samples are as accurate as this mix; infinite where even the most aren't.
 
     Both sides are computed again in each draw of problems, so the interval is paired.
     """
-    return _uniform_equivalent(mix, _UniformCurves.of(uniform, boot), boot=boot)
-
-
-def _uniform_equivalent(mix: MatchedCost, uniform: _UniformCurves, *, boot: Bootstrap) -> Interval:
     mean = _cost_for_accuracy(uniform.overall, mix.accuracy)
     if not uniform.by_draw:
         return Interval(mean=mean, low=None, high=None)

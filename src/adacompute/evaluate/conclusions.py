@@ -39,16 +39,19 @@ __all__ = [
 
 def judge_budget(budget: float, matches: Sequence[Match], *, basis: Basis) -> Verdict:
     """The verdict at one budget: the best learned policy against uniform."""
-    at_budget = [one for one in matches if one.budget == budget]
-    learned = [one for one in at_budget if one.policy in LEARNED]
+    at_budget = [match for match in matches if match.budget == budget]
+    learned = [match for match in at_budget if match.policy in LEARNED]
     kind = "learned policies" if learned else "policies"
-    learned = learned or [one for one in at_budget if one.policy not in (UNIFORM, PEERS)]
+    learned = learned or [match for match in at_budget if match.policy not in (UNIFORM, PEERS)]
     if not learned:
         words = f"at {budget:g}: no policy took part that can cost so little, but all alike"
         return Verdict(budget=budget, policy=None, better=None, words=words)
-    best = max(learned, key=lambda one: one.accuracy)
+    best = max(learned, key=lambda match: match.accuracy)
     if best.gain is None:
-        words = f"at {budget:g}: {best.policy} {_describe_accuracy(best, basis)}; {UNIFORM} took no part to compare with"
+        words = (
+            f"at {budget:g}: {best.policy} {_describe_accuracy(best, basis)}; "
+            f"{UNIFORM} took no part to compare with"
+        )
         return Verdict(budget=budget, policy=best.policy, better=None, words=words)
     choice = f" (the best of {len(learned)} {kind}, picked afterwards)" if len(learned) > 1 else ""
     head = f"at {budget:g}: {best.policy}{choice} {_describe_accuracy(best, basis)}"
@@ -68,25 +71,26 @@ def judge_budget(budget: float, matches: Sequence[Match], *, basis: Basis) -> Ve
 
 def summarise_verdicts(verdicts: Sequence[Verdict], matches: Sequence[Match], *, basis: Basis) -> str:
     """One or two sentences over all budgets."""
-    judged = [one for one in verdicts if one.better is not None]
+    judged = [verdict for verdict in verdicts if verdict.better is not None]
     if not judged:
         return "No policy can be compared with uniform sampling here."
-    better = [one for one in judged if one.better]
+    better = [verdict for verdict in judged if verdict.better]
     what = "accuracy" if basis == "accuracy" else "agreement with the full vote"
     if not better:
-        budgets = ", ".join(f"{one.budget:g}" for one in judged)
+        budgets = ", ".join(f"{verdict.budget:g}" for verdict in judged)
         return (
             f"Uniform is as good here: at no average budget looked at ({budgets}) is any policy's "
             f"{what} above it by more than chance may give."
         )
-    budgets = ", ".join(f"{one.budget:g}" for one in better)
+    budgets = ", ".join(f"{verdict.budget:g}" for verdict in better)
     count = (
         "every average budget looked at"
         if len(better) == len(judged)
         else f"{len(better)} of {len(judged)} budgets"
     )
     best = max(
-        (_find_match(matches, one) for one in better), key=lambda one: one.gain.mean if one.gain else 0.0
+        (_find_match(matches, verdict) for verdict in better),
+        key=lambda match: match.gain.mean if match.gain else 0.0,
     )
     rest = "" if len(better) == len(judged) else "; at the others uniform is as good"
     return (
@@ -104,9 +108,7 @@ def format_gain(gain: Interval) -> str:
 
 
 def describe_worth(match: Match) -> str:
-    """How many uniform samples would be as good, with the interval; empty where that isn't
-    known.
-    """
+    """How many uniform samples would be as good, with the interval; empty where that isn't known."""
     if match.worth is None:
         return ""
     if not math.isfinite(match.worth.mean):
@@ -132,7 +134,9 @@ def _describe_lead(match: Match) -> str:
 
 
 def _find_match(matches: Sequence[Match], verdict: Verdict) -> Match:
-    return next(one for one in matches if (one.policy, one.budget) == (verdict.policy, verdict.budget))
+    return next(
+        match for match in matches if (match.policy, match.budget) == (verdict.policy, verdict.budget)
+    )
 
 
 _PROTOCOL_LABELS = {
@@ -164,9 +168,9 @@ def assemble_evaluation(inputs: EvaluationInputs) -> Evaluation:
     boot = make_bootstrap(setup)
     matched = match_policies(inputs.everyone, setup.budgets, boot=boot, oracle=inputs.oracle)
     label = _PROTOCOL_LABELS[inputs.protocol]
-    rows = [row for one in inputs.everyone for row in _policy_rows(one, setup.budgets, boot, label)]
-    rows += [_peer_row(one, label) for one in matched if one.policy == PEERS]
-    rows += [row for one in inputs.oracle for row in _oracle_rows(one)]
+    rows = [row for result in inputs.everyone for row in _policy_rows(result, setup.budgets, boot, label)]
+    rows += [_peer_row(match, label) for match in matched if match.policy == PEERS]
+    rows += [row for bracket in inputs.oracle for row in _oracle_rows(bracket)]
     verdicts = tuple(judge_budget(budget, matched, basis=setup.basis) for budget in setup.budgets)
     return Evaluation(
         problems=len(setup.ballots),
@@ -271,9 +275,9 @@ def _oracle_rows(bracket: OracleBracket) -> list[EvaluationRow]:
             accuracy=accuracy,
             low=low,
             high=high,
-            protocol=said,
+            protocol=protocol,
         )
-        for said, accuracy, low, high in ends
+        for protocol, accuracy, low, high in ends
     ]
 
 
@@ -296,8 +300,7 @@ class Headline:
 
 
 def build_headline(evaluation: Evaluation) -> Headline:
-    """Build the headline about our policy at three samples on average, or at the middle budget
-    without three.
+    """Build the headline about our policy at three samples on average, or at the middle budget without three.
 
     Where no gain is clear there but one is at another budget, the clearest budget is named,
     and the text says so; where none is clear, it says that uniform is as good.
@@ -309,20 +312,27 @@ def build_headline(evaluation: Evaluation) -> Headline:
         return Headline(
             words=words, below=_describe_protocol(evaluation), policy=None, budget=None, better=None
         )
-    sure = [one for one in matches if one.gain is not None and one.gain.low is not None and one.gain.low > 0]
+    sure = [
+        match
+        for match in matches
+        if match.gain is not None and match.gain.low is not None and match.gain.low > 0
+    ]
     if not sure:
         return _as_good_headline(evaluation, policy, matches)
-    default = next((one for one in matches if one.budget == _DEFAULT_BUDGET), matches[len(matches) // 2])
+    default = next(
+        (match for match in matches if match.budget == _DEFAULT_BUDGET), matches[len(matches) // 2]
+    )
     best, choice = default, ""
     if default not in sure:
-        best = max(sure, key=lambda one: (_smallest_saving(one, evaluation.longest), one.accuracy))
+        best = max(sure, key=lambda match: (_smallest_saving(match, evaluation.longest), match.accuracy))
         choice = (
             f" The clearest of {len(matches)} budgets, picked afterwards: "
             f"at {default.budget:g} no gain is sure."
         )
+    comparison = _capitalise(_compare_with_uniform(best, evaluation))
     return Headline(
         words=_describe_saving(best, evaluation),
-        below=f"{_capitalise(_compare_with_uniform(best, evaluation))}.{choice} {_describe_protocol(evaluation)}",
+        below=f"{comparison}.{choice} {_describe_protocol(evaluation)}",
         policy=policy,
         budget=best.budget,
         better=True,
@@ -348,15 +358,15 @@ def format_samples(value: float) -> str:
 
 def _choose_policy(evaluation: Evaluation) -> str | None:
     """Our policy; without it, the learned policy that is best at most budgets."""
-    names = [one.policy for one in evaluation.matched]
+    names = [match.policy for match in evaluation.matched]
     if OURS in names:
         return OURS
-    named = [one.policy for one in evaluation.verdicts if one.policy in LEARNED]
+    named = [verdict.policy for verdict in evaluation.verdicts if verdict.policy in LEARNED]
     return max(named, key=named.count, default=None)
 
 
 def _policy_matches(evaluation: Evaluation, policy: str) -> list[Match]:
-    return [one for one in evaluation.matched if one.policy == policy and one.gain is not None]
+    return [match for match in evaluation.matched if match.policy == policy and match.gain is not None]
 
 
 def _smallest_saving(match: Match, longest: int) -> float:
@@ -391,8 +401,10 @@ def _describe_saving(match: Match, evaluation: Evaluation) -> str:
 
 
 def _as_good_headline(evaluation: Evaluation, policy: str, matches: list[Match]) -> Headline:
-    budgets = ", ".join(f"{one.budget:g}" for one in matches)
-    worse = all(one.gain is not None and one.gain.high is not None and one.gain.high < 0 for one in matches)
+    budgets = ", ".join(f"{match.budget:g}" for match in matches)
+    worse = all(
+        match.gain is not None and match.gain.high is not None and match.gain.high < 0 for match in matches
+    )
     if worse:
         words = f"Uniform sampling is better here, at every average budget looked at ({budgets})."
     else:
@@ -400,7 +412,7 @@ def _as_good_headline(evaluation: Evaluation, policy: str, matches: list[Match])
             f"Uniform sampling is as good here: at no average budget looked at ({budgets}) does deciding add "
             "more than chance may give."
         )
-    best = max(matches, key=lambda one: one.gain.mean if one.gain else -math.inf)
+    best = max(matches, key=lambda match: match.gain.mean if match.gain else -math.inf)
     return Headline(
         words=words,
         below=f"At best, {_compare_with_uniform(best, evaluation)}. {_describe_protocol(evaluation)}",

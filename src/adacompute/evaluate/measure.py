@@ -1,5 +1,4 @@
-"""One policy on one split: fitted and calibrated on the training problems, run on the test
-problems.
+"""One policy on one split: fitted and calibrated on the training problems, run on the test problems.
 
 A dial is calibrated by cost alone on the training problems, so no label and no sample of a test
 problem is used. A policy that judges vote states is asked once for each state, however many
@@ -79,9 +78,7 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _RegistryMaker:
-    """Makes a policy of a kind in the registry. A class, so that it can be sent to another
-    process.
-    """
+    """Makes a policy of a kind in the registry. A class, so that it can be sent to another process."""
 
     kind: str
     all_ballots: Ballots | None = None  # every problem that is learned from or judged
@@ -130,9 +127,7 @@ def select_policies(
 
 
 def make_dial_grid(policy: Policy) -> Floats:
-    """The settings of a policy's dial that are tried, rising; they don't depend on what it has
-    learned.
-    """
+    """The settings of a policy's dial that are tried, rising; they don't depend on what it has learned."""
     if policy.dial == "price":
         return np.concatenate([[0.0], np.geomspace(2e-4, 0.6, _PRICES - 2), [1.1]])
     windows = 1.0 / np.arange(policy.longest, 0, -1)
@@ -218,7 +213,7 @@ def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]
     results = [ProblemResults.from_run(paths, cached.run(dial)) for dial in dials]
     return Sweep(
         dials=tuple(dials),
-        **{name: np.array([getattr(one, name) for one in results]) for name in _SWEEP_FIELDS},
+        **{name: np.array([getattr(result, name) for result in results]) for name in _SWEEP_FIELDS},
     )
 
 
@@ -311,9 +306,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """The dial that meets a budget on the training problems: `second` with `probability`, else
-    `first`.
-    """
+    """The dial that meets a budget on the training problems: `second` with `probability`, else `first`."""
 
     first: float
     second: float
@@ -455,8 +448,7 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 
 
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
-    """How often classifiers choose the oracle's budget, and how often the commonest label does,
-    (budgets, 4).
+    """How often classifiers choose the oracle's budget, and how often the commonest label does, (budgets, 4).
 
     First both on the test problems, then both on the training problems. The oracle's budgets
     are those of all problems together; the commonest label is that of the training problems.
@@ -471,7 +463,7 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
         commonest = np.bincount(train).argmax()
         hits = [policy.predict_budgets(data.test) == test, test == commonest]
         hits += [policy.predict_budgets(data.train) == train, train == commonest]
-        rows.append([float(one.mean()) for one in hits])
+        rows.append([float(share.mean()) for share in hits])
     return np.array(rows)
 
 
@@ -483,8 +475,7 @@ def sweep_policy(policy: Policy, paths: Paths, grid: Sequence[float | None], bas
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Where falling costs pass a budget: the index before, the share of the next one, and
-    whether they do.
+    """Where falling costs pass a budget: the index before, the share of the next one, and whether they do.
 
     >>> interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
     (1, 0.5, True)

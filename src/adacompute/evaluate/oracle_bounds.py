@@ -70,9 +70,10 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
     """
     averages = _average_modes(table)
     if budget < (cheapest := float(averages.costs.min())) * (1 - _TOLERANCE):
+        least = format_lower_bound(cheapest)
         raise BudgetOutOfRange(
-            f"budget {budget} is below what all problems alike can cost ({format_lower_bound(cheapest)} {table.unit}, "
-            f"the average of the cheapest mode); give {format_lower_bound(cheapest)} or more"
+            f"budget {budget} is below what all problems alike can cost ({least} {table.unit}, the average "
+            f"of the cheapest mode); give {least} or more"
         )
     plan = solve(averages, budget=max(budget, cheapest))
     first, share = int(plan.choice[0]), 0.0
@@ -96,9 +97,7 @@ def uniform_frontier(table: AccuracyTable) -> Frontier:
 
 
 def cost_for_accuracy(curve: Frontier, accuracy: float) -> float | None:
-    """The least average cost at which a frontier reaches an accuracy, to 1e-9; None where it
-    never does.
-    """
+    """The least average cost at which a frontier reaches an accuracy, to 1e-9; None where it never does."""
     if not accuracy <= curve.accuracy[-1] + _TOLERANCE:
         return None
     return float(np.interp(accuracy, curve.accuracy, curve.cost))
@@ -124,9 +123,7 @@ _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossFit:
-    """An oracle that chose on half of each problem's samples and was judged on the other half,
-    both ways.
-    """
+    """An oracle that chose on half of each problem's samples and was judged on the other half, both ways."""
 
     budget: float  # the average cost asked for
     cost: float  # the average cost on the half that judged
@@ -146,8 +143,7 @@ class OracleComparison:
 
 
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
-    """An allocation beside its cross-fitted value and beside the uniform baseline at its
-    budget.
+    """An allocation beside its cross-fitted value and beside the uniform baseline at its budget.
 
     `table` is as scored, not shrunk: only choosing is misled by luck, and the baseline
     chooses nothing. `pairs` are what `score_halves` gives; without any there is no lower
@@ -181,8 +177,7 @@ def score_halves(
     shrink: bool = False,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
-    """Pairs of tables to choose on and to judge on, two for each split: each half serves as
-    both.
+    """Pairs of tables to choose on and to judge on, two for each split: each half serves as both.
 
     They have the problems and budgets of `table`, which was scored from these ballots with
     the same `scoring`. Only the table to choose on is shrunk: luck spoils the choice, not
@@ -216,8 +211,7 @@ def _shrink_half(half: AccuracyTable) -> AccuracyTable:
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
-    """The value of choices made on the first table of each pair and judged on the second, mixes
-    included.
+    """The value of choices made on the first table of each pair and judged on the second, mixes included.
 
     >>> luck = AccuracyTable.of([[0.5, 0.9]], costs=[1, 2])
     >>> truth = AccuracyTable.of([[0.5, 0.7]], costs=[1, 2])
@@ -239,9 +233,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
 
 
 def compute_expectation(values: Floats, plan: Allocation) -> Floats:
-    """What each problem gets under an allocation, its mix included: (problems,) of (problems,
-    modes).
-    """
+    """What each problem gets under an allocation, its mix included: (problems,) of (problems, modes)."""
     rows = np.arange(len(plan.choice))
     result = values[rows, plan.choice]
     mixed_rows, share = plan.mix.problems, plan.mix.probabilities
@@ -254,9 +246,7 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
 
 
 def _affordable(table: AccuracyTable, budget: float) -> float:
-    """The budget, or the cost of the cheapest modes where tokens happen to be dearer in this
-    half.
-    """
+    """The budget, or the cost of the cheapest modes where tokens happen to be dearer in this half."""
     return max(budget, float(table.cost_matrix.min(axis=1).mean()))
 
 
@@ -276,9 +266,7 @@ CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a prob
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Oracle:
-    """What the oracle chooses by and is judged by: all samples for the upper bound, halves for
-    the lower.
-    """
+    """What the oracle chooses by and is judged by: all samples for the upper bound, halves for the lower."""
 
     choices: tuple[int, ...]  # numbers of samples that it may give a problem
     table: AccuracyTable = field(repr=False)
@@ -303,16 +291,12 @@ class Oracle:
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
 
     def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
-        """Its cost, and the accuracy of each problem, (problems,), chosen and judged on the
-        same samples.
-        """
+        """Its cost, and the accuracy of each problem, (problems,), chosen and judged on the same samples."""
         plan = solve(self.table, budget=budget)
         return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
 
     def cross_fit_accuracy(self, budget: float) -> Floats | None:
-        """The accuracy of each problem, (problems,), cross-fitted; None where there are too few
-        samples.
-        """
+        """The accuracy of each problem, (problems,), cross-fitted; None where there are too few samples."""
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 

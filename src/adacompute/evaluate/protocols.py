@@ -136,8 +136,10 @@ def select_eligible(
     policies: tuple[ComparedPolicy, ...], basis: Basis
 ) -> tuple[tuple[ComparedPolicy, ...], tuple[str, ...]]:
     """The policies that can take part, and the names of those that can't without grades."""
-    excluded = tuple(one.name for one in policies if basis == "agreement" and one.name in NEED_GRADES)
-    eligible = tuple(one for one in policies if one.name not in excluded)
+    excluded = tuple(
+        policy.name for policy in policies if basis == "agreement" and policy.name in NEED_GRADES
+    )
+    eligible = tuple(policy for policy in policies if policy.name not in excluded)
     if not eligible:
         raise PolicyError("there is no policy to evaluate; name one or more, e.g. fixed and stopping")
     return eligible, excluded
@@ -172,7 +174,7 @@ class EvaluationRuns:
 
     def get(self, name: str) -> PolicyResult:
         """The result of the policy with that name."""
-        return next(one for one in self.everyone if one.name == name)
+        return next(result for result in self.everyone if result.name == name)
 
 
 def evaluate(
@@ -189,8 +191,7 @@ def evaluate(
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Evaluate policies at average budgets, with intervals over problems, and all at exactly
-    the same cost.
+    """Evaluate policies at average budgets, with intervals over problems, and all at exactly the same cost.
 
     `policies` are names, or pairs of a name and a maker
     (`adacompute.evaluate.measure.PolicyMaker`). `workers` above 1 are processes, for
@@ -198,7 +199,7 @@ def evaluate(
     work below `if __name__ == "__main__":`. Without any grade, agreement with the vote of
     all samples of a problem stands in for accuracy, and the result says so.
     """
-    if any(not isinstance(one, str) for one in policies):
+    if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
     runs = run_policies(
         get_ballots(pool),
@@ -234,8 +235,7 @@ def run_policies(
     calibrates: bool = True,
     progress: ProgressCallback | None = None,
 ) -> EvaluationRuns:
-    """Fit and run every policy on every split; with `calibrates=False` only for hulls, without
-    rows.
+    """Fit and run every policy on every split; with `calibrates=False` only for hulls, without rows.
 
     With more than one worker, makers of your own must be picklable.
     """
@@ -248,7 +248,7 @@ def run_policies(
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     return EvaluationRuns(
         setup=setup,
-        everyone=tuple(pool_results(results, one.name, splits) for one in eligible),
+        everyone=tuple(pool_results(results, policy.name, splits) for policy in eligible),
         parts=len(splits),
         dropped=dropped,
         left_out=left_out,
@@ -287,15 +287,14 @@ def reduce_order_noise(runs: EvaluationRuns) -> EvaluationRuns:
     may leave 0 to 1 a little.
     """
     exact = score_uniform_exactly(runs.setup)
-    if exact is None or all(one.name != UNIFORM for one in runs.everyone):
+    if exact is None or all(result.name != UNIFORM for result in runs.everyone):
         return runs
     uniform = _UniformVotes.of(runs.get(UNIFORM).points, exact)
-    return replace(runs, everyone=tuple(_correct_result(one, uniform) for one in runs.everyone))
+    return replace(runs, everyone=tuple(_correct_result(result, uniform) for result in runs.everyone))
 
 
 def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
-    """Accuracy of votes of 1, 2, … samples, means over all subsets, (longest, problems); None:
-    not known.
+    """Accuracy of votes of 1, 2, … samples, means over all subsets, (longest, problems); None: not known.
 
     Weighted votes of three and more use 2,000 subsets for each problem, weighted on the
     scale of all problems.
@@ -312,7 +311,7 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
         exact.replay(maker(setup.ballots, budget=count, weigh=None, longest=setup.longest), dial=None)
         for count in counts
     ]
-    return np.stack([one.accuracy if setup.basis == "accuracy" else one.agreement for one in each])
+    return np.stack([score.accuracy if setup.basis == "accuracy" else score.agreement for score in each])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,9 +34,7 @@ _PERCENTILES = (2.5, 97.5)  # percentiles of a 95% interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval; both ends are None where there is only one
-    problem.
-    """
+    """A mean over problems with its 95% interval; both ends are None where there is only one problem."""
 
     mean: float
     low: float | None
@@ -50,9 +48,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bootstrap:
-    """Bootstrap draws of problems: the share of each problem in each draw; a draw's shares add
-    up to one.
-    """
+    """Bootstrap draws of problems: the share of each problem in each draw; a draw's shares add up to one."""
 
     shares: Floats = field(repr=False)  # (draws, problems)
 
@@ -83,9 +79,7 @@ class Bootstrap:
 
 
 def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in the draws, (draws,); None: no
-    interval.
-    """
+    """A statistic with the percentile interval of its values in the draws, (draws,); None: no interval."""
     if draws is None:
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
@@ -104,8 +98,7 @@ class Split:
 
 
 def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
-    """Split problems into folds: each problem is judged once, by what was learned from the
-    other folds.
+    """Split problems into folds: each problem is judged once, by what was learned from the other folds.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2, 3], [1]]
@@ -145,8 +138,7 @@ def _number_questions(prompts: Sequence[str]) -> Ints:
 
 
 def mean_over_recordings(values_by_recording: Sequence[Floats], *, seed: int = 0) -> Interval:
-    """The mean over recordings of each recording's mean over problems, every recording counting
-    the same.
+    """The mean over recordings of each recording's mean over problems, every recording counting the same.
 
     Problems are drawn within each recording and the recordings stay fixed, so the interval
     is about other problems of these kinds, not about other kinds.
@@ -168,9 +160,7 @@ _Z = 1.959964  # of a 95% interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleGain:
-    """The oracle's accuracy minus the uniform one's, as a share between 0 and 1, at both
-    bounds.
-    """
+    """The oracle's accuracy minus the uniform one's, as a share between 0 and 1, at both bounds."""
 
     low_end: float | None  # cross-fitted; None: too few samples
     high_end: float  # in-sample

@@ -1,5 +1,4 @@
-"""A graded recording with its accuracy tables, features and difficulty groups, and how tables are
-scored.
+"""A graded recording with its accuracy tables, features and difficulty groups, and how tables are scored.
 
 Accuracies are kept twice: by disjoint windows, as in the paper, and exactly over all subsets.
 """
@@ -16,8 +15,8 @@ from adacompute.errors import NotRecorded, TooFewSamples
 from adacompute.policies.feature_set import FeatureSet
 from adacompute.policies.features import ENTROPY_COLUMN
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable
-from adacompute.score import Price, score
+from adacompute.records import AccuracyTable, TokenPrices
+from adacompute.score import score
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.score.score import Aggregate, Estimator
 
@@ -35,14 +34,18 @@ class Scoring:
     aggregate: Aggregate = "vote"
     estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
-    cost: Literal["samples", "tokens"] | Price = "samples"
+    cost: Literal["samples", "tokens"] | TokenPrices = "samples"
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
         """The same options for some of the problems: prompt tokens given for each problem are
         cut to these rows.
         """
-        tokens = self.cost.prompt_tokens if isinstance(self.cost, Price) else None
-        if not isinstance(self.cost, Price) or not isinstance(tokens, Sequence) or len(tokens) != problems:
+        tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
+        if (
+            not isinstance(self.cost, TokenPrices)
+            or not isinstance(tokens, Sequence)
+            or len(tokens) != problems
+        ):
             return self
         return replace(self, cost=replace(self.cost, prompt_tokens=tuple(tokens[row] for row in rows)))
 

@@ -4,11 +4,10 @@ from adacompute.policies.paths import Paths, build_paths, draw_paths
 from adacompute.replay.calibrate import calibrate
 from adacompute.replay.per_problem import ExactReplay, PolicyRun, run_policy
 from adacompute.replay.replay import Replayed, replay
-from adacompute.replay.sweep import Mixture, Sweep, find_mixture, sweep
+from adacompute.replay.sweep import Sweep, sweep
 
 __all__ = [
     "ExactReplay",
-    "Mixture",
     "Paths",
     "PolicyRun",
     "Replayed",
@@ -16,7 +15,6 @@ __all__ = [
     "build_paths",
     "calibrate",
     "draw_paths",
-    "find_mixture",
     "replay",
     "run_policy",
     "sweep",

@@ -6,7 +6,6 @@ is the upper concave hull of its points: nothing below the cheapest point, the b
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from adacompute.policies.base import Floats, Policy
 from adacompute.policies.paths import Paths
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 
-__all__ = ["Mixture", "Sweep", "compute_hull_height", "find_hull", "find_mixture", "sweep"]
+__all__ = ["Sweep", "find_hull", "sweep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,20 +59,6 @@ def sweep(
 
 Indices = npt.NDArray[np.intp]
 
-_TOLERANCE = 1e-9  # of a cost: means computed in another order differ by less
-
-
-class Mixture(NamedTuple):
-    """Point `second` with probability `share`, else `first`; the same twice where one point suffices."""
-
-    first: int
-    second: int
-    share: float
-
-    def mix(self, values: Floats) -> Floats:
-        """The mixture's values, of (points, ...)."""
-        return np.asarray((1 - self.share) * values[self.first] + self.share * values[self.second])
-
 
 def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> Indices:
     """The corners of the upper concave hull by rising cost, from the cheapest point to the best.
@@ -93,39 +78,3 @@ def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> Indices:
             corners.pop()
         corners.append(k)
     return np.array(corners, dtype=np.intp)
-
-
-def find_mixture(cost: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> Mixture | None:
-    """Which two points to mix, and how, at an average cost; None: even the cheapest point costs more.
-
-    >>> find_mixture([1, 2, 4], [0.5, 0.6, 0.9], 2.5)
-    Mixture(first=0, second=2, share=0.5)
-    """
-    x = np.asarray(cost, dtype=np.float64)
-    corners = find_hull(cost, accuracy)
-    if not len(corners) or x[corners[0]] > budget * (1 + _TOLERANCE):
-        return None
-    position = int(np.searchsorted(x[corners], budget, side="right"))
-    if position in (0, len(corners)):
-        corner = int(corners[max(0, position - 1)])
-        return Mixture(corner, corner, 0.0)
-    lower, upper = int(corners[position - 1]), int(corners[position])
-    share = float((budget - x[lower]) / (x[upper] - x[lower]))
-    return Mixture(lower, upper, share) if share > 0 else Mixture(lower, lower, 0.0)
-
-
-def compute_hull_height(cost: Floats, accuracy: Floats, budget: float) -> Floats:
-    """The hull's accuracy at a budget for many sets of points at once, (sets,) from (sets, points).
-
-    NaN where even the cheapest point costs more. For bootstraps: every resample of problems moves the
-    points, and so their hull.
-    """
-    best = np.full(len(cost), -np.inf)
-    within = cost <= budget * (1 + _TOLERANCE)
-    for k in range(cost.shape[1]):
-        gap, gain = cost - cost[:, k, None], accuracy - accuracy[:, k, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            along = accuracy[:, k, None] + (budget - cost[:, k, None]) / gap * gain
-        mixture = np.where(~within & (gap > 0), along, -np.inf).max(axis=1)
-        best = np.maximum(best, np.where(within[:, k], np.maximum(accuracy[:, k], mixture), -np.inf))
-    return np.where(np.isfinite(best), best, np.nan)

@@ -1,5 +1,4 @@
-"""Builds the report of a pool: evaluate every policy once, make every section from that, and say
-how.
+"""Builds the report of a pool: evaluate every policy once, make every section from that, and say how.
 
 Sections are made by one process or several, with the same results.
 """
@@ -7,8 +6,9 @@ Sections are made by one process or several, with the same results.
 import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from adacompute.evaluate.protocols import (
 )
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import Ballots, fingerprint
+from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table
 from adacompute.report.exhibits import (
     calibration,
@@ -61,9 +62,7 @@ class ReportInputs:
 
     @property
     def graded_pool(self) -> ScoredPool:
-        """The scored pool, for jobs that need grades; only those without that need run without
-        it.
-        """
+        """The scored pool, for jobs that need grades; only those without that need run without it."""
         if self.scored_pool is None:
             raise ValueError(f"{self.name}: a job for graded pools was run on one without grades")
         return self.scored_pool
@@ -82,14 +81,11 @@ class Job:
     effort: float = 1.0  # rough seconds for 600 problems; the longest start first
 
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib")
-_BOOSTERS = ("xgboost-cpu", "xgboost")
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 
 
 def hash_ballots(ballots: Ballots) -> str:
-    """A hash of everything a report looks at: questions, votes, grades, tokens,
-    log-probabilities.
-    """
+    """A hash of everything a report looks at: questions, votes, grades, tokens, log-probabilities."""
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
         hasher.update(repr(fields).encode("utf-8", "replace"))
@@ -147,7 +143,7 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
         ("seed", str(facts["seed"])),
         ("command", facts["command"]),
         ("hash of the samples", facts["digest"]),
-        ("versions", ", ".join(f"{name} {one}" for name, one in facts["versions"].items())),
+        ("versions", ", ".join(f"{name} {release}" for name, release in facts["versions"].items())),
     )
     table = Table(
         key="made",
@@ -171,12 +167,11 @@ _HELD_OUT_PROTOCOL = (
 
 
 def _package_versions() -> dict[str, str]:
-    versions = {name: version(name) for name in _PACKAGES}
-    for name in _BOOSTERS:
-        try:
-            return versions | {name: version(name)}
-        except ModuleNotFoundError:
-            continue
+    """The versions of the libraries that made the numbers, as far as they are installed."""
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return versions
 
 
@@ -217,7 +212,7 @@ def _build_difficulty(inputs: ReportInputs) -> Section:
 
 
 def _build_data_efficiency(inputs: ReportInputs) -> Section:
-    return data_efficiency.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return data_efficiency.build_section(inputs.graded_pool, seed=inputs.seed)
 
 
 JOBS = (  # in the order of the page
@@ -300,9 +295,9 @@ _FEW_PROBLEMS = (
     "them is too sure of few problems. Collect {many} or more to rely on them."
 )
 _UNGRADED_NOTICE = (
-    "No problem has a grade or a gold answer, so accuracy can't be told. Everywhere on this page, how often "
-    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the "
-    "oracle and what must be recorded need grades and are left out; record grades or gold answers to have them."
+    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
+    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the oracle "
+    "and what must be recorded need grades and are left out; record grades or gold answers to have them."
 )
 
 
@@ -327,6 +322,7 @@ def build_report(
     Workers above one are processes: a script that asks for them puts its work below
     `if __name__ == "__main__":`.
     """
+    check_drawing()
     scored_pool, why = _try_score_pool(ballots, name)
     first_progress, second_progress = _split_progress(progress, count_steps(scored_pool, jobs))
     graded = ballots if scored_pool is None else scored_pool.ballots

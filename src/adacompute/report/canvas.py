@@ -1,5 +1,4 @@
-"""A matplotlib figure turned into SVG: axes, marks that show their values, labels at the ends of
-lines.
+"""A matplotlib figure turned into SVG: axes, marks that show their values, labels at the ends of lines.
 
 Text stays text, in the page's own font, and is never parsed as a formula. It is laid out with
 DejaVu Sans, which is wider than the fonts of pages, so that nothing overlaps. The same figure
@@ -146,8 +145,7 @@ class Canvas:
         self._marks.append(_Mark(axes, float(x), float(y), _strip_controls(text)))
 
     def label_ends(self, axes: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
-        """Names beside the right ends of lines, (x, y, text, colour), moved apart where they
-        would touch.
+        """Names beside the right ends of lines, (x, y, text, colour), moved apart where they would touch.
 
         Call it once for each axes.
         """
@@ -205,27 +203,28 @@ def _separate(places: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, 
 def _mark_circle(mark: _Mark, height: float) -> str:
     x, y = mark.axes.transData.transform((mark.x, mark.y))
     return (
-        f'<circle class="mark" cx="{x:.1f}" cy="{height - y:.1f}" r="{_MARK_RADIUS}" style="fill:transparent">'
-        f"<title>{escape(mark.text)}</title></circle>"
+        f'<circle class="mark" cx="{x:.1f}" cy="{height - y:.1f}" r="{_MARK_RADIUS}" '
+        f'style="fill:transparent"><title>{escape(mark.text)}</title></circle>'
     )
 
 
 def clip_label(text: str, length: int = _LABEL_LENGTH) -> str:
-    """A label from a pool or a recording's name: one line of safe text, cut to the width of
-    `length` letters.
+    """A label from a pool or a recording's name: one line of safe text, cut to the width of `length` letters.
 
     >>> clip_label("uses \\n $ signs"), clip_label("a very long name of a level"), clip_label("\\x00")
     ('uses $ signs', 'a very long name of a l…', '?')
     """
     line = " ".join(_strip_controls(text).split()) or "?"
-    widths = np.cumsum([2 if unicodedata.east_asian_width(one) in _WIDE else 1 for one in line])
+    widths = np.cumsum([2 if unicodedata.east_asian_width(character) in _WIDE else 1 for character in line])
     return line if widths[-1] <= length else line[: int((widths < length).sum())].rstrip() + "…"
 
 
 def _strip_controls(text: str) -> str:
     """The text without characters that SVG can't hold or that reverse the writing direction."""
-    characters = (" " if one in "\n\r\t" else one for one in text)
-    return "".join(one for one in characters if unicodedata.category(one) not in _UNSAFE_CATEGORIES)
+    characters = (" " if character in "\n\r\t" else character for character in text)
+    return "".join(
+        character for character in characters if unicodedata.category(character) not in _UNSAFE_CATEGORIES
+    )
 
 
 def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
@@ -244,9 +243,7 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves the style shared by many markers to their group, which halves a figure of many
-    problems.
-    """
+    """Moves the style shared by many markers to their group, which halves a figure of many problems."""
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'
@@ -269,9 +266,7 @@ def set_ticks(axis: "Axis", values: Sequence[float]) -> None:
 
 
 def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
-    """An x axis from 1 sample to `largest`, at least 2, on a log scale with a tick at each
-    doubling.
-    """
+    """An x axis from 1 sample to `largest`, at least 2, on a log scale with a tick at each doubling."""
     largest = max(2.0, largest)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.95, largest * 1.05)

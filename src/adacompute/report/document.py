@@ -280,8 +280,7 @@ _DIGITS = 6  # significant digits: more than a figure shows, and the file stays 
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """Arrays as lists, intervals and spreads by name, six digits, and None for what isn't
-    finite.
+    """Arrays as lists, intervals and spreads by name, six digits, and None for what isn't finite.
 
     >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
     {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
@@ -297,9 +296,9 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
     if isinstance(value, Spread):
         return to_plain({"mean": value.mean, "std": value.std})
     if isinstance(value, Mapping):
-        return {str(key): to_plain(one) for key, one in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(one) for one in value]
+        return [to_plain(item) for item in value]
     return value
 
 
@@ -307,8 +306,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a text that s
 
 
 def to_csv(table: Table) -> str:
-    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x,
-    x_std.
+    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x, x_std.
 
     A text that a spreadsheet would read as a formula gets an apostrophe in front; numbers
     stay numbers.
@@ -372,9 +370,9 @@ def replace_non_finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): replace_non_finite(one) for key, one in value.items()}
+        return {str(key): replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [replace_non_finite(one) for one in value]
+        return [replace_non_finite(item) for item in value]
     return value
 
 

@@ -72,7 +72,8 @@ def render_figure(picture: Picture) -> str:
     svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)  # drop unused ids
     svg = svg.replace("<svg", f'<svg role="img" tabindex="0" aria-label="{alt}"', 1)
     return (
-        f'<figure class="exhibit picture" id="figure-{picture.key}"><figcaption>{escape(picture.title)}</figcaption>'
+        f'<figure class="exhibit picture" id="figure-{picture.key}">'
+        f"<figcaption>{escape(picture.title)}</figcaption>"
         f"<div class=scroll><div class=plot>{svg}</div></div>"
         f"{_render_notes([picture.caption])}"
         f"{_render_footer(picture, 'figure', f'figures/{picture.key}.svg', 'SVG', data=bool(picture.data))}"
@@ -162,9 +163,7 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:
-    """The first part: its words stand below the headline, then the notices, then its figures
-    and tables.
-    """
+    """The first part: its words stand below the headline, then the notices, then its figures and tables."""
     words = [report.below, *(text for section in part.sections for text in section.words)]
     body = "".join(_render_section(replace(section, words=()), report) for section in part.sections)
     return (
@@ -203,8 +202,8 @@ def _render_contents(parts: Sequence[ReportPart]) -> str:
     items = []
     for index, part in enumerate(parts):
         inner = [
-            f'<li><a href="#section-{one.key}">{escape(one.title)}</a></li>'
-            for one in part.sections
+            f'<li><a href="#section-{section.key}">{escape(section.title)}</a></li>'
+            for section in part.sections
             if index and len(part.sections) > 1
         ]
         below = f"<ul>{''.join(inner)}</ul>" if inner else ""

@@ -80,9 +80,7 @@ def ramp(count: int) -> list[str]:
 
 
 def dark_css() -> str:
-    """CSS rules that show figures in dark colours where a screen prefers them; print stays
-    light.
-    """
+    """CSS rules that show figures in dark colours where a screen prefers them; print stays light."""
     rules = []
     for light, dark in COLOURS.values():
         # no "svg " in the selector: a marker is a <use>, whose shape has no svg above it

@@ -179,14 +179,14 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
 
 def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
     return np.concatenate(
-        [one.first[t].astype(np.int64) * (longest + 1) + one.second[t] for one in recordings]
+        [paths.first[t].astype(np.int64) * (longest + 1) + paths.second[t] for paths in recordings]
     )
 
 
 def _number_problems(recordings: Sequence[Paths]) -> Ints:
     """The problem of each path, numbered across all recordings."""
-    starts = np.cumsum([0, *(len(one.ballots) for one in recordings)])
-    return np.concatenate([one.problems + start for one, start in zip(recordings, starts, strict=False)])
+    starts = np.cumsum([0, *(len(paths.ballots) for paths in recordings)])
+    return np.concatenate([paths.problems + start for paths, start in zip(recordings, starts, strict=False)])
 
 
 def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:

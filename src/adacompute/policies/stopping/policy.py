@@ -182,7 +182,9 @@ class StoppingPolicy(Policy):
             raise PolicyError("pooled learns on several recordings; give a list of them, e.g. [pool]")
         judged = None if without is None else get_ballots(without)
         ballots = [
-            one for one in (exclude_shared(get_ballots(each), judged) for each in recordings) if len(one)
+            ballots
+            for ballots in (exclude_shared(get_ballots(each), judged) for each in recordings)
+            if len(ballots)
         ]
         if not ballots:
             raise PolicyError("no recording to learn from was given; give one or more pools with samples")

@@ -175,7 +175,9 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
     """The prior with the quantiles of its critical prices after each draw."""
     quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
-        vote_states = [one.state_after(np.arange(len(one)), np.full(len(one), t + 1)) for one in recordings]
+        vote_states = [
+            paths.state_after(np.arange(len(paths)), np.full(len(paths), t + 1)) for paths in recordings
+        ]
         critical = [
             prior.estimate_critical_prices(standing, compute_features(standing)) for standing in vote_states
         ]
@@ -199,8 +201,8 @@ def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
     if not count_known(prior, ballots):
         return prior
     bundled = [load_bundled_prior(name) for name in BUNDLED_PRIORS]
-    if any(np.array_equal(prior.table, one.table) for one in bundled):
-        least_known = min(bundled, key=lambda one: count_known(one, ballots))
+    if any(np.array_equal(prior.table, candidate.table) for candidate in bundled):
+        least_known = min(bundled, key=lambda candidate: count_known(candidate, ballots))
         if count_known(least_known, ballots) <= _MAX_KNOWN_SHARE * len(ballots):
             return least_known
     raise build_leakage_error(prior, ballots)

@@ -52,8 +52,8 @@ class PolicyCalibration:
     @property
     def miscalibrated_bins(self) -> tuple[Bin, ...]:
         """Bins whose interval excludes the stated probability, the worst first."""
-        outside = [one for one in self.bins if not _interval_holds(one.correct, one.probability)]
-        return tuple(sorted(outside, key=lambda one: -abs(one.probability - one.correct.mean)))
+        outside = [group for group in self.bins if not _interval_holds(group.correct, group.probability)]
+        return tuple(sorted(outside, key=lambda group: -abs(group.probability - group.correct.mean)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +76,11 @@ class CalibrationResult:
 
     def costs_of(self, policy: str) -> tuple[RealisedCost, ...]:
         """A policy's realised cost at each budget."""
-        return tuple(one for one in self.costs if one.policy == policy)
+        return tuple(row for row in self.costs if row.policy == policy)
 
 
 def measure_calibration(runs: EvaluationRuns, evaluation: Evaluation) -> CalibrationResult:
-    """Calibration of the policies that say how sure they are, and of every policy's cost except
-    uniform's.
-    """
+    """Calibration of the policies that say how sure they are, and of every policy's cost except uniform's."""
     boot = make_bootstrap(runs.setup)
     policies = [
         _calibrate_policy(result.name, result.forecast, boot.shares)
@@ -132,7 +130,7 @@ def _calibrate_policy(policy: str, forecast: Forecast, shares: Floats) -> Policy
         what=forecast.what,
         budget=forecast.budget,
         bins=tuple(bins),
-        error=float(sum(bin.share * abs(bin.probability - bin.correct.mean) for bin in bins)),
+        error=float(sum(group.share * abs(group.probability - group.correct.mean) for group in bins)),
         bias=make_interval(
             bias, (shares @ by_problem[0]) / (shares @ by_problem[1]) if problems > 1 else None
         ),
@@ -155,13 +153,15 @@ def _assign_bins(probability: Floats) -> npt.NDArray[np.int64]:
 def draw_calibration(calibration: CalibrationResult, *, key: str = "calibration") -> Picture:
     """A panel for each policy that says how sure it is."""
     with Canvas(key, columns=len(calibration.policies), height=3.8, sharey=True) as canvas:
-        for ax, one in zip(canvas.axes, calibration.policies, strict=True):
-            _draw_panel(canvas, ax, one)
+        for ax, policy in zip(canvas.axes, calibration.policies, strict=True):
+            _draw_panel(canvas, ax, policy)
         canvas.axes[0].set_ylabel(
             "right" if calibration.basis == "accuracy" else basis_name(calibration.basis)
         )
         svg = canvas.svg()
-    errors = ", ".join(f"{policy_style(one.policy).name} {one.error:.3f}" for one in calibration.policies)
+    errors = ", ".join(
+        f"{policy_style(policy.policy).name} {policy.error:.3f}" for policy in calibration.policies
+    )
     return Picture(
         key=key,
         title="Said against realised",
@@ -172,7 +172,7 @@ def draw_calibration(calibration: CalibrationResult, *, key: str = "calibration"
             "On the dashed line what is said is true. Each point is about a tenth of all requests, or more "
             "where the same is said of many (larger points), with its 95% interval over problems."
         ),
-        data=to_plain({one.policy: _figure_data(one) for one in calibration.policies}),
+        data=to_plain({policy.policy: _figure_data(policy) for policy in calibration.policies}),
     )
 
 
@@ -210,7 +210,7 @@ def _draw_panel(canvas: Canvas, ax: "Axes", policy: PolicyCalibration) -> None:
 
 def draw_costs(calibration: CalibrationResult, *, key: str = "spent") -> Picture:
     """Samples spent out of fold against samples asked for, as a ratio."""
-    names = list(dict.fromkeys(one.policy for one in calibration.costs))
+    names = list(dict.fromkeys(row.policy for row in calibration.costs))
     with Canvas(key, height=3.6) as canvas:
         ax = canvas.axes[0]
         ax.axhline(0.0, color=colour("ink"), linewidth=1.2, linestyle="--", zorder=1)
@@ -218,20 +218,20 @@ def draw_costs(calibration: CalibrationResult, *, key: str = "spent") -> Picture
         for name in names:
             style = policy_style(name)
             rows = calibration.costs_of(name)
-            budgets = [one.budget for one in rows]
-            over = [one.cost.mean / one.budget - 1 for one in rows]
+            budgets = [row.budget for row in rows]
+            over = [row.cost.mean / row.budget - 1 for row in rows]
             tint = colour(style.colour)
             ax.plot(
                 budgets, over, color=tint, linestyle=style.line, linewidth=1.5, marker="o", markersize=3.5
             )
             ends.append((budgets[-1], over[-1], style.name, tint))
-            for one, value in zip(rows, over, strict=True):
+            for row, value in zip(rows, over, strict=True):
                 text = (
-                    f"{style.name}: {one.cost.mean:.2f} samples for {one.budget:g} asked for ({value:+.0%})"
+                    f"{style.name}: {row.cost.mean:.2f} samples for {row.budget:g} asked for ({value:+.0%})"
                 )
-                canvas.mark(ax, one.budget, value, text + ("" if one.reached else "; no setting meets it"))
+                canvas.mark(ax, row.budget, value, text + ("" if row.reached else "; no setting meets it"))
         ax.set_xscale("log", base=2)
-        budgets = sorted({one.budget for one in calibration.costs})
+        budgets = sorted({row.budget for row in calibration.costs})
         set_ticks(ax.xaxis, budgets)
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.set_xlabel("samples on average asked for")
@@ -252,8 +252,8 @@ def draw_costs(calibration: CalibrationResult, *, key: str = "spent") -> Picture
         data=to_plain(
             {
                 name: [
-                    {"budget": one.budget, "cost": one.cost, "reached": one.reached}
-                    for one in calibration.costs_of(name)
+                    {"budget": row.budget, "cost": row.cost, "reached": row.reached}
+                    for row in calibration.costs_of(name)
                 ]
                 for name in names
             }
@@ -272,7 +272,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
     missing = []
     if not calibration.policies:
         missing.append("what policies say of their answers: none of those compared says how sure it is")
-    elif not any(one.policy == "curve" for one in calibration.policies):
+    elif not any(policy.policy == "curve" for policy in calibration.policies):
         missing.append(
             "accuracy predicted by a curve: it can't learn without grades; record grades to have it"
         )
@@ -280,7 +280,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
         key="calibration",
         title="Calibration",
         words=(
-            *(_describe_policy(one, calibration) for one in calibration.policies),
+            *(_describe_policy(policy, calibration) for policy in calibration.policies),
             _describe_costs(calibration),
         ),
         tables=(*((_bins_table(calibration),) if calibration.policies else ()), _costs_table(calibration)),
@@ -328,7 +328,7 @@ def _describe_costs(calibration: CalibrationResult) -> str:
     rows = calibration.costs_of(OURS)
     if not rows:
         return ""
-    worst = max(rows, key=lambda one: abs(one.cost.mean / one.budget - 1))
+    worst = max(rows, key=lambda row: abs(row.cost.mean / row.budget - 1))
     text = (
         f"A price set on other problems makes stopping cost {worst.cost.mean:.2f} where {worst.budget:g} was "
         f"asked for, at worst ({worst.cost.mean / worst.budget - 1:+.0%})"
@@ -338,9 +338,9 @@ def _describe_costs(calibration: CalibrationResult) -> str:
 
 def _bins_table(calibration: CalibrationResult) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (policy_style(one.policy).name, one.what, each.probability, each.correct, each.share)
-        for one in calibration.policies
-        for each in one.bins
+        (policy_style(policy.policy).name, policy.what, each.probability, each.correct, each.share)
+        for policy in calibration.policies
+        for each in policy.bins
     ]
     return Table(
         key="calibration",
@@ -360,13 +360,13 @@ def _bins_table(calibration: CalibrationResult) -> Table:
 
 def _costs_table(calibration: CalibrationResult) -> Table:
     """A row for each policy, a column for each budget."""
-    budgets = tuple(dict.fromkeys(one.budget for one in calibration.costs))
+    budgets = tuple(dict.fromkeys(row.budget for row in calibration.costs))
     rows: list[tuple[Cell, ...]] = []
-    names = dict.fromkeys(one.policy for one in calibration.costs)
-    for name in sorted(names, key=lambda one: one != OURS):  # ours on top
-        by_budget = {one.budget: one for one in calibration.costs_of(name)}
-        farthest = max((one.cost.mean / one.budget - 1 for one in by_budget.values()), key=abs)
-        unreached = ", ".join(f"{one.budget:g}" for one in by_budget.values() if not one.reached)
+    names = dict.fromkeys(row.policy for row in calibration.costs)
+    for name in sorted(names, key=lambda policy: policy != OURS):  # ours on top
+        by_budget = {row.budget: row for row in calibration.costs_of(name)}
+        farthest = max((row.cost.mean / row.budget - 1 for row in by_budget.values()), key=abs)
+        unreached = ", ".join(f"{row.budget:g}" for row in by_budget.values() if not row.reached)
         costs = (by_budget[budget].cost if budget in by_budget else None for budget in budgets)
         rows.append((policy_style(name).name, *costs, farthest, unreached or None))
     return Table(

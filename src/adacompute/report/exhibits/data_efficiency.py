@@ -1,5 +1,4 @@
-"""Held-out accuracy by how much was recorded: problems, and samples of each. Numbers, figure and
-words.
+"""Held-out accuracy by how much was recorded: problems, and samples of each. Numbers, figure and words.
 
 Every problem is judged by what was learned from the other half of the problems, at exactly the
 same average cost. Priced stopping starts from its bundled prior, which has seen no problem of
@@ -51,7 +50,7 @@ SAMPLES = (8, 16, 32)  # of each problem; beside all there are
 ORDERS = 10  # of a judged problem's samples
 _BUDGETS = (3.0, 2.0, 1.5)  # average samples: the first that the recording allows is used
 _MOST_SAMPLES = 16
-_REPEAT_UP_TO = 25  # problems: with so few the choice matters, so two lots are used
+_REPEAT_UP_TO = 25  # problems: with so few it matters which, so two draws of them are used
 _MIN_RATIO = 1.6  # sizes closer than this ratio to all there are get skipped
 _FIXED_PROBLEMS = 50  # problems, while the number of samples varies
 _PRICES = (0.0, *np.geomspace(0.004, 0.3, 14).tolist(), 1.1)
@@ -86,7 +85,7 @@ class DataEfficiency:
     def get(self, policy: str, *, by: str) -> tuple[TrainingAmount, ...]:
         """One policy's amounts, by "problems" or "samples", rising."""
         amounts = self.by_problems if by == "problems" else self.by_samples
-        return tuple(one for one in amounts if one.policy == policy)
+        return tuple(amount for amount in amounts if amount.policy == policy)
 
 
 def measure_data_efficiency(
@@ -94,26 +93,21 @@ def measure_data_efficiency(
     *,
     problems: Sequence[int] = PROBLEMS,
     samples: Sequence[int] = SAMPLES,
-    cap: int | None = None,
     orders: int = ORDERS,
     seed: int = 0,
 ) -> DataEfficiency:
-    """Stopping and the classifier, trained on more and more of one half and judged on the
-    other.
-
-    With a `cap`, training uses at most that many problems, which is faster.
-    """
+    """Stopping and the classifier, trained on more and more of one half and judged on the other."""
     ballots = pool.ballots
     most = int(ballots.drawn.min())
     longest = min(_MOST_SAMPLES, most)
-    budget = next((one for one in _BUDGETS if one < longest), _BUDGETS[-1])
+    budget = next((candidate for candidate in _BUDGETS if candidate < longest), _BUDGETS[-1])
     rng = np.random.default_rng([seed, 0x6507])
     weighted = uses_weighted_votes(ballots, "auto")
     halves = [
         _Half(ballots, split, rng, weighted=weighted, orders=orders, longest=longest)
         for split in kfold(ballots.prompts, 2, rng)
     ]
-    available = min(cap or len(ballots), *(len(half.train) for half in halves))
+    available = min(len(half.train) for half in halves)
     sizes = [*(size for size in problems if size * _MIN_RATIO <= available), available]
     fixed_problems = max((size for size in sizes if size <= _FIXED_PROBLEMS), default=available)
     cuts = [cut for cut in samples if 2 <= cut < most and cut > budget]
@@ -167,7 +161,9 @@ class _Half:
     def points(self, policies: Sequence[Policy], dials: Sequence[float | None]) -> tuple[Floats, Floats]:
         """Cost and accuracy of each policy at each dial on the judged problems, (settings, judged) both."""
         sweeps = [sweep_with_cache(policy, self.paths(policy.weigh), dials) for policy in policies]
-        return np.concatenate([one.cost for one in sweeps]), np.concatenate([one.accuracy for one in sweeps])
+        return np.concatenate([sweep.cost for sweep in sweeps]), np.concatenate(
+            [sweep.accuracy for sweep in sweeps]
+        )
 
     def paths(self, weigh: VoteWeights | None) -> Paths:
         """Test paths: the same orders whatever the weights."""
@@ -300,7 +296,9 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
         first.set_title("a  by problems learned from")
         second.set_title("b  by samples of each")
         for ax, by in ((first, "problems"), (second, "samples")):
-            counts = sorted({getattr(one, by) for policy in _POLICIES for one in result.get(policy, by=by)})
+            counts = sorted(
+                {getattr(amount, by) for policy in _POLICIES for amount in result.get(policy, by=by)}
+            )
             _draw_uniform(canvas, ax, result, len(counts) - 1)
             for policy in _POLICIES:
                 _draw_line(canvas, ax, result.get(policy, by=by), counts, by)
@@ -308,7 +306,7 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
             set_ticks(ax.xaxis, range(len(counts)))
             ax.set_xticks(range(len(counts)), ["none" if count == 0 else str(count) for count in counts])
         ends = [_end_label(result.get(policy, by="samples"), policy) for policy in _POLICIES]
-        place = max(0, len({one.samples for one in result.by_samples}) - 1)
+        place = max(0, len({amount.samples for amount in result.by_samples}) - 1)
         uniform = (float(place), result.uniform.mean, "uniform", colour("ink"))
         canvas.label_ends(second, [(place, y, name, tint) for y, name, tint in ends] + [uniform])
         first.set_xlabel(f"problems, {result.most} samples of each")
@@ -334,8 +332,8 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
             {
                 "budget": result.budget,
                 "uniform": result.uniform,
-                "by_problems": [_amount_data(one) for one in result.by_problems],
-                "by_samples": [_amount_data(one) for one in result.by_samples],
+                "by_problems": [_amount_data(amount) for amount in result.by_problems],
+                "by_samples": [_amount_data(amount) for amount in result.by_samples],
             }
         ),
     )
@@ -400,19 +398,9 @@ def _amount_data(amount: TrainingAmount) -> dict[str, Any]:
     }
 
 
-_QUICK_PROBLEMS, _QUICK_SAMPLES, _QUICK_ORDERS, _QUICK_CAP = (20,), (16,), 5, 50
-
-
-def build_section(pool: ScoredPool, *, quick: bool = False, seed: int = 0) -> Section:
+def build_section(pool: ScoredPool, *, seed: int = 0) -> Section:
     """Stopping and the classifier by problems trained on, and by samples of each."""
-    result = measure_data_efficiency(
-        pool,
-        problems=_QUICK_PROBLEMS if quick else PROBLEMS,
-        samples=_QUICK_SAMPLES if quick else SAMPLES,
-        cap=_QUICK_CAP if quick else None,
-        orders=_QUICK_ORDERS if quick else ORDERS,
-        seed=seed,
-    )
+    result = measure_data_efficiency(pool, seed=seed)
     return Section(
         key="growth",
         title="What must be recorded",
@@ -426,10 +414,11 @@ def build_section(pool: ScoredPool, *, quick: bool = False, seed: int = 0) -> Se
 def build_amounts_table(result: DataEfficiency) -> Table:
     """A row for each amount; an amount that occurs in both series stands once."""
     amounts: dict[tuple[str, int, int], TrainingAmount] = {}
-    for one in (*result.by_problems, *result.by_samples):
-        amounts.setdefault((one.policy, one.problems, one.samples), one)
+    for amount in (*result.by_problems, *result.by_samples):
+        amounts.setdefault((amount.policy, amount.problems, amount.samples), amount)
     rows: list[tuple[Cell, ...]] = [
-        (one.policy, one.problems, one.samples, one.cost, one.accuracy, one.gain) for one in amounts.values()
+        (amount.policy, amount.problems, amount.samples, amount.cost, amount.accuracy, amount.gain)
+        for amount in amounts.values()
     ]
     return Table(
         key="growth",
@@ -472,7 +461,7 @@ def _write_words(result: DataEfficiency) -> tuple[str, ...]:
 
 def _describe_threshold(amounts: Sequence[TrainingAmount]) -> str:
     """From how many problems on it is clearly above uniform."""
-    clear = [_is_clearly_above(one.gain) for one in amounts]
+    clear = [_is_clearly_above(amount.gain) for amount in amounts]
     last = max((at for at, so in enumerate(clear) if not so), default=-1)
     if last == len(amounts) - 1:
         return "it isn't clearly above uniform"

@@ -67,7 +67,7 @@ class PolicyFrontier:
 
     def get(self, policy: str) -> CostCurve | None:
         """A policy's curve; None where it took no part."""
-        return next((one for one in self.curves if one.policy == policy), None)
+        return next((curve for curve in self.curves if curve.policy == policy), None)
 
 
 def trace_frontier(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> PolicyFrontier:
@@ -75,8 +75,8 @@ def trace_frontier(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> Pol
     setup = runs.setup
     boot, grid = make_bootstrap(setup), make_cost_grid(float(setup.longest), setup.budgets)
     uniform = runs.get(UNIFORM).points
-    lines = [trace_curve(one.name, one.points, grid, boot, base=uniform) for one in runs.everyone]
-    rules = [one.points for one in runs.everyone if one.name in PUBLISHED_RULES]
+    lines = [trace_curve(result.name, result.points, grid, boot, base=uniform) for result in runs.everyone]
+    rules = [result.points for result in runs.everyone if result.name in PUBLISHED_RULES]
     return PolicyFrontier(
         curves=tuple(line for line in lines if line is not None),
         published=trace_curve(PUBLISHED, join_points([uniform, *rules]), grid, boot, base=uniform)
@@ -163,7 +163,7 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
 
 
 def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
-    curves = sorted(frontier.curves, key=lambda one: one.policy == OURS)  # ours on top
+    curves = sorted(frontier.curves, key=lambda curve: curve.policy == OURS)  # ours on top
     with Canvas(key, rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
         upper, lower = canvas.axes
         if frontier.oracle is not None:
@@ -198,7 +198,7 @@ def _draw_curve(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle
     (artist,) = ax.plot(
         curve.cost, curve.accuracy, zorder=3 if wide else 2, label=style.name, **_line_style(style, wide=wide)
     )
-    for at in _marked_indices(curve.cost):
+    for at in _find_marks(curve.cost):
         text = f"{style.name} at {format_sample_count(curve.cost[at])}: {curve.accuracy[at]:.1%}"
         text += f" ({curve.low[at]:.1%} to {curve.high[at]:.1%})"
         if math.isfinite(curve.gain[at]) and curve.policy != UNIFORM:
@@ -213,7 +213,7 @@ def _draw_gain(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle)
         tint = colour(style.colour)
         ax.fill_between(curve.cost, curve.gain_low, curve.gain_high, color=tint, **_BAND)
     ax.plot(curve.cost, curve.gain, zorder=3 if ours else 2, **_line_style(style, wide=ours))
-    for at in _marked_indices(curve.cost):
+    for at in _find_marks(curve.cost):
         low, high = 100 * curve.gain_low[at], 100 * curve.gain_high[at]
         text = f"{style.name} at {format_sample_count(curve.cost[at])}: {100 * curve.gain[at]:+.1f} points "
         canvas.mark(ax, curve.cost[at], curve.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
@@ -229,7 +229,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve) -> "Artist":
         artist = ax.fill_between(
             oracle.cost, oracle.low, oracle.high, color=tint, alpha=0.35, lw=0, zorder=1, label=name
         )
-    for at in _marked_indices(oracle.cost):
+    for at in _find_marks(oracle.cost):
         low = "" if oracle.low is None else f"{oracle.low[at]:.1%} cross-fitted, "
         text = f"{name} at {format_sample_count(oracle.cost[at])}: {low}{oracle.high[at]:.1%} in-sample"
         canvas.mark(ax, oracle.cost[at], oracle.high[at], text)
@@ -237,9 +237,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve) -> "Artist":
 
 
 def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
-    """An arrow from uniform's cost to ours at the same accuracy; its words lie below all
-    curves.
-    """
+    """An arrow from uniform's cost to ours at the same accuracy; its words lie below all curves."""
     worth = math.inf if match.worth is None else match.worth.mean
     if not math.isfinite(worth) or worth <= 1.05 * match.cost:
         return
@@ -251,7 +249,7 @@ def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier:
     what = "accuracy" if frontier.basis == "accuracy" else "agreement"
     words = f"{format_samples(match.cost)} samples instead of {format_samples(worth)}:"
     words += f"\nsame {what}, {1 - match.cost / worth:.0%} less"
-    lowest = [float(np.interp(frontier.longest / 2.4, one.cost, one.accuracy)) for one in curves]
+    lowest = [float(np.interp(frontier.longest / 2.4, curve.cost, curve.accuracy)) for curve in curves]
     ax.annotate(
         words,
         (frontier.longest, min([height, *lowest])),
@@ -272,14 +270,13 @@ def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
 
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
-    """One legend for both panels, above them: the curves meet at their ends, where labels would
-    overlap.
-    """
-    curves = sorted(frontier.curves, key=lambda one: -float(np.interp(4.0, one.cost, one.accuracy)))
+    """One legend for both panels, above them: the curves meet at their ends, where labels would overlap."""
+    curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(4.0, curve.cost, curve.accuracy)))
     handles: list[Any] = [
-        ax.plot([], [], **_line_style(policy_style(one.policy), wide=one.policy == OURS))[0] for one in curves
+        ax.plot([], [], **_line_style(policy_style(curve.policy), wide=curve.policy == OURS))[0]
+        for curve in curves
     ]
-    names = [policy_style(one.policy).name for one in curves]
+    names = [policy_style(curve.policy).name for curve in curves]
     if frontier.oracle is not None:
         handles.insert(0, ax.fill_between([], [], [], color=colour("green"), alpha=0.35, lw=0))
         names.insert(0, policy_style("oracle").name)
@@ -290,7 +287,7 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
     return {"color": colour(style.colour), "linestyle": style.line, "linewidth": 2.6 if wide else 1.5}
 
 
-def _marked_indices(cost: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
+def _find_marks(cost: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
     """Where a curve shows its values: at round numbers of samples, and at its end."""
     indices = {len(cost) - 1}
     for samples in _MARKED_COSTS:
@@ -324,7 +321,7 @@ def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
 
 
 def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
-    names = ", ".join(policy_style(one.policy).name for one in frontier.curves)
+    names = ", ".join(policy_style(curve.policy).name for curve in frontier.curves)
     what = basis_name(frontier.basis).capitalize()
     text = f"{what} against samples on average, 1 to {frontier.longest}, for {names}."
     if match is not None and match.worth is not None and math.isfinite(match.worth.mean):
@@ -338,7 +335,7 @@ def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
 
 def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[str, Any]:
     names = ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high")
-    data: dict[str, Any] = {one.policy: {name: getattr(one, name) for name in names} for one in curves}
+    data: dict[str, Any] = {curve.policy: {name: getattr(curve, name) for name in names} for curve in curves}
     if frontier.oracle is not None:
         data["oracle"] = {
             "choices": frontier.oracle.choices,
@@ -373,14 +370,14 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
     """Gain over uniform of every policy at each budget, the best first."""
-    budgets = [one.budget for one in evaluation.verdicts]
-    names = [one.policy for one in frontier.curves]
+    budgets = [verdict.budget for verdict in evaluation.verdicts]
+    names = [curve.policy for curve in frontier.curves]
     rows: list[tuple[Cell, ...]] = []
     for name in names:
         matches = [evaluation.match(name, budget) for budget in budgets]
         cells: list[Cell] = [policy_style(name).name]
-        for one in matches:
-            cells += [None, None] if one is None else [one.accuracy, one.gain]
+        for match in matches:
+            cells += [None, None] if match is None else [match.accuracy, match.gain]
         rows.append(tuple(cells))
     middle = 1 + 2 * (len(budgets) // 2)
     rows.sort(key=lambda row: -float(row[middle]) if isinstance(row[middle], float) else 2.0)  # type: ignore[arg-type]

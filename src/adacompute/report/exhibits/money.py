@@ -1,4 +1,4 @@
-"""What requests cost in money at the reader's prices, adaptively and uniformly.
+"""What requests cost in money at the reader's prices, adaptively and uniformly: numbers and table.
 
 Each sample pays for its output, and for the prompt again where the prompt's tokens are known;
 endpoints that cache prompts, or draw several samples of one prompt at once, charge less for
@@ -11,11 +11,13 @@ from typing import Any
 
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.measure import OURS
+from adacompute.report.document import Cell, Column, Table
 from adacompute.report.exhibits.token_cost import TokenUse
 
-__all__ = ["EXAMPLE_MONEY", "Money", "Saving", "build_money_data", "compute_savings"]
+__all__ = ["EXAMPLE_MONEY", "Money", "Saving", "build_money_data", "build_money_table", "compute_savings"]
 
-_PRICE_TOKENS = 1e6
+_PRICE_TOKENS = 1e6  # prices are per million tokens
+_REQUESTS_SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +64,7 @@ class Saving:
 
 
 def compute_savings(data: dict[str, Any], money: Money) -> tuple[Saving, ...]:
-    """The saving at each budget, from what `build_money_data` gives; none where tokens aren't
-    recorded.
-    """
+    """The saving at each budget, from what `build_money_data` gives; none where tokens aren't recorded."""
     rows = []
     for row in data["rows"]:
         if row["tokens"] is None:
@@ -112,3 +112,62 @@ def build_money_data(
         "requests": money.requests,
         "rows": rows,
     }
+
+
+def build_money_table(
+    savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation, tokens: TokenUse | None
+) -> Table:
+    """What a thousand requests cost, and what a month saves. page.js rewrites the last four columns."""
+    requests = money.requests
+    rows: list[tuple[Cell, ...]] = []
+    for saving in savings_rows:
+        saved = saving.amount
+        share = None if saved is None or not saving.same_cost else saved / saving.same_cost
+        ours = evaluation.match(OURS, saving.budget)
+        spending = None if tokens is None else tokens.get(OURS, saving.budget)
+        rows.append(
+            (
+                saving.budget,
+                saving.same_as if ours is None or saving.same_as is None else ours.worth,
+                saving.tokens,
+                saving.same_as_tokens,
+                None if spending is None else spending.saved,
+                _REQUESTS_SHOWN * saving.cost,
+                None if saving.same_cost is None else _REQUESTS_SHOWN * saving.same_cost,
+                None if saved is None else requests * saved,
+                share,
+            )
+        )
+    unit = money.currency
+    return Table(
+        key="money",
+        title="In money, at the same accuracy",
+        protocol="held-out; tokens as recorded, prices as given",
+        columns=(
+            Column(name="samples on average", kind="amount"),
+            Column(name="uniform samples as good", kind="number"),
+            Column(name="tokens a request", kind="count", about="output tokens of all samples, stopping"),
+            Column(name="tokens, uniform", kind="count", about="output tokens of uniform samples as good"),
+            Column(name="tokens saved", kind="share", about="of those, 95% interval"),
+            Column(name=f"{unit} per 1,000 requests", kind="money"),
+            Column(name=f"{unit} per 1,000, uniform", kind="money"),
+            Column(name=f"{unit} saved a month", kind="money"),
+            Column(name="saved", kind="share"),
+        ),
+        rows=tuple(rows),
+        note=_money_note(money),
+    )
+
+
+def _money_note(money: Money) -> str:
+    example = " (an example: give your own)" if money.example else ""
+    text = (
+        f"At {money.output_price:g} {money.currency} per million output tokens{example}, "
+        f"{money.requests:,} requests a month. "
+    )
+    if money.prompt_tokens is None:
+        return text + "Prompts are not counted: --prompt-tokens gives how many tokens a request's has."
+    return text + (
+        f"Each sample pays for its prompt of {money.prompt_tokens:g} tokens at {money.input_price:g} per "
+        "million; endpoints that cache prompts ask less."
+    )

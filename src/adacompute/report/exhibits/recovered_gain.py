@@ -52,17 +52,15 @@ class RecoveredShares:
 
     def get(self, policy: str, budget: float) -> RecoveredShare | None:
         """A policy at a budget; None where it can't cost that little."""
-        return next((one for one in self.rows if (one.policy, one.budget) == (policy, budget)), None)
+        return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
     @property
     def policies(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one.policy for one in self.rows))
+        return tuple(dict.fromkeys(row.policy for row in self.rows))
 
 
 def compute_recovered_shares(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> RecoveredShares:
-    """Shares of the oracle's gain with intervals over problems; both gains are recomputed in
-    each draw.
-    """
+    """Shares of the oracle's gain with intervals over problems; both gains are recomputed in each draw."""
     setup = runs.setup
     oracle = Oracle.of(setup) if oracle is None else oracle
     boot, uniform = make_bootstrap(setup), runs.get(UNIFORM).points
@@ -136,7 +134,7 @@ def draw_recovered_shares(shares: RecoveredShares, *, key: str = "recovered") ->
         ),
         data=to_plain(
             {
-                name: [_figure_data(one) for one in shares.rows if one.policy == name]
+                name: [_figure_data(row) for row in shares.rows if row.policy == name]
                 for name in shares.policies
             }
         ),
@@ -202,7 +200,7 @@ def build_section(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> Sect
         why = "share of the oracle's gain: an oracle needs grades; record grades or gold answers"
         return Section(key="recovered", title=_TITLE, missing=(why,))
     shares = compute_recovered_shares(runs, oracle=oracle)
-    has_shares = any(one.of_high is not None for one in shares.rows)
+    has_shares = any(row.of_high is not None for row in shares.rows)
     missing = [f"the oracle's cross-fitted end: {shares.why}"] if shares.why else []
     if not has_shares:
         missing.append(
@@ -225,17 +223,18 @@ def _write_words(shares: RecoveredShares) -> tuple[str, ...]:
         for b, (low, high) in zip(shares.budgets, shares.gains, strict=True)
     ]
     first = f"What there is to gain: the oracle is above uniform by {join_words(gains)} points."
-    ours = [one for one in shares.rows if one.policy == OURS and one.of_high is not None]
+    ours = [row for row in shares.rows if row.policy == OURS and row.of_high is not None]
     if not ours:
         return (first,)
-    shares_text = [f"{_format_shares(one.of_high, one.of_low)} at {one.budget:g}" for one in ours]
+    shares_text = [f"{_format_shares(row.of_high, row.of_low)} at {row.budget:g}" for row in ours]
     second = (
-        f"Stopping has {join_words(shares_text)} of that (of the in-sample gain, to of the cross-fitted one)."
+        f"Stopping has {join_words(shares_text)} of that (from the share of the in-sample gain to that of "
+        "the cross-fitted one)."
     )
     without_gain = []
     for name in shares.policies:
-        rows = [one.of_high for one in shares.rows if one.policy == name and one.of_high is not None]
-        if name != OURS and rows and all(one.mean <= 0 for one in rows):
+        rows = [row.of_high for row in shares.rows if row.policy == name and row.of_high is not None]
+        if name != OURS and rows and all(share.mean <= 0 for share in rows):
             without_gain.append(policy_style(name).name)
     third = f"Nothing of it at any budget: {join_words(without_gain)}." if without_gain else ""
     return tuple(text for text in (first, second, third) if text)
@@ -246,10 +245,10 @@ def _build_tables(shares: RecoveredShares) -> tuple[Table, ...]:
     cross-fitted.
     """
     tables = [
-        _build_table(shares, "in-sample", {(one.policy, one.budget): one.of_high for one in shares.rows})
+        _build_table(shares, "in-sample", {(row.policy, row.budget): row.of_high for row in shares.rows})
     ]
     if not shares.why:
-        cross_fitted = {(one.policy, one.budget): one.of_low for one in shares.rows}
+        cross_fitted = {(row.policy, row.budget): row.of_low for row in shares.rows}
         tables.append(_build_table(shares, "cross-fitted", cross_fitted))
     return tuple(tables)
 
@@ -257,7 +256,9 @@ def _build_tables(shares: RecoveredShares) -> tuple[Table, ...]:
 def _build_table(
     shares: RecoveredShares, which: str, of: Mapping[tuple[str, float], Interval | None]
 ) -> Table:
-    names = sorted((name for name in shares.policies if name not in _NOT_SHOWN), key=lambda one: one != OURS)
+    names = sorted(
+        (name for name in shares.policies if name not in _NOT_SHOWN), key=lambda policy: policy != OURS
+    )
     return Table(
         key=f"recovered-{which}",
         title=f"Share of the oracle's {which} gain over uniform, at the same cost",

@@ -63,7 +63,7 @@ class TokenUse:
     basis: Basis
 
     def get(self, policy: str, budget: float) -> TokenSpending | None:
-        return next((one for one in self.rows if (one.policy, one.budget) == (policy, budget)), None)
+        return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
 
 def _problem_tokens(runs: EvaluationRuns) -> Floats | None:
@@ -78,16 +78,18 @@ def _problem_tokens(runs: EvaluationRuns) -> Floats | None:
 def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
     """Token use of every policy; None where tokens aren't recorded for every sample."""
     problem_tokens = _problem_tokens(runs)
-    tokens_by_policy = {one.name: one.point_tokens for one in runs.everyone if one.point_tokens is not None}
+    tokens_by_policy = {
+        result.name: result.point_tokens for result in runs.everyone if result.point_tokens is not None
+    }
     if problem_tokens is None or UNIFORM not in tokens_by_policy or not problem_tokens.mean() > 0:
         return None
     setup = runs.setup
     boot = make_bootstrap(setup)
     uniform_result = runs.get(UNIFORM)
     by_tokens = {
-        one.name: PolicyPoints(cost=tokens_by_policy[one.name], accuracy=one.points.accuracy)
-        for one in runs.everyone
-        if one.name in tokens_by_policy
+        result.name: PolicyPoints(cost=tokens_by_policy[result.name], accuracy=result.points.accuracy)
+        for result in runs.everyone
+        if result.name in tokens_by_policy
     }
     uniform_tokens = by_tokens[UNIFORM].cost.mean(axis=1)  # (settings,)
     grid = make_cost_grid(float(uniform_tokens.max()), smallest=float(uniform_tokens.min()))
@@ -97,17 +99,17 @@ def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
     uniform = _UniformTokens(by_tokens[UNIFORM], boot.shares[:_DRAWS])
     rows = [
         row
-        for one in runs.everyone
+        for result in runs.everyone
         for budget in setup.budgets
         if (
             row := _measure_spending(
-                one,
+                result,
                 budget,
-                tokens_by_policy[one.name],
+                tokens_by_policy[result.name],
                 uniform,
                 boot,
                 problem_tokens,
-                is_uniform=one is uniform_result,
+                is_uniform=result is uniform_result,
             )
         )
         is not None
@@ -152,7 +154,7 @@ def _measure_spending(
     same = uniform.tokens_for(mix.accuracy, uniform.overall)
     saved, open_end = None, False
     if not is_uniform and math.isfinite(same):
-        saved, open_end = _saved_share(mix, tokens_spent, same, uniform)
+        saved, open_end = _compute_saving(mix, tokens_spent, same, uniform)
     uniform_average = mix.cost * problem_tokens  # (problems,) tokens of as many uniform samples
     longer = boot.means(tokens_spent) / boot.means(uniform_average) if len(problem_tokens) > 1 else None
     return TokenSpending(
@@ -169,9 +171,7 @@ def _measure_spending(
 
 
 def _tokens_at_cost(mix: MatchedCost, cost: Floats, tokens: Floats) -> Floats:
-    """Each problem's part in the tokens at that cost, (problems,), as `MatchedCost.each` is for
-    accuracy.
-    """
+    """Each problem's part in the tokens at that cost, (problems,), as `MatchedCost.each` is for accuracy."""
     (low, high), share = mix.settings, mix.probability
     mixed, spent = ((1 - share) * values[low] + share * values[high] for values in (tokens, cost))
     cost_step = float((cost[high] - cost[low]).mean())
@@ -181,7 +181,7 @@ def _tokens_at_cost(mix: MatchedCost, cost: Floats, tokens: Floats) -> Floats:
     return np.asarray(mixed - tokens_per_cost * (spent - mix.cost))
 
 
-def _saved_share(
+def _compute_saving(
     mix: MatchedCost, tokens_spent: Floats, same: float, uniform: _UniformTokens
 ) -> tuple[Interval, bool]:
     """The share saved, and whether its upper end is only a lower bound."""
@@ -209,7 +209,7 @@ def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
     with Canvas(key, height=3.9) as canvas:
         ax = canvas.axes[0]
         handles: list[Artist] = []
-        for line in sorted(lines, key=lambda one: one.policy == OURS):
+        for line in sorted(lines, key=lambda curve: curve.policy == OURS):
             style, ours = policy_style(line.policy), line.policy == OURS
             tint = colour(style.colour)
             if ours:
@@ -257,9 +257,7 @@ _NO_TOKENS = (
 
 
 def build_section(runs: EvaluationRuns) -> Section:
-    """The tokens of each policy, and what it saves against uniform sampling of the same
-    accuracy.
-    """
+    """The tokens of each policy, and what it saves against uniform sampling of the same accuracy."""
     tokens = measure_tokens(runs)
     if tokens is None:
         return Section(key="tokens", title=_TITLE, missing=(_NO_TOKENS,))
@@ -274,14 +272,14 @@ def build_section(runs: EvaluationRuns) -> Section:
 
 def _write_words(tokens: TokenUse) -> tuple[str, ...]:
     first = f"A sample has {tokens.per_sample:,.0f} output tokens on average."
-    ours = [one for one in tokens.rows if one.policy == OURS]
+    ours = [row for row in tokens.rows if row.policy == OURS]
     if not ours:
         return (first,)
     middle = ours[len(ours) // 2]
     second = (
         f"At {middle.budget:g} samples on average those that stopping draws are {_describe_length(middle)}"
     )
-    with_saving = [one for one in ours if one.saved is not None]
+    with_saving = [row for row in ours if row.saved is not None]
     if not with_saving:
         return f"{first} {second}.", f"No uniform number of samples has the same {basis_name(tokens.basis)}."
     best = max(with_saving, key=_smallest_saving)
@@ -327,8 +325,8 @@ def _smallest_saving(spending: TokenSpending) -> float:
 
 def _build_table(tokens: TokenUse) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (policy_style(one.policy).name, one.budget, one.accuracy, one.tokens, one.same, one.saved)
-        for one in tokens.rows
+        (policy_style(row.policy).name, row.budget, row.accuracy, row.tokens, row.same, row.saved)
+        for row in tokens.rows
     ]
     return Table(
         key="tokens",

@@ -1,6 +1,4 @@
-"""The first section of the page: what an average number of samples buys, and what that is in
-money.
-"""
+"""The first section of the page: what an average number of samples buys, and what that is in money."""
 
 from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, basis_name
 from adacompute.evaluate.conclusions import Headline, build_headline, find_headline_match
@@ -10,7 +8,13 @@ from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval
 from adacompute.report.document import Cell, Column, Section, Table, join_words
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
-from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, Saving, build_money_data, compute_savings
+from adacompute.report.exhibits.money import (
+    EXAMPLE_MONEY,
+    Money,
+    build_money_data,
+    build_money_table,
+    compute_savings,
+)
 from adacompute.report.exhibits.token_cost import TokenUse, measure_tokens
 
 __all__ = ["build_section"]
@@ -19,7 +23,6 @@ _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
     "(collect does) to see prices"
 )
-_REQUESTS_SHOWN = 1000
 _NARROW_WIDTH = 5.7  # inches: a phone shows it whole (page.css, #figure-frontier-few)
 
 
@@ -69,10 +72,10 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
     """One row for each average budget: uniform, ours, and the oracle's bracket."""
     what = basis_name(evaluation.basis)
     rows = []
-    for one in evaluation.verdicts:
-        uniform, ours = evaluation.match(UNIFORM, one.budget), evaluation.match(OURS, one.budget)
-        bracket = next((each for each in evaluation.oracle if each.budget == one.budget), None)
-        rows.append(_budget_row(one.budget, uniform, ours, bracket, longest=evaluation.longest))
+    for verdict in evaluation.verdicts:
+        uniform, ours = evaluation.match(UNIFORM, verdict.budget), evaluation.match(OURS, verdict.budget)
+        bracket = next((each for each in evaluation.oracle if each.budget == verdict.budget), None)
+        rows.append(_budget_row(verdict.budget, uniform, ours, bracket, longest=evaluation.longest))
     return Table(
         key="budgets",
         title=f"{what.capitalize()} at each average budget",
@@ -102,7 +105,7 @@ def _budget_row(
     budget: float, uniform: Match | None, ours: Match | None, bracket: OracleBracket | None, *, longest: int
 ) -> tuple[Cell, ...]:
     worth = None if ours is None else ours.worth
-    saved = None if ours is None or worth is None else _saved_share(ours.cost, worth, longest)
+    saved = None if ours is None or worth is None else _compute_saving(ours.cost, worth, longest)
     return (
         budget,
         None if uniform is None else uniform.accuracy,
@@ -115,74 +118,13 @@ def _budget_row(
     )
 
 
-def _saved_share(cost: float, worth: Interval, longest: int) -> Interval:
+def _compute_saving(cost: float, worth: Interval, longest: int) -> Interval:
     """The share saved of the uniform samples that are as good, counting the longest at most."""
     mean, low, high = (
         None if samples is None else 1 - cost / min(samples, float(longest))
         for samples in (worth.mean, worth.low, worth.high)
     )
     return Interval(mean=0.0 if mean is None else mean, low=low, high=high)
-
-
-def build_money_table(
-    savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation, tokens: TokenUse | None
-) -> Table:
-    """What a thousand requests cost, and what a month saves. page.js rewrites the last four
-    columns.
-    """
-    requests = money.requests
-    rows: list[tuple[Cell, ...]] = []
-    for saving in savings_rows:
-        saved = saving.amount
-        share = None if saved is None or not saving.same_cost else saved / saving.same_cost
-        ours = evaluation.match(OURS, saving.budget)
-        spending = None if tokens is None else tokens.get(OURS, saving.budget)
-        rows.append(
-            (
-                saving.budget,
-                saving.same_as if ours is None or saving.same_as is None else ours.worth,
-                saving.tokens,
-                saving.same_as_tokens,
-                None if spending is None else spending.saved,
-                _REQUESTS_SHOWN * saving.cost,
-                None if saving.same_cost is None else _REQUESTS_SHOWN * saving.same_cost,
-                None if saved is None else requests * saved,
-                share,
-            )
-        )
-    unit = money.currency
-    return Table(
-        key="money",
-        title="In money, at the same accuracy",
-        protocol="held-out; tokens as recorded, prices as given",
-        columns=(
-            Column(name="samples on average", kind="amount"),
-            Column(name="uniform samples as good", kind="number"),
-            Column(name="tokens a request", kind="count", about="output tokens of all samples, stopping"),
-            Column(name="tokens, uniform", kind="count", about="output tokens of uniform samples as good"),
-            Column(name="tokens saved", kind="share", about="of those, 95% interval"),
-            Column(name=f"{unit} per 1,000 requests", kind="money"),
-            Column(name=f"{unit} per 1,000, uniform", kind="money"),
-            Column(name=f"{unit} saved a month", kind="money"),
-            Column(name="saved", kind="share"),
-        ),
-        rows=tuple(rows),
-        note=_money_note(money),
-    )
-
-
-def _money_note(money: Money) -> str:
-    example = " (an example: give your own)" if money.example else ""
-    text = (
-        f"At {money.output_price:g} {money.currency} per million output tokens{example}, "
-        f"{money.requests:,} requests a month. "
-    )
-    if money.prompt_tokens is None:
-        return text + "Prompts are not counted: --prompt-tokens gives how many tokens a request's has."
-    return text + (
-        f"Each sample pays for its prompt of {money.prompt_tokens:g} tokens at {money.input_price:g} per "
-        "million; endpoints that cache prompts ask less."
-    )
 
 
 def _write_words(headline: Headline, evaluation: Evaluation, tokens: TokenUse | None) -> tuple[str, ...]:
@@ -196,8 +138,8 @@ def _write_words(headline: Headline, evaluation: Evaluation, tokens: TokenUse | 
             more = " or more" if spending.open_end else ""
             ends = f" (95% interval {spending.saved.low:.0%} to {spending.saved.high:.0%}{more})"
         texts.append(f"In output tokens it is {spending.saved.mean:.0%} less{ends}.")
-    better = [one.budget for one in evaluation.verdicts if one.better]
+    better = [verdict.budget for verdict in evaluation.verdicts if verdict.better]
     if headline.better and len(better) < len(evaluation.verdicts):
-        others = join_words([f"{one.budget:g}" for one in evaluation.verdicts if not one.better])
+        others = join_words([f"{verdict.budget:g}" for verdict in evaluation.verdicts if not verdict.better])
         texts.append(f"At {others} samples on average uniform is as good.")
     return tuple(texts)

@@ -53,9 +53,7 @@ class PoolMakeup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStanding:
-    """One budget: the policies clearly above uniform at the same cost, those clearly below, and
-    the rest.
-    """
+    """One budget: the policies clearly above uniform at the same cost, those clearly below, and the rest."""
 
     budget: float
     above: tuple[Match, ...]  # the best first
@@ -73,23 +71,27 @@ class Worth:
     @property
     def pays(self) -> tuple[float, ...]:
         """Budgets at which some policy is above uniform."""
-        return tuple(one.budget for one in self.rows if one.above)
+        return tuple(row.budget for row in self.rows if row.above)
 
 
 def assess_worth(runs: EvaluationRuns, evaluation: Evaluation) -> Worth:
     """Assess every policy except the random ones."""
     rows = []
     for budget in runs.setup.budgets:
-        matches = [one for one in evaluation.matched if one.budget == budget and one.gain is not None]
+        matches = [match for match in evaluation.matched if match.budget == budget and match.gain is not None]
         matches = [
-            one
-            for one in matches
-            if one.policy in {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
+            match
+            for match in matches
+            if match.policy in {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
         ]
-        matches.sort(key=lambda one: -one.accuracy)
-        above = tuple(one for one in matches if one.gain and one.gain.low is not None and one.gain.low > 0)
-        below = tuple(one for one in matches if one.gain and one.gain.high is not None and one.gain.high < 0)
-        level = tuple(one for one in matches if one not in above and one not in below)
+        matches.sort(key=lambda match: -match.accuracy)
+        above = tuple(
+            match for match in matches if match.gain and match.gain.low is not None and match.gain.low > 0
+        )
+        below = tuple(
+            match for match in matches if match.gain and match.gain.high is not None and match.gain.high < 0
+        )
+        level = tuple(match for match in matches if match not in above and match not in below)
         rows.append(BudgetStanding(budget=budget, above=above, level=level, below=below))
     graded = runs.setup.basis == "accuracy"
     return Worth(rows=tuple(rows), makeup=_measure_makeup(runs) if graded else None)
@@ -138,26 +140,26 @@ class NeededSamples:
     rows: tuple[PolicyNeed, ...]  # the cheapest first
 
     def get(self, policy: str) -> PolicyNeed | None:
-        return next((one for one in self.rows if one.policy == policy), None)
+        return next((row for row in self.rows if row.policy == policy), None)
 
 
 def find_needed_samples(runs: EvaluationRuns) -> NeededSamples:
-    """Samples each policy needs for the accuracy of the most samples; both are recomputed in
-    each draw.
-    """
+    """Samples each policy needs for the accuracy of the most samples; both are recomputed in each draw."""
     setup, uniform = runs.setup, runs.get(UNIFORM).points
     boot = make_bootstrap(setup)
     most_accurate = uniform.accuracy[int(uniform.cost.mean(axis=1).argmax())]  # (problems,)
     shares = boot.shares[:_DRAWS] if len(most_accurate) > 1 else boot.shares[:0]
     targets = np.append(shares @ most_accurate, most_accurate.mean())  # the last one is over all problems
     longest = float(setup.longest)
-    rows = [_find_need(one.name, one.points, shares, targets, longest=longest) for one in runs.everyone]
+    rows = [
+        _find_need(result.name, result.points, shares, targets, longest=longest) for result in runs.everyone
+    ]
     return NeededSamples(
         target=setup.longest,
         accuracy=boot.interval(most_accurate),
         weighted=setup.weighted,
         basis=setup.basis,
-        rows=tuple(sorted(rows, key=lambda one: one.samples.mean)),
+        rows=tuple(sorted(rows, key=lambda row: row.samples.mean)),
     )
 
 
@@ -214,7 +216,7 @@ def draw_needed_samples(needed: NeededSamples, *, key: str = "needed") -> Pictur
             canvas.mark(ax, mean, at, _describe_need(need, needed))
         set_samples_axis(ax, needed.target, "samples a request, on average")
         ax.axvline(needed.target, color=colour("ink"), linewidth=1.2, linestyle="--", zorder=1)
-        ax.set_yticks(range(len(rows)), [policy_style(one.policy).name for one in rows])
+        ax.set_yticks(range(len(rows)), [policy_style(row.policy).name for row in rows])
         for label, need in zip(ax.get_yticklabels(), rows, strict=True):
             label.set_color(colour(policy_style(need.policy).colour))
         ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -226,7 +228,7 @@ def draw_needed_samples(needed: NeededSamples, *, key: str = "needed") -> Pictur
         title=f"Samples needed for the {what} of {needed.target} samples each",
         protocol="held-out, each policy on the hull of its own settings",
         svg=svg,
-        alt="; ".join(_describe_need(one, needed) for one in rows),
+        alt="; ".join(_describe_need(row, needed) for row in rows),
         caption=(
             f"Uniform with {needed.target} samples each: {needed.accuracy.mean:.1%}. Lines are 95% intervals "
             "over problems; in each draw of problems the target is read anew."
@@ -235,8 +237,8 @@ def draw_needed_samples(needed: NeededSamples, *, key: str = "needed") -> Pictur
             {
                 "target": needed.target,
                 "accuracy": needed.accuracy,
-                "samples": {one.policy: one.samples for one in rows},
-                "most": {one.policy: one.most for one in rows},
+                "samples": {row.policy: row.samples for row in rows},
+                "most": {row.policy: row.most for row in rows},
             }
         ),
     )
@@ -260,9 +262,7 @@ def _describe_need(need: PolicyNeed, needed: NeededSamples) -> str:
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Words for each budget, the problems' make-up, and the samples needed for the accuracy of
-    the most.
-    """
+    """Words for each budget, the problems' make-up, and the samples needed for the accuracy of the most."""
     worth, needed = assess_worth(runs, evaluation), find_needed_samples(runs)
     words = [f"{_describe_budgets(worth)} {_describe_beforehand(worth)}".strip(), _describe_needs(needed)]
     if worth.makeup is not None:
@@ -271,7 +271,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
         key="worth",
         title="When it is worth it",
         words=tuple(words),
-        tables=(_standing_table(worth, evaluation), _needed_table(needed)),
+        tables=(_standing_table(worth, evaluation), _build_needs_table(needed)),
         pictures=(draw_needed_samples(needed),),
     )
 
@@ -317,11 +317,11 @@ def _describe_beforehand(worth: Worth) -> str:
         names = join_words([f"{policy_style(name).name} at {join_words(at)}" for name, at in better.items()])
         return f"Deciding beforehand is enough to be clearly above it for {names}."
     candidates = [
-        one for row in worth.rows for one in (*row.level, *row.below) if one.policy in DECIDE_BEFOREHAND
+        match for row in worth.rows for match in (*row.level, *row.below) if match.policy in DECIDE_BEFOREHAND
     ]
     if not candidates:
         return ""
-    best = max(candidates, key=lambda one: one.gain.mean if one.gain else -1.0)
+    best = max(candidates, key=lambda match: match.gain.mean if match.gain else -1.0)
     gain = format_gains([best.gain]) if best.gain else ""
     return (
         f"Deciding beforehand is no better than uniform here: at best {policy_style(best.policy).name} at "
@@ -343,16 +343,16 @@ def _describe_makeup(makeup: PoolMakeup, worth: Worth) -> str:
 
 def _describe_needs(needed: NeededSamples) -> str:
     what = basis_name(needed.basis)
-    reached = [one for one in needed.rows if math.isfinite(one.samples.mean) and one.policy != UNIFORM]
+    reached = [row for row in needed.rows if math.isfinite(row.samples.mean) and row.policy != UNIFORM]
     votes = "weighted" if needed.weighted else "plain"
     head = f"For the {what} of {needed.target} samples each ({needed.accuracy.mean:.1%}, {votes} votes)"
-    never = [policy_style(one.policy).name for one in needed.rows if not math.isfinite(one.samples.mean)]
+    never = [policy_style(row.policy).name for row in needed.rows if not math.isfinite(row.samples.mean)]
     tail = f" Not reached at any setting tried: {join_words(never)}." if never else ""
     if not reached:
         return f"{head} no policy needs less.{tail}"
     needs = [
-        f"{policy_style(one.policy).name} needs {_format_interval(one.samples, needed.target)}"
-        for one in reached
+        f"{policy_style(row.policy).name} needs {_format_interval(row.samples, needed.target)}"
+        for row in reached
     ]
     return f"{head}, {join_words(needs)} on average.{tail}"
 
@@ -364,7 +364,7 @@ def _format_interval(interval: Interval, longest: int) -> str:
     return f"{interval.mean:.1f} (95% interval {interval.low:.1f} to {high})"
 
 
-def _needed_table(needed: NeededSamples) -> Table:
+def _build_needs_table(needed: NeededSamples) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for need in needed.rows:
         reached = math.isfinite(need.samples.mean)
@@ -395,9 +395,9 @@ def _needed_table(needed: NeededSamples) -> Table:
 
 def _list_policies(matches: tuple[Match, ...], *, gain: bool = False) -> str:
     names = [
-        f"{policy_style(one.policy).name} {100 * one.gain.mean:+.1f}"
-        if gain and one.gain
-        else policy_style(one.policy).name
-        for one in matches
+        f"{policy_style(match.policy).name} {100 * match.gain.mean:+.1f}"
+        if gain and match.gain
+        else policy_style(match.policy).name
+        for match in matches
     ]
     return ", ".join(names) or "–"

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-from synthetic import synthetic
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup, Forecast
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import EvaluationRuns
+from synthetic import synthetic
 
 BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 EACH = 50.0  # tokens of a sample

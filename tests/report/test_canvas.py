@@ -5,12 +5,8 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from studies.paper.labels import compute_scatters, draw_scatter
-from studies.paper.mechanism import compute_mechanism, draw_mechanism
-from synthetic import synthetic
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
-from adacompute.report.canvas import Canvas, clip_label, to_standalone_svg
+from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import Picture
 from adacompute.report.page import render_figure
 
@@ -58,25 +54,3 @@ def test_markers_of_one_look_are_styled_once_and_numbers_are_short():
     svg = drawn("plain")
     assert len(re.findall(r'<use [^>]*x="[\d.]+" y="[\d.]+"/>', svg)) == 9
     assert not re.search(r"\d\.\d{3,}", svg)
-
-
-@pytest.fixture(scope="module")
-def many() -> ScoredPool:
-    return score_pool(synthetic(2500, 16), "many")
-
-
-@pytest.mark.slow
-def test_a_large_pool_is_drawn_as_a_sample_and_its_caption_says_so(many: ScoredPool):
-    for picture in (draw_scatter(compute_scatters(many)), draw_mechanism(compute_mechanism(many))):
-        assert "Of the 2,500 problems a random 1,500 are drawn" in picture.caption
-        assert len(to_standalone_svg(picture.svg)) < 400_000, picture.key
-
-
-def test_a_small_pool_is_drawn_whole():
-    case = score_pool(synthetic(12, 16), "few")
-    (scatter, *_) = compute_scatters(case)
-    picture = draw_scatter([scatter])
-    assert "random" not in picture.caption
-    dots = re.findall(r'style="fill: #0072b2; fill-opacity: 0.4">((?:<use [^>]*/>)+)', picture.svg)
-    single = re.findall(r'<use [^>]*style="fill: #0072b2; fill-opacity: 0.4"/>', picture.svg)
-    assert sum(some.count("<use") for some in dots) + len(single) == 12

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import synthetic
 
 from adacompute import Ballots
 from adacompute.evaluate.comparison import PolicyPoints, PolicyResult
@@ -18,6 +17,7 @@ from adacompute.evaluate.protocols import (
 )
 from adacompute.policies.paths import draw_paths
 from adacompute.score import score
+from synthetic import synthetic
 
 LONGEST = 16
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from synthetic import poor, synthetic
 
 from adacompute.evaluate.scored_pool import score_pool
 from adacompute.report.exhibits.difficulty import build_section, compute_levels
+from synthetic import poor, synthetic
 
 
 def test_the_groups_together_are_all_problems():

@@ -52,7 +52,7 @@ def test_prices_fall_and_costs_rise_to_what_was_asked_for():
         assert one.accuracy < other.accuracy + 0.03
     for row in chart.rows:
         assert 0.9 * row.budget <= row.cost <= row.budget
-        again = replay(policy, words(), dial=row.price, orders=8, rng=np.random.default_rng(0))
+        again = replay(policy, words(), price=row.price, orders=8, rng=np.random.default_rng(0))
         assert (again.cost, again.waves) == pytest.approx((row.cost, row.waves))
         assert again.agreement == pytest.approx(row.stays)
         assert again.accuracy.mean == pytest.approx(row.accuracy, abs=0.02)  # of the budget, met

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade, made
-from synthetic import synthetic
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints
 from adacompute.evaluate.conclusions import build_headline, format_samples
@@ -20,6 +19,7 @@ from adacompute.report.exhibits.money import Money, build_money_data, compute_sa
 from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
 from adacompute.report.exhibits.token_cost import measure_tokens
 from adacompute.report.exhibits.worth import assess_worth, find_needed_samples
+from synthetic import synthetic
 
 
 @pytest.fixture(scope="module")

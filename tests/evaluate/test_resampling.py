@@ -1,10 +1,10 @@
-"""Folds: disjoint, covering, and never the same question on both sides."""
+"""Folds are disjoint, cover all and never have one question on both sides; recordings count alike."""
 
 import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.resampling import kfold, random_split
+from adacompute.evaluate.resampling import kfold, mean_over_recordings, random_split
 
 PROMPTS = [f"What is {i % 37} + {i % 5}?" for i in range(100)]  # some are asked more than once
 
@@ -40,3 +40,17 @@ def test_folds_that_cannot_be_made_are_refused(folds: int):
         kfold(["a", "b", "c", "a"], folds, np.random.default_rng(0))
     with pytest.raises(TooFewSamples, match="1 different questions can't be split"):
         random_split(["a", "a"], np.random.default_rng(0))
+
+
+def test_recordings_count_alike_whatever_their_size():
+    small, large = np.full(10, 1.0), np.zeros(1000)
+    assert mean_over_recordings([small, large]).mean == 0.5
+
+
+def test_the_interval_is_that_of_independent_means():
+    rng = np.random.default_rng(0)
+    each = [rng.normal(0.1, 0.5, size) for size in (100, 300, 900)]
+    found = mean_over_recordings(each)
+    error = np.sqrt(sum(one.var(ddof=1) / len(one) for one in each)) / 3
+    assert found.low == pytest.approx(found.mean - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(found.mean + 1.96 * error, abs=0.15 * error)

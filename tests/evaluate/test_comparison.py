@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adacompute.evaluate import Bootstrap, Interval, PolicyPoints, join_points, match_cost, paired_interval
-from adacompute.evaluate.comparison import uniform_equivalent
+from adacompute.evaluate.comparison import UniformCurves, uniform_equivalent
 
 SEEDS = range(20)
 
@@ -126,6 +126,7 @@ def test_what_a_setting_is_worth_in_uniform_samples_is_read_off_their_curve():
     for accuracy, cost in ((0.5, 1.5), (0.7, 3.0), (0.9, np.inf)):
         own = match_cost(alike([2.0], np.full((1, 50), accuracy)), 2.0)
         assert own is not None
-        found = uniform_equivalent(own, plain, boot=Bootstrap.of(50, draws=100))
+        boot = Bootstrap.of(50, draws=100)
+        found = uniform_equivalent(own, UniformCurves.of(plain, boot), boot=boot)
         assert found.mean == pytest.approx(cost)
         assert found.high == pytest.approx(cost)

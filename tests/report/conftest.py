@@ -1,11 +1,11 @@
-"""The reports of both bundled recordings, as the demo has made them."""
+"""The reports of both bundled recordings, as the demo makes them."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "serve")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "serve")]
 
 
 @pytest.fixture(scope="session", params=["facts", "words"])
