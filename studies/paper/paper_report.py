@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli.progress import show_progress
 from adacompute.cli.options import (
     PoolPath,
     ProcessesOption,
@@ -23,6 +22,7 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_source import read_ballots
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import format_path, print_line, print_paragraph
 from adacompute.evaluate.parallel import ProgressCallback
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adacompute.cli.progress import show_progress
 from adacompute.cli.options import (
     JsonFlag,
     ProcessesOption,
@@ -21,6 +20,7 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_source import read_ballots
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import format_count, format_path, print_json, print_line, print_message
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbiguous, TooFewSamples

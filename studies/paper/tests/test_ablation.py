@@ -26,18 +26,18 @@ def found(case: ScoredPool) -> Ablation:
 
 def test_what_is_to_be_learned_from_noise_is_looked_up_where_rows_are_split_at_random(found):
     # no feature of these prompts tells anything, but each prompt is told from the others by its numbers
-    seen, new = found.of("forest", PAPER), found.of("forest", HELD_OUT)
+    seen, new = found.score_of("forest", PAPER), found.score_of("forest", HELD_OUT)
     assert seen.imitation.mean > new.imitation.mean
     assert seen.imitation.mean > seen.majority.mean
 
 
 def test_the_same_share_of_each_label_is_judged_where_rows_are_split_at_random(found):
     for model in LEARNER_NAMES:
-        assert found.of(model, PAPER).majority.std == pytest.approx(0.0, abs=1e-12)
+        assert found.score_of(model, PAPER).majority.std == pytest.approx(0.0, abs=1e-12)
 
 
 def test_no_relaxed_regret_is_negative_or_above_the_theorems_bound(found):
-    assert found.above("relaxed", of="worst") == 0
+    assert found.count_above("relaxed", of="worst") == 0
     for some in found.points:
         assert (some.relaxed >= -1e-12).all()
         assert (some.relaxed <= found.worst_gap * some.error + 1e-12).all()
@@ -48,12 +48,12 @@ def test_no_relaxed_regret_is_negative_or_above_the_theorems_bound(found):
 def test_points_above_a_line_are_counted(found):
     low = replace(found, mean_gap=0.0)
     wrong = sum(int((some.task > 1e-12).sum()) for some in found.points)
-    assert low.above("task", of="mean") == wrong
-    assert 0 <= found.above("task", of="mean") <= wrong
+    assert low.count_above("task", of="mean") == wrong
+    assert 0 <= found.count_above("task", of="mean") <= wrong
 
 
 def test_confusion_counts_every_judged_row_and_its_diagonal_is_the_imitation(found):
-    trees = found.of("xgboost", PAPER)
+    trees = found.score_of("xgboost", PAPER)
     counts = found.confusion[0]
     assert np.trace(counts) / counts.sum() == pytest.approx(trees.imitation.mean)
     known = found.normalised[0][counts.sum(axis=1) > 0]
@@ -64,7 +64,7 @@ def test_error_and_imitation_are_two_sides_of_one(found):
     for some in found.points:
         for model in LEARNER_NAMES:
             own = [error for name, error in zip(some.model, some.error, strict=True) if name == model]
-            assert 1 - np.mean(own) == pytest.approx(found.of(model, some.reading).imitation.mean)
+            assert 1 - np.mean(own) == pytest.approx(found.score_of(model, some.reading).imitation.mean)
 
 
 def test_a_feature_that_names_the_label_is_learned_by_all_in_both_readings(case):
