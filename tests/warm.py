@@ -123,7 +123,12 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
 
 def _import_all() -> None:
     """The command, and what its parts import when they need it."""
-    for name in ("adacompute.cli.app", "pyarrow.parquet", "typer._adapters", "xgboost"):
+    from adacompute.cli.app import load_command
+    from adacompute.cli.commands import COMMANDS
+
+    for name in COMMANDS:
+        load_command(name)
+    for name in ("pyarrow.parquet", "typer._adapters", "xgboost"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is here before the fork isn't gone through by the forks

@@ -169,7 +169,7 @@ def test_a_flipped_grade_is_found_and_named(adacompute, samples, tmp_path: Path)
         (("import", "bad.jsonl", "--pool", "p.sqlite"), 1, ["bad.jsonl", "line 2"]),
         (("import", "cut.jsonl.gz", "--pool", "p.sqlite"), 1, ["cut.jsonl.gz"]),
         (("pool", "bad.jsonl"), 1, ["bad.jsonl", "line 2"]),
-        (("pool", "text.sqlite"), 1, ["text.sqlite", "no pool"]),
+        (("pool", "text.sqlite"), 1, ["text.sqlite", "not a pool"]),
         (("import", "text.sqlite", "--pool", "text.sqlite"), 1, ["text.sqlite"]),
         (("pool", "samples.jsonl", "--budgets", "two"), 2, ["'two'", "1,2,4,8,16"]),
         (("pool", "samples.jsonl", "--budgets", "4,2"), 2, ["[4, 2]", "ascending"]),
@@ -177,7 +177,7 @@ def test_a_flipped_grade_is_found_and_named(adacompute, samples, tmp_path: Path)
         (("pool", "samples.jsonl", "--extract", "regex:("), 1, ["regex", "("]),
         (("--config", "no.toml", "demo"), 1, ["no.toml"]),
         (("export", "samples.jsonl", "x.csv"), 1, ["x.csv", ".jsonl"]),
-        (("export", "samples.jsonl", "bad.jsonl"), 1, ["bad.jsonl", "already there"]),
+        (("export", "samples.jsonl", "bad.jsonl"), 1, ["bad.jsonl", "already exists"]),
         (("pool",), 2, ["POOL"]),
         (("pool", "samples.jsonl", "--percent", "half"), 2, ["half"]),
         (("import", "samples.jsonl", "--pool", "p.sqlite", "--format", "csv"), 2, ["csv"]),
@@ -283,6 +283,6 @@ def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: sig
 
 def test_help_and_version_work_without_a_command(adacompute, installed):
     assert re.fullmatch(r"adacompute \d+\.\d+\.\d+\n", installed("--version").stdout)
-    assert "Commands:" in adacompute("--help").stdout
+    assert "Record samples:" in adacompute("--help").stdout
     for command in ("demo", "import", "export", "pool", "solve"):
         assert f"adacompute {command}" in adacompute(command, "-h").stdout

@@ -46,7 +46,7 @@ def test_what_is_saved_is_what_was_told(adacompute, pool, kind: str):
     assert (policy.kind, policy.dial) == (kind, body["dial"])
     (two,) = (one for one in body["settings"] if one["budget"] == 2)
     with open_pool(pool / "a.jsonl") as samples:
-        again = replay(policy, samples, dial=two["dial"], orders=50)
+        again = replay(policy, samples, price=two["dial"], orders=50)
     assert again.cost == pytest.approx(two["cost"], rel=0.1)
     assert body["votes"] == "weighted by logprob"
     if policy.dial is not None:

@@ -5,14 +5,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from adacompute.cli.app import app
+from adacompute.cli.app import load_command
+from adacompute.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = (ROOT / "docs", ROOT / "studies")
 PAGES = [*sorted(ROOT.glob("*.md")), *(page for one in FOLDERS for page in sorted(one.rglob("*.md")))]
-COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
 
 def lines(text: str) -> list[str]:
@@ -37,7 +36,8 @@ def test_every_command_on_a_page_is_there_with_its_options(page: Path):
         if len(said) < 2 or said[1].startswith("-"):
             continue
         assert said[1] in COMMANDS, f"{line}: there is no command {said[1]}"
-        there = {name for one in COMMANDS[said[1]].params for name in (*one.opts, *one.secondary_opts)}
+        options = load_command(said[1]).params
+        there = {name for option in options for name in (*option.opts, *option.secondary_opts)}
         there |= {"--help", "-h", "--config"}
         named = {word.split("=")[0] for word in said[2:] if re.match(r"--?[a-z]", word)}
         assert named <= there, f"{line}: {sorted(named - there)}"

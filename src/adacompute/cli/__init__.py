@@ -3,6 +3,6 @@
 It holds no mathematics and no state.
 """
 
-from adacompute.cli.app import main
+from adacompute.cli.entry import main
 
 __all__ = ["main"]

@@ -1,16 +1,9 @@
 """`adacompute allocate`: a number of samples for each prompt of a batch, decided before sampling."""
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from adacompute.cli.options import (
     EngineName,
@@ -20,6 +13,7 @@ from adacompute.cli.options import (
     announce_engine,
     check_workers,
 )
+from adacompute.cli.progress import open_progress
 from adacompute.cli.scoring_options import parse_budget, parse_price
 from adacompute.cli.terminal import (
     format_count,
@@ -28,7 +22,6 @@ from adacompute.cli.terminal import (
     print_fact,
     print_json,
     print_line,
-    print_message,
     print_paragraph,
     print_table,
 )
@@ -37,9 +30,6 @@ from adacompute.scale.allocate import AllocateProgress, AllocateResult
 from adacompute.scale.allocate import allocate as run_allocate
 
 __all__ = ["allocate"]
-
-_BAR_SECONDS = 0.25  # seconds between two updates of a bar
-_LINE_SECONDS = 30.0  # seconds between two lines in a pipe
 
 PromptsArgument = Annotated[
     Path, typer.Argument(metavar="PROMPTS", help="A Parquet file, or a folder of them.", show_default=False)
@@ -84,16 +74,21 @@ def allocate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Give each prompt of a batch its number of samples, B on average, by one price over all of them.
+    """Give each prompt of a batch its number of samples, beforehand.
 
-    Written are the input's columns and `budget`, in the same order, whole or not at all.
+    The numbers are B on average over all prompts, at one price for a sample. The output has the input's
+    columns and `budget`, in the same order; it is written whole or not at all.
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
     check_workers(engine, workers)
     announce_engine(engine)
     loaded_policy = load_policy(policy)
-    with _show_progress(format_path(output)) as report_progress:
+    with open_progress(format_path(output), noun="prompts") as update:
+
+        def report_progress(progress: AllocateProgress) -> None:
+            update(progress.done, progress.prompts, progress.doing)
+
         result = run_allocate(
             source,
             loaded_policy,
@@ -141,41 +136,3 @@ def _show(result: AllocateResult, output: Path) -> None:
 def _format_rate(result: AllocateResult) -> str:
     rate = result.problems / max(result.seconds, 1e-9)
     return f"in {format_count(result.files, 'file')}, {result.seconds:.1f} s, {rate:,.0f} a second"
-
-
-@contextmanager
-def _show_progress(label: str) -> Iterator[Callable[[AllocateProgress], None]]:
-    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _make_line_reporter(label)
-        return
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        MofNCompleteColumn(),
-    )
-    last = 0.0
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-
-        def update_bar(progress: AllocateProgress) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= _BAR_SECONDS or progress.done == progress.prompts:
-                last = now
-                description = f"{label}: {progress.doing}"
-                bar.update(task, description=description, completed=progress.done, total=progress.prompts)
-
-        yield update_bar
-
-
-def _make_line_reporter(label: str) -> Callable[[AllocateProgress], None]:
-    last = time.monotonic()
-
-    def report(progress: AllocateProgress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _LINE_SECONDS:
-            last = time.monotonic()
-            print_message(f"{label}: {progress.doing}, {progress.done:,} of {progress.prompts:,} prompts")
-
-    return report

@@ -87,11 +87,10 @@ from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
-from adacompute.records import Problem
+from adacompute.records import Problem, TokenPrices
 from adacompute.sampling import (
     Answers,
     Asking,
-    Prices,
     check_output,
     compute_sample_limit,
     find_remaining_within,
@@ -104,7 +103,9 @@ __all__ = ["answer"]
 _UNDERSPENT = 0.95  # share of the budget: spending less is noted
 
 
-def show_answers(result: Answers, file: str, *, policy: str, pool: str, spec: Asking, prices: Prices) -> None:
+def show_answers(
+    result: Answers, file: str, *, policy: str, pool: str, spec: Asking, prices: TokenPrices
+) -> None:
     """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     print_line(f"{file}: {result.answered:,} of {format_count(result.requests, 'request')} answered, {spent}")
@@ -124,10 +125,9 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, spec: As
             f"{format_percent(result.agreement)} of a request's votes are the winner's, on average",
         )
     if result.accuracy is not None:
-        shown = f"{format_percent(result.accuracy.mean)} ({format_interval(result.accuracy.low, result.accuracy.high)})"
-        print_fact(
-            "accuracy", f"{shown}, {format_count(result.accuracy.problems, 'request')} with a gold answer"
-        )
+        accuracy = result.accuracy
+        shown = f"{format_percent(accuracy.mean)} ({format_interval(accuracy.low, accuracy.high)})"
+        print_fact("accuracy", f"{shown}, {format_count(accuracy.problems, 'request')} with a gold answer")
     show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
     if result.errors:
         print_fact("errors", format_errors(result.errors))
@@ -156,8 +156,8 @@ def print_next_step(result: Answers) -> None:
         print_message(f"{stored}: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}")
     else:
         print_message(
-            f"{stored}: {STOP_REASONS[result.stopped]}{reason}; the file has what came of them, and the same command "
-            "with a higher --max-cost and --overwrite goes on"
+            f"{stored}: {STOP_REASONS[result.stopped]}{reason}; the file has what came of them, and the same "
+            "command with a higher --max-cost and --overwrite goes on"
         )
 
 
@@ -226,10 +226,11 @@ def answer(
     percent: PercentOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Answer a batch by votes, with B samples a request on average, spent where the policy says they pay.
+    """Answer a batch by votes within an average budget; can be resumed.
 
-    Stop it in any way, and the same command goes on: nothing that is stored is asked for again, and the
-    budget stays what it is. The file is written whole, at the end.
+    Each request gets as many samples as the policy says they pay, B on average. Stop it in any way, and the
+    same command goes on: samples that are stored are not asked for again, and the budget stays what it is.
+    The file is written whole, at the end.
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
@@ -267,7 +268,7 @@ def answer(
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
-    prices = Prices(input=upstream.input_price, output=upstream.output_price)
+    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price)
     if dry_run:
         count_left = partial(
             find_remaining_within,
@@ -298,7 +299,7 @@ def _answer_and_write(
     problems: Sequence[Problem],
     tasks: tuple[Task | None, Task],
     spec: Asking,
-    prices: Prices,
+    prices: TokenPrices,
     options: Mapping[str, Any],
 ) -> Answers:
     """Answer problems by way of a pool, and write the file unless the run was broken off."""

@@ -1,45 +1,92 @@
-"""The `adacompute` command: its subcommands, errors in one line on stderr, and exit codes."""
+"""The `adacompute` command as typer sees it: a group whose commands are imported when they are called."""
 
-import signal
-import sys
-from importlib.metadata import version as installed_version
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
-from adacompute.cli import (
-    allocate,
-    answer,
-    collect,
-    demo,
-    evaluate,
-    fit,
-    local,
-    pools,
-    replay,
-    report,
-    score,
-    serve,
-    solve,
-)
-from adacompute.cli.terminal import prepare_streams, print_line, print_message
-from adacompute.errors import AdacomputeError
+import adacompute
+from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, render_help
+from adacompute.cli.terminal import print_line
 
-__all__ = ["app", "main"]
+__all__ = ["AdvancedCommand", "app", "load_command", "select_config"]
+
+_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+_ALWAYS_FIRST = ("--json", "--help")  # options that stand on the first screen of every command
+
+
+class AdvancedCommand(TyperCommand):
+    """A command whose help lists a few options first, and the others under "Advanced options"."""
+
+    first_options: Sequence[str] = ()
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
+        arguments, first, advanced = [], [], []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                arguments.append(record)
+            elif parameter.required or {*self.first_options, *_ALWAYS_FIRST} & {*parameter.opts}:
+                first.append(record)
+            else:
+                advanced.append(record)
+        for title, records in (("Arguments", arguments), ("Options", first), ("Advanced options", advanced)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class _RootGroup(TyperGroup):
+    """The root command. It knows its commands by name, and imports one when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer's own click
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's own click
+        if cmd_name not in COMMANDS:
+            ctx.fail(explain_unknown(cmd_name))
+        return load_command(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
+        formatter.write(render_help(ctx.command_path, columns=formatter.width + 2))
+
+
+def load_command(name: str) -> AdvancedCommand:
+    """Import a command and build it from its function's signature."""
+    entry = COMMANDS[name]
+    info = CommandInfo(
+        name=name, cls=AdvancedCommand, callback=_load_function(entry), context_settings=_HELP_NAMES
+    )
+    command = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+    assert isinstance(command, AdvancedCommand)
+    command.first_options = entry.options
+    return command
+
+
+def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options
+    return getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function)
+
 
 app = typer.Typer(
+    cls=_RootGroup,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_HELP_NAMES,
 )
 
 
 def _print_version(requested: bool) -> None:
     if requested:
-        print_line(f"adacompute {installed_version('adacompute')}")
+        print_line(f"adacompute {adacompute.__version__}")
         raise typer.Exit
 
 
@@ -47,7 +94,10 @@ def _print_version(requested: bool) -> None:
 def select_config(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option(help="Settings (TOML); without it, adacompute.toml here, if there is one.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Settings (TOML); without it, adacompute.toml here, if there is one."
+        ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback prints and exits before any command runs
         bool,
@@ -56,64 +106,3 @@ def select_config(
 ) -> None:
     """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
     context.obj = config  # loaded by the command that needs it, so that --help works with a broken file
-
-
-app.command("demo")(demo.demo)
-app.command("collect")(collect.collect)
-app.command("allocate")(allocate.allocate)
-app.command("answer")(answer.answer)
-app.command("import")(pools.import_)
-app.command("export")(pools.export)
-app.command("pool")(pools.pool)
-app.command("score")(score.score)
-app.command("solve")(solve.solve)
-app.command("fit")(fit.fit)
-app.command("replay")(replay.replay)
-app.command("evaluate")(evaluate.evaluate)
-app.command("report")(report.report)
-app.command("local")(local.local)
-app.command("serve")(serve.serve)
-
-
-class CommandStopped(BaseException):
-    """Ctrl-C or SIGTERM. A BaseException, so that clean-up runs and no handler swallows it."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(signal_number)
-        self.signal_number = signal_number
-
-
-def _raise_stopped(signal_number: int, _frame: object) -> None:
-    raise CommandStopped(signal_number)
-
-
-def main(commands: typer.Typer = app) -> None:
-    """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage.
-
-    A signal exits with 128 plus its number: 130 after Ctrl-C, 143 after SIGTERM, and 141, without a
-    message, where the reader of its output has closed the pipe.
-    """
-    prepare_streams()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise_stopped)
-    try:
-        commands(standalone_mode=True)
-    except SystemExit as exit_request:
-        if isinstance(exit_request.__context__, BrokenPipeError):  # click turned it into exit code 1
-            sys.exit(128 + signal.SIGPIPE)
-        raise
-    except AdacomputeError as exc:
-        _exit_with(str(exc), 1)
-    except CommandStopped as stopped:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the exit
-            signal.signal(number, signal.SIG_IGN)
-        _exit_with(
-            "stopped; what was begun is undone, and the same command starts anew", 128 + stopped.signal_number
-        )
-    except OSError as exc:
-        _exit_with(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)
-
-
-def _exit_with(reason: str, code: int) -> NoReturn:
-    print_message(f"adacompute: {reason}")
-    sys.exit(code)

@@ -1,7 +1,5 @@
 """`adacompute collect`: resumable sampling of a model into a pool, its progress and its result."""
 
-import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from adacompute.answers import Task
 from adacompute.cli.endpoint_options import (
@@ -39,6 +34,7 @@ from adacompute.cli.options import (
     RayWorkersOption,
     load_settings,
 )
+from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
     AddSourceFlag,
@@ -80,13 +76,12 @@ from adacompute.cli.terminal import (
 from adacompute.errors import PoolNotFound
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Account
+from adacompute.records import Account, TokenPrices
 from adacompute.sampling import (
     Asking,
     Collected,
     CollectProgress,
     CostEstimate,
-    Prices,
     RemainingSamples,
     check_problems,
     check_source,
@@ -108,47 +103,23 @@ __all__ = [
     "show_estimate",
 ]
 
-_BAR_SECONDS = 0.25  # seconds between two updates of a bar
-_LINE_SECONDS = 30.0  # seconds between two lines in a pipe
-
 
 @contextmanager
 def show_collect_progress(label: str, *, priced: bool) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
+    """Yield a function that shows the progress of sampling, and says once that it finishes its calls."""
     start, announced = time.monotonic(), False
-    last = -math.inf if sys.stderr.isatty() else start  # a bar is shown at once
+    with open_progress(label, noun="samples", last_line=True, transient=False) as update:
 
-    def is_due(interval: float, progress: CollectProgress) -> bool:
-        nonlocal last, announced
-        if progress.stopping and progress.in_flight and not announced:
-            announced = True
-            calls = format_count(progress.in_flight, "call")
-            print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
-        now = time.monotonic()
-        if now - last < interval and progress.stored < progress.planned:
-            return False
-        last = now
-        return True
+        def report(progress: CollectProgress) -> None:
+            nonlocal announced
+            if progress.stopping and progress.in_flight and not announced:
+                announced = True
+                calls = format_count(progress.in_flight, "call")
+                print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
+            text = _format_progress(progress, time.monotonic() - start, priced=priced)
+            update(progress.stored, progress.planned, text)
 
-    if not sys.stderr.isatty():
-
-        def report_line(progress: CollectProgress) -> None:
-            if is_due(_LINE_SECONDS, progress):
-                line = _format_progress(progress, time.monotonic() - start, priced=priced)
-                print_message(f"{label}: {progress.stored:,} of {progress.planned:,} samples, {line}")
-
-        yield report_line
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
-    with Bar(*columns, TextColumn("{task.fields[line]}", markup=False), console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, line="", total=None)
-
-        def update_bar(progress: CollectProgress) -> None:
-            if is_due(_BAR_SECONDS, progress):
-                line = _format_progress(progress, time.monotonic() - start, priced=priced)
-                bar.update(task, completed=progress.stored, total=progress.planned, line=line)
-
-        yield update_bar
+        yield report
 
 
 def _format_progress(progress: CollectProgress, seconds: float, *, priced: bool) -> str:
@@ -191,7 +162,13 @@ _FEW_ANSWERS = 0.5  # share of samples with an answer, or that were not cut off
 
 
 def show_estimate(
-    estimation: CostEstimate, problem_set: ProblemSet, spec: Asking, task: Task, prices: Prices, *, json: bool
+    estimation: CostEstimate,
+    problem_set: ProblemSet,
+    spec: Asking,
+    task: Task,
+    prices: TokenPrices,
+    *,
+    json: bool,
 ) -> None:
     """Show what a run would take, and the first prompt as the model would get it."""
     prompt = spec.template.messages(problem_set.problems[0])
@@ -244,11 +221,10 @@ def _shorten(text: str, *, longest: int = 40) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices: Prices) -> None:
+def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices: TokenPrices) -> None:
     """Show what a collection has stored, spent and found."""
-    print_line(
-        f"{format_path(pool_path)}: {result.stored:,} of {format_count(result.planned, 'planned sample')}, {result.added:,} new"
-    )
+    stored = f"{result.stored:,} of {format_count(result.planned, 'planned sample')}"
+    print_line(f"{format_path(pool_path)}: {stored}, {result.added:,} new")
     print_fact("model", spec.model)
     show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
     show_answer_rate(result.answered, result.finished)
@@ -276,7 +252,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
         print_fact("", "can be read otherwise: adacompute import POOL --pool NEW --reread --extract HOW")
 
 
-def show_account(account: Account, prices: Prices, *, cost: float, at_most: float) -> None:
+def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
     """Show the number of calls, their tokens and their cost."""
     calls = f"{account.calls:,}"
     if account.maybe:
@@ -367,10 +343,11 @@ def collect(
     percent: PercentOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Sample a model on problems, into a pool; stop it in any way, and the same command goes on.
+    """Sample a model on problems into a pool; can be resumed.
 
-    Nothing that is stored is asked for again. Ctrl-C finishes what is in flight; twice gives it up. Keys
-    come from the environment or a file, never from the command line.
+    Stop it in any way, and the same command goes on: samples that are stored are not asked for again. Ctrl-C
+    finishes the calls in flight; a second Ctrl-C gives them up. Keys come from the environment or a file,
+    never from the command line.
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
@@ -404,7 +381,7 @@ def collect(
         top_logprobs=top_logprobs,
     )
     wanted_samples = config.collect.samples if samples is None else samples
-    prices = Prices(input=upstream.input_price, output=upstream.output_price)
+    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price)
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
     if dry_run:
         count_left = partial(
@@ -456,7 +433,7 @@ def estimate_remaining(
     pool_path: Path,
     problem_set: ProblemSet,
     spec: Asking,
-    prices: Prices,
+    prices: TokenPrices,
     count_left: Callable[[Pool | None], RemainingSamples],
     *,
     another: bool,

@@ -1,4 +1,4 @@
-"""`adacompute demo`: a report of each bundled recording, then a gateway in front of a real model, asked live."""
+"""`adacompute demo`: a report of each bundled recording, then a gateway in front of a real model."""
 
 import json
 import math
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adacompute.answers import same_answer
-from adacompute.cli.evaluate import show_progress
 from adacompute.cli.options import JsonFlag, load_settings
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -28,7 +28,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
-from adacompute.pool import bundled_names, bundled
+from adacompute.pool import bundled, bundled_names
 from adacompute.problems import Template
 from adacompute.records import Problem
 
@@ -227,7 +227,11 @@ RecordingsArgument = Annotated[
 
 
 def demo(context: typer.Context, recordings: RecordingsArgument = None, json: JsonFlag = False) -> None:
-    """Show what samples buy on the bundled recordings, write a report of each, and ask a gateway, live."""
+    """Report on the bundled recordings, then ask a gateway live.
+
+    Shown is what an average number of samples buys on each recording; a report of each is written. Then a
+    gateway is started in front of a small real model on this machine, and is asked a few questions.
+    """
     load_settings(context)  # so that errors in the settings show at once
     names = _check_names(recordings or bundled_names())
     reports = {name: _write_report(name) for name in names}
@@ -292,8 +296,8 @@ def _show_recording(name: str, report: "Report") -> None:
     evaluation, facts = report.evaluation, report.facts
     print_paragraph(f"{name}: {report.headline}")
     print_paragraph(
-        f"{evaluation.problems:,} problems, {facts['samples_least']} samples each of {facts['model']}; held-out, "
-        f"{evaluation.folds} folds, {evaluation.votes} votes",
+        f"{evaluation.problems:,} problems, {facts['samples_least']} samples each of {facts['model']}; "
+        f"held-out, {evaluation.folds} folds, {evaluation.votes} votes",
         indent=2,
         hang=2,
     )

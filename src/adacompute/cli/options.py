@@ -18,7 +18,7 @@ from adacompute.answers import Task
 from adacompute.cli.terminal import format_path, print_message
 from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config, read_ray_address
 from adacompute.errors import ConfigError, PoolNotFound, TaskError
-from adacompute.pool import Pool, bundled_names, open_pool, bundled
+from adacompute.pool import Pool, bundled, bundled_names, open_pool
 
 __all__ = [
     "NO_ANSWER_HINT",

@@ -112,8 +112,8 @@ def _explain_refusal(ballots: SampleCounts, defaults: tuple[int, ...]) -> str:
     row, fewest = int(drawn.argmin()), int(drawn.min())
     listed = ",".join(map(str, _select_budgets(defaults, fewest)))
     return (
-        f"problem {ballots.ids[row]!r} has {format_count(fewest, 'sample')}, less than half of what most have; "
-        f"give --budgets {listed} or --too-few drop, or collect more"
+        f"problem {ballots.ids[row]!r} has {format_count(fewest, 'sample')}, less than half of what most "
+        f"have; give --budgets {listed} or --too-few drop, or collect more"
     )
 
 

@@ -20,6 +20,7 @@ from adacompute.cli.options import (
     open_source,
     parse_budgets,
 )
+from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     format_count,
     format_interval,
@@ -29,7 +30,6 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_table,
-    show_sample_count,
 )
 from adacompute.errors import PoolDamaged
 from adacompute.pool import Verification, export_file, export_shards, import_file
@@ -209,9 +209,8 @@ def import_(
     if json:
         print_json({"pool": format_path(pool_path), **asdict(result)})
         return
-    print_line(
-        f"{format_path(pool_path)}: added {format_count(result.problems, 'problem')} and {format_count(result.samples, 'sample')}"
-    )
+    added = f"{format_count(result.problems, 'problem')} and {format_count(result.samples, 'sample')}"
+    print_line(f"{format_path(pool_path)}: added {added}")
     if result.failures:
         print_line(f"  and {format_count(result.failures, 'failed attempt')}")
     if result.skipped:
@@ -248,8 +247,8 @@ def export(
     if json:
         print_json({"file": format_path(file), **asdict(result)})
         return
-    size = f"{format_count(result.problems, 'problem')}, {format_count(result.samples, 'sample')}, {result.bytes:,} bytes"
-    print_line(f"{format_path(file)}: {size}")
+    size = f"{format_count(result.problems, 'problem')}, {format_count(result.samples, 'sample')}"
+    print_line(f"{format_path(file)}: {size}, {result.bytes:,} bytes")
 
 
 def pool(
@@ -263,10 +262,10 @@ def pool(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Say what is in a pool, and how right its votes are.
+    """Show what is in a pool, and how often its votes are right.
 
-    Problems, samples, models, share of answers found, agreement, and the accuracy of one sample and of
-    votes by budget, each with its 95% interval over problems.
+    Shown are problems, samples, models, the share of answers found, agreement, and the accuracy of one sample
+    and of votes at each budget, with its 95% interval over problems.
     """
     config = load_settings(context)
     budget_list = parse_budgets(config.score, budgets)
@@ -284,5 +283,6 @@ def pool(
         return
     show_summary(summary, name=format_path(source))
     if verification is not None:
-        rows = f"{format_count(verification.problems, 'problem')} and {format_count(verification.samples, 'sample')}"
-        print_line(f"verified: {rows}, each as it was written")
+        problems = format_count(verification.problems, "problem")
+        samples = format_count(verification.samples, "sample")
+        print_line(f"verified: {problems} and {samples}, each as it was written")

@@ -72,10 +72,10 @@ def replay(
     workers: RayWorkersOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what a saved policy costs and how often it is right on a pool, as if live.
+    """Show what a saved policy costs, and how often it is right.
 
-    It draws the recorded samples in random orders. A result on problems that the policy was fitted on is
-    in-sample, and says so: `evaluate` keeps them apart.
+    The policy is run over a pool as if live, with the recorded samples in random orders. A result on problems
+    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart.
     """
     check_workers(engine, workers)
     announce_engine(engine)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from adacompute.cli.evaluate import VoteKind, VotesOption, show_progress
+from adacompute.cli.evaluate import VoteKind, VotesOption
 from adacompute.cli.options import (
     ExtractOption,
     JsonFlag,
@@ -21,6 +21,7 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_path,
     print_json,
@@ -92,10 +93,10 @@ def report(
     percent: PercentOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write one page that says what a budget buys on a pool, with its tables and figures beside it.
+    """Write one page that says what a budget buys on a pool.
 
-    The verdict first, then what is in the pool, then every policy held-out. DIR gets report.html, which needs
-    nothing else, results.json, tables/*.csv and figures/*.svg.
+    The verdict comes first, then what is in the pool, then every policy on held-out problems. DIR gets
+    report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg.
     """
     # imported here, so that other commands start without matplotlib
     from adacompute.report.build import build_report as run_report

@@ -257,9 +257,9 @@ def choose_sampler(
         return endpoint, model
     max_workers = count_useful_collectors(endpoint.limits)
     if workers is not None and workers > max_workers:
+        verb = "draws" if max_workers == 1 else "draw"
         print_message(
-            f"--workers {workers}: the endpoint's limits leave work for {max_workers}, so {max_workers} of them "
-            f"{'draws' if max_workers == 1 else 'draw'}; each needs a call at the same time, 60 requests and 60,000 "
-            "tokens a minute"
+            f"--workers {workers}: the endpoint's limits leave work for {max_workers}, so {max_workers} of "
+            f"them {verb}; each needs a call at the same time, 60 requests and 60,000 tokens a minute"
         )
     return RayEngine(endpoint=endpoint, workers=workers), model

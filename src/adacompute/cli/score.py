@@ -93,9 +93,9 @@ def score(
     workers: RayWorkersOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say how right the samples of a pool are at each budget.
+    """Show the accuracy of a pool's samples at each budget.
 
-    The mean accuracy over problems with its 95% interval, and what it costs; with -o, also a file with the
+    Shown is the mean over problems with its 95% interval, and what it costs. -o writes a file with the
     accuracy, standard error and cost of every problem at every budget.
     """
     check_workers(engine, workers)

@@ -8,7 +8,7 @@ import typer
 
 from adacompute.errors import BudgetOutOfRange
 from adacompute.evaluate import Scoring
-from adacompute.score import Price
+from adacompute.records import TokenPrices
 
 __all__ = [
     "Aggregate",
@@ -124,7 +124,7 @@ def build_scoring(
     by: ConfidenceSignal | None,
     estimator: Estimator,
     *,
-    cost: Literal["samples", "tokens"] | Price,
+    cost: Literal["samples", "tokens"] | TokenPrices,
 ) -> Scoring:
     """Build the way of scoring that the options ask for; refuse options that don't go together."""
     uses_signal = aggregate in (Aggregate.weighted, Aggregate.best_of)
@@ -142,7 +142,7 @@ def build_scoring(
 
 def build_cost(
     cost: CostUnit, input_price: float | None, output_price: float | None, currency: str | None
-) -> Literal["samples", "tokens"] | Price:
+) -> Literal["samples", "tokens"] | TokenPrices:
     """Build the unit of cost that the options ask for: samples, tokens, or money with its prices."""
     if cost is not CostUnit.money:
         if input_price is not None or output_price is not None:
@@ -156,8 +156,8 @@ def build_cost(
         raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
     if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
         raise typer.BadParameter(f"{currency!r} is no money; give e.g. euros", param_hint="--currency")
-    return Price(
-        input_per_million=input_price,
-        output_per_million=output_price,
+    return TokenPrices(
+        input=input_price,
+        output=output_price,
         currency=(currency or "dollars").strip(),
     )

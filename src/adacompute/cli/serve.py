@@ -415,10 +415,11 @@ def serve(
     check: CheckFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Serve an upstream as a gateway: the same API, B samples a request on average, and the vote's winner.
+    """Serve a gateway: the same API, and the vote's winner as the reply.
 
-    Give its URL, with /v1, to an OpenAI client as base_url. SIGTERM or Ctrl-C: requests under way finish,
-    exit 0; twice: at once. SIGHUP: policies are read anew. Every setting can stand in adacompute.toml.
+    Give its URL, with /v1, to an OpenAI client as base_url. A request gets B samples of the upstream on
+    average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a second one stops at once. SIGHUP
+    reads policies anew. Every setting can stand in adacompute.toml.
     """
     base = load_settings(context) if file is None else load_config(file)
     config = replace(

@@ -462,12 +462,10 @@ def _show_counts(result: SolveResult) -> None:
 def _build_facts(result: SolveResult, scale: CostScale) -> list[tuple[str, str]]:
     comparison, allocation = result.comparison, result.comparison.plan
     suffix = " as shrunk" if result.shrunk else ""
+    accuracy = f"{format_percent(allocation.accuracy)}{suffix}"
     return [
         ("price", _describe_price(allocation, last=float(frontier(result.table).cost[-1]))),
-        (
-            "accuracy",
-            f"{format_percent(allocation.accuracy)}{suffix} at {scale.format_cost(allocation.cost)} on average",
-        ),
+        ("accuracy", f"{accuracy} at {scale.format_cost(allocation.cost)} on average"),
         ("bound", _describe_bound(allocation, suffix)),
         ("mixed", _describe_mix(result.table, allocation)),
         ("uniform", _describe_uniform(comparison.uniform, scale)),
@@ -505,19 +503,17 @@ def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
     )
     if len(moves) > 1:
         return f"{len(moves):,} problems given more {share}, else as above, spend all of it: {reached}"
-    samples_text, base_mode = (
-        _format_samples(allocation.modes[first.mode]),
-        allocation.modes[int(allocation.choice[first.problem])],
-    )
-    return f"{chosen_table.problem(first.problem)} given {samples_text} {share}, else {base_mode}, spends all of it: {reached}"
+    problem, more_samples = chosen_table.problem(first.problem), _format_samples(allocation.modes[first.mode])
+    base_mode = allocation.modes[int(allocation.choice[first.problem])]
+    return f"{problem} given {more_samples} {share}, else {base_mode}, spends all of it: {reached}"
 
 
 def _describe_uniform(uniform: UniformAllocation, scale: CostScale) -> str:
     low, high = uniform.modes
     accuracy = format_percent(uniform.accuracy.mean)
     if uniform.probability:
-        share = format_percent(uniform.probability)
-        return f"{accuracy}: {_format_samples(high)} for {share} of the problems, picked blindly, {low} for the rest"
+        share = f"{format_percent(uniform.probability)} of the problems, picked blindly"
+        return f"{accuracy}: {_format_samples(high)} for {share}, {low} for the rest"
     cost_text = (
         f" at {scale.format_cost(uniform.cost)}" if uniform.cost < uniform.budget * (1 - _ROUNDING) else ""
     )
@@ -560,8 +556,10 @@ def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
         scale.format_number(min(oracle_costs), digits=3),
         scale.format_number(max(oracle_costs), digits=3),
     )
-    most_text = scale.format_cost(max(oracle_costs), digits=3)
-    return f", at {most_text if few == many else f'{few} to {most_text}'} instead of {scale.format_number(uniform_cost, digits=3)}"
+    costs_text = scale.format_cost(max(oracle_costs), digits=3)
+    if few != many:
+        costs_text = f"{few} to {costs_text}"
+    return f", at {costs_text} instead of {scale.format_number(uniform_cost, digits=3)}"
 
 
 def _show_ends(result: SolveResult) -> None:
@@ -643,10 +641,10 @@ def solve(
     workers: RayWorkersOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Say what an average budget buys at best, and on how many problems it is to be spent.
+    """Show the most an average budget can buy, and where to spend it.
 
-    An oracle: it chooses with the answers known. Shown beside it are all problems treated alike within the
-    same budget (uniform), and the oracle's value when it chooses and is judged on different samples.
+    This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent alike on
+    all problems (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
     check_workers(engine, workers)
     announce_engine(engine)

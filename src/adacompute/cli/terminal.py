@@ -8,20 +8,11 @@ import io
 import math
 import os
 import re
-import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import orjson
-from rich.console import Console
-from rich.padding import Padding
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 __all__ = [
     "CostScale",
@@ -42,7 +33,6 @@ __all__ = [
     "print_message",
     "print_paragraph",
     "print_table",
-    "show_sample_count",
     "terminal_width",
 ]
 
@@ -64,6 +54,8 @@ def prepare_streams() -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object on stdout."""
+    import orjson  # imported here, as is rich, so that `adacompute --version` starts without it
+
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()
 
@@ -93,6 +85,8 @@ def print_line(text: str = "") -> None:
 
 def terminal_width() -> int | None:
     """Columns of the terminal; None where stdout is not a terminal and lines may be of any length."""
+    import shutil
+
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -140,6 +134,10 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if (
         columns is not None and _TABLE_INDENT + sum(widths) + 3 * len(widths) + 1 <= columns
     ):  # a rule and two blanks each
+        from rich.console import Console
+        from rich.padding import Padding
+        from rich.table import Table
+
         pretty = Table()
         for number, heading in enumerate(headings):
             pretty.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
@@ -167,25 +165,6 @@ def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> l
         parts.append(textwrap.wrap(heading, longest))
     height = max(map(len, parts))
     return [list(each) for each in zip(*([""] * (height - len(part)) + part for part in parts), strict=True)]
-
-
-@contextmanager
-def show_sample_count(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that shows counts of problems and samples on stderr; None if that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what)
-        start = time.monotonic()
-
-        def report(problems: int, samples: int) -> None:
-            rate = samples / max(time.monotonic() - start, 1e-9)
-            counts = f"{format_count(problems, 'problem')}, {format_count(samples, 'sample')}, {rate:,.0f} a second"
-            bar.update(task, description=f"{what}: {counts}")
-
-        yield report
 
 
 def format_count(number: int, noun: str) -> str:

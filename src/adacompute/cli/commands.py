@@ -1,0 +1,199 @@
+"""The commands as a table, and the help of `adacompute` itself, which is written from it.
+
+Nothing is imported here but the standard library: `adacompute --help` and `--version` need no command.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "CommandEntry", "explain_unknown", "render_help", "render_usage"]
+
+_DESCRIPTION = "Spend a stated average number of LLM samples where they pay, and prove what that buys."
+_OPTIONS = (
+    ("--config FILE", "Settings (TOML). [default: adacompute.toml, if there is one]"),
+    ("--version", "Print the version and exit."),
+    ("-h, --help", "Show this message and exit."),
+)
+_MAX_WIDTH = 80  # columns, as in the help of the commands
+_MIN_WIDTH = 40
+
+
+class CommandEntry(NamedTuple):
+    """One command: where it is, what it does, and the options that most users need."""
+
+    name: str
+    module: str  # below adacompute.cli; imported when the command is called
+    function: str
+    group: str  # a heading of `adacompute --help`
+    summary: str  # the first line of the function's docstring
+    options: tuple[str, ...]  # on the first screen of its --help; all others are advanced
+
+
+_RECORD, _STUDY, _DECIDE, _SERVE, _DEMO = (
+    "Record samples",
+    "Study what samples buy",
+    "Decide how many samples",
+    "Serve",
+    "See it work",
+)
+_ENTRIES = (
+    CommandEntry(
+        "collect",
+        "collect",
+        "collect",
+        _RECORD,
+        "Sample a model on problems into a pool; can be resumed.",
+        ("--pool", "--endpoint", "--model", "--samples", "--limit", "--max-cost", "--dry-run"),
+    ),
+    CommandEntry(
+        "import",
+        "pools",
+        "import_",
+        _RECORD,
+        "Add recorded samples to a pool: all or nothing.",
+        ("--pool", "--format", "--extract"),
+    ),
+    CommandEntry(
+        "export",
+        "pools",
+        "export",
+        _RECORD,
+        "Write a pool to a file, without loss.",
+        ("--overwrite",),
+    ),
+    CommandEntry(
+        "pool",
+        "pools",
+        "pool",
+        _RECORD,
+        "Show what is in a pool, and how often its votes are right.",
+        ("--budgets",),
+    ),
+    CommandEntry(
+        "score",
+        "score",
+        "score",
+        _STUDY,
+        "Show the accuracy of a pool's samples at each budget.",
+        ("--budgets", "--cost", "--output"),
+    ),
+    CommandEntry(
+        "solve",
+        "solve",
+        "solve",
+        _STUDY,
+        "Show the most an average budget can buy, and where to spend it.",
+        ("--budget", "--budgets", "--cost"),
+    ),
+    CommandEntry(
+        "evaluate",
+        "evaluate",
+        "evaluate",
+        _STUDY,
+        "Compare policies at the same average cost, on held-out problems.",
+        ("--budgets", "--policies"),
+    ),
+    CommandEntry(
+        "replay",
+        "replay",
+        "replay",
+        _STUDY,
+        "Show what a saved policy costs, and how often it is right.",
+        ("--policy", "--budget", "--price"),
+    ),
+    CommandEntry(
+        "report",
+        "report",
+        "report",
+        _STUDY,
+        "Write one page that says what a budget buys on a pool.",
+        ("--output", "--quick", "--input-price", "--output-price"),
+    ),
+    CommandEntry(
+        "fit",
+        "fit",
+        "fit",
+        _DECIDE,
+        "Learn a policy from recorded samples, and save it.",
+        ("--policy", "--budget", "--output", "--overwrite"),
+    ),
+    CommandEntry(
+        "allocate",
+        "allocate",
+        "allocate",
+        _DECIDE,
+        "Give each prompt of a batch its number of samples, beforehand.",
+        ("--policy", "--output", "--budget"),
+    ),
+    CommandEntry(
+        "answer",
+        "answer",
+        "answer",
+        _DECIDE,
+        "Answer a batch by votes within an average budget; can be resumed.",
+        ("--output", "--policy", "--budget", "--endpoint", "--model", "--max-cost", "--dry-run"),
+    ),
+    CommandEntry(
+        "serve",
+        "serve",
+        "serve",
+        _SERVE,
+        "Serve a gateway: the same API, and the vote's winner as the reply.",
+        ("--upstream", "--policy", "--budget", "--model", "--port", "--keys", "--cap", "--record", "--check"),
+    ),
+    CommandEntry(
+        "local",
+        "local",
+        "local",
+        _SERVE,
+        "Serve a small real model on this machine, until Ctrl-C.",
+        ("--gguf", "--port"),
+    ),
+    CommandEntry(
+        "demo",
+        "demo",
+        "demo",
+        _DEMO,
+        "Report on the bundled recordings, then ask a gateway live.",
+        (),
+    ),
+)
+COMMANDS = {entry.name: entry for entry in _ENTRIES}
+
+
+def render_usage(program: str) -> str:
+    return f"Usage: {program} [OPTIONS] COMMAND [ARGS]..."
+
+
+def render_help(program: str, *, columns: int) -> str:
+    """Write the help of the root command: its options, and the commands by group. Nothing is cut."""
+    width = max(_MIN_WIDTH, min(columns, _MAX_WIDTH) - 2)
+    lines = [render_usage(program), ""]
+    lines += textwrap.wrap(_DESCRIPTION, width, initial_indent="  ", subsequent_indent="  ")
+    lines += ["", "Options:", *_render_rows(_OPTIONS, width)]
+    for group in dict.fromkeys(entry.group for entry in _ENTRIES):
+        rows = [(entry.name, entry.summary) for entry in _ENTRIES if entry.group == group]
+        lines += ["", f"{group}:", *_render_rows(rows, width, column=max(map(len, COMMANDS)))]
+    lines += ["", *textwrap.wrap(f"'{program} COMMAND --help' shows the options of a command.", width)]
+    return "\n".join(lines)
+
+
+def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0) -> list[str]:
+    column = max(column, *(len(name) for name, _ in rows))
+    lines = []
+    for name, text in rows:
+        lines += textwrap.wrap(
+            text, width, initial_indent=f"  {name:<{column}}  ", subsequent_indent=" " * (column + 4)
+        )
+    return lines
+
+
+def explain_unknown(name: str) -> str:
+    """Say that there is no such command, and which one may have been meant."""
+    import difflib  # imported here, because only this message needs it
+
+    matches = difflib.get_close_matches(name, COMMANDS)
+    if not matches:
+        return f"No such command {name!r}."
+    return f"No such command {name!r}. Did you mean {', '.join(map(repr, matches))}?"
