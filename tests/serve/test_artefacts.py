@@ -12,7 +12,7 @@ import pytest
 from behaviours import Honest
 from crowd import until
 from running import Answer, Process
-from test_shelf import BROKEN, chart
+from test_policy_registry import BROKEN, chart
 
 from adacompute.policies import read_policy
 from adacompute.policies.chart import write_chart

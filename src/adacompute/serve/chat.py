@@ -72,8 +72,8 @@ _REPORT_DELAY = 0.005  # seconds after which observers are told of what has ende
 class ObserverGuard:
     """Calls observers; what one raises is logged the first time, and goes no further.
 
-    A reply is paid for before observers are told of it, so one that fails must not cost the client
-    its reply, or keep the other observers from being told.
+    A reply is paid for before observers hear of it, so one that fails must not cost the client its
+    reply, or keep the others from being called.
     """
 
     def __init__(self) -> None:

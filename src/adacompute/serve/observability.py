@@ -1,4 +1,4 @@
-"""What the gateway did, for Prometheus and the dashboard: `Observability` is told of every event.
+"""What the gateway did, for Prometheus and the dashboard: `Observability` gets every event.
 
 There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
 hour and a day, and the last requests. Texts are kept only if the operator allows it.
@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics import MetricWrapperBase
 
 from adacompute.config import ServeConfig
-from adacompute.errors import EndpointError
+from adacompute.errors import EndpointError, shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Call
 from adacompute.serve.ledger import Unit
@@ -433,8 +433,8 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
         "notes": [note[:_NOTE_LENGTH] for note in outcome.notes[:4]],
     }
     if texts:
-        row["prompt"] = _truncate(outcome.prompt, _PROMPT_LENGTH)
-        row["answer"] = None if outcome.answer is None else _truncate(outcome.answer, _ANSWER_LENGTH)
+        row["prompt"] = shorten(outcome.prompt, _PROMPT_LENGTH)
+        row["answer"] = None if outcome.answer is None else shorten(outcome.answer, _ANSWER_LENGTH)
     return row
 
 
@@ -442,16 +442,12 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
     """Label and count, the winner first. Without texts the answers are A, B, C …"""
     order = sorted(outcome.votes, key=lambda answer: (answer != outcome.answer, -outcome.votes[answer]))
     votes = [
-        [_truncate(answer, _ANSWER_LENGTH) if texts else _LABELS[place], outcome.votes[answer]]
+        [shorten(answer, _ANSWER_LENGTH) if texts else _LABELS[place], outcome.votes[answer]]
         for place, answer in enumerate(order[:_MAX_CLASSES])
     ]
     if rest := sum(outcome.votes[answer] for answer in order[_MAX_CLASSES:]):
         votes.append(["others", rest])
     return votes
-
-
-def _truncate(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 MAX_DIALS = 64  # pairs of a policy and a budget

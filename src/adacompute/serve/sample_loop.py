@@ -18,7 +18,7 @@ from adacompute.client import LOGPROBS, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
-from adacompute.serve.ledger import LedgerProtocol, Rates, Spend
+from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
 from adacompute.serve.policy_registry import ServedPolicy
 from adacompute.serve.reply import Usage, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
@@ -67,9 +67,6 @@ def _get_executor() -> ThreadPoolExecutor:
     return _pool[1]
 
 
-_NO_SPEND = Spend()
-
-
 class Wave:
     """Samples that are requested together: their reservation, and what they cost.
 
@@ -100,7 +97,7 @@ class Wave:
         if self._extension is not None and not self._extension.done():
             return self._extension  # it checks again before it ends
         more = self._find_shortfall()
-        if more == _NO_SPEND:
+        if more == NO_SPEND:
             return True
         granted = self._ledger.extend(self._reservation, more)
         if not isinstance(granted, bool):
@@ -114,7 +111,7 @@ class Wave:
         while granted if isinstance(granted, bool) else await granted:
             self._reserved += more
             more = self._find_shortfall()
-            if more == _NO_SPEND:
+            if more == NO_SPEND:
                 return True
             granted = self._ledger.extend(self._reservation, more)
         return False

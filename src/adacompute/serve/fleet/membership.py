@@ -3,8 +3,8 @@
 A *lane* is a policy at a budget. Its name is JSON, and holds the bounds of the dial as well: gateways that
 serve another version of a policy, with other bounds, have a lane of their own.
 
-The pacemaker is the pacer of a single gateway, told of all requests of the fleet in the order in which they
-reached Redis. Its state is published, so that another gateway can continue from there.
+The pacemaker is the pacer of a single gateway, which learns from all requests of the fleet in the order in
+which they reached Redis. Its state is published, so that another gateway can continue from there.
 """
 
 import json
@@ -219,7 +219,7 @@ class Fleet:
         self.pacers = FleetPacers(
             lambda lane, start, cost: self.client.add_cost(lane, start, cost), every=timing.poll / 2
         )
-        self.client: FleetClient  # set by `joined`
+        self.client: FleetClient  # set by `join_fleet`
         self._pacemaker = Pacemaker()
         self._replicas, self._sets_price, self._beat = 1, False, timing.beat
 

@@ -23,6 +23,9 @@ import orjson
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
 
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
 __all__ = [
     "DEFAULT_TIMING",
     "ActionResult",
@@ -51,10 +54,6 @@ class FleetTiming:
 
 
 DEFAULT_TIMING = FleetTiming()
-
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 _DEFAULT_PORT = 6379
 
@@ -175,7 +174,7 @@ class FleetClient:
         handle_answer: Callable[[dict[str, Any]], None],
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
-        self.trouble = ""  # why nothing can be told now; "": it can
+        self.trouble = ""  # why nothing can be sent now; "": it can
         self.answered_at = time.monotonic()  # when Redis was last heard of
         self._redis, self._url, self._base = redis, url, base
         self._script_settings = dict(script_settings, me=replica, most=_MAX_WAITING_COSTS) | {
@@ -306,7 +305,7 @@ class FleetClient:
         waiting: list[asyncio.Future[ActionResult] | None] = []
         if self._actions:
             actions = [self._actions.popleft() for _ in range(min(_MAX_ACTIONS, len(self._actions)))]
-            body["deeds"] = [deed for deed, _ in actions]
+            body["deeds"] = [action for action, _ in actions]
             waiting = [future for _, future in actions]
             if self._actions:
                 self._wake.set()
@@ -375,8 +374,8 @@ class FleetClient:
             "counts in full",
             self._url,
         )
-        actions = [deed for deed, _ in self._actions] + batch.body.get("deeds", [])
-        batch.body["known"] = dict.fromkeys((deed[1] for deed in actions), "") | self._list_reservations()
+        actions = [action for action, _ in self._actions] + batch.body.get("deeds", [])
+        batch.body["known"] = dict.fromkeys((action[1] for action in actions), "") | self._list_reservations()
         if not batch.number:
             self._number += 1
             batch.number = self._number

@@ -9,7 +9,7 @@ import pytest
 from traffic import PROTOCOL, Clock, Policy, chart, hour, request, told
 
 from adacompute.config import ServeConfig
-from adacompute.serve.observability import COLUMNS, SPANS, Observability, SpendStatus
+from adacompute.serve.observability import COLUMNS, SPANS, DialTable, Observability, SpendStatus
 
 
 def seen_of(clock: Clock | None = None, **settings: object) -> Observability:
@@ -123,12 +123,16 @@ def test_savings_are_those_of_the_chart_at_the_running_average_and_name_their_pr
 
 @pytest.mark.parametrize("uniform", [None, 4.0])
 def test_there_are_no_savings_without_labels_or_protocol(uniform):
+    dials = DialTable()
+    dials.add_request("stopping", 2.0, 2, voted=True)
+    dials.set_worth("stopping", 2.0, uniform, "" if uniform else PROTOCOL)
+    assert dials.compute_savings()["share"] is None
+    assert dials.compute_savings()["why"] == "not known: the policy has no chart with labels"
+
+
+def test_there_are_no_savings_by_a_chart_without_labels():
     seen = seen_of()
     ended(seen)
-    seen.set_worth("stopping", 2.0, uniform, "" if uniform else PROTOCOL)
-    savings = seen.dashboard_data()["savings"]
-    assert savings["share"] is None
-    assert savings["why"] == "not known: the policy has no chart with labels"
     seen.on_policy(Policy("stopping", "v1", chart(uniform=None)), budget=2.0)
     assert seen.dashboard_data()["savings"]["share"] is None
 
@@ -227,7 +231,7 @@ def test_an_alarm_is_logged_once_when_it_goes_on_and_once_when_it_goes_off(caplo
     assert len(said) == 2
     assert "policy 'stopping' is 0.40" in said[0]
     assert "fit again" in said[0]
-    assert "back" in said[1]
+    assert "as expected again" in said[1]
 
 
 def test_spending_is_asked_for_when_it_is_shown():
