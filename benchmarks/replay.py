@@ -77,7 +77,7 @@ def speed(problems: int = PROBLEMS, orders: int = ORDERS, part: int = PART) -> l
     ballots = recorded(problems)
     found = []
     for name, (policy, dial) in POLICIES.items():
-        ours = seconds(lambda policy=policy, dial=dial: replay(policy, ballots, dial=dial, orders=orders))
+        ours = seconds(lambda policy=policy, dial=dial: replay(policy, ballots, price=dial, orders=orders))
         rng = np.random.default_rng(0)
         plain = seconds(lambda policy=policy, dial=dial, rng=rng: loop(policy, ballots, dial, rng, part), 1)
         plain *= problems * orders / part

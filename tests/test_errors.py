@@ -1,4 +1,4 @@
-"""One root, and a docstring that draws the whole tree."""
+"""One root, a docstring that draws the whole tree, and the parts that many messages share."""
 
 import inspect
 
@@ -6,8 +6,27 @@ from adacompute import errors
 
 
 def test_every_error_has_the_one_root_and_is_drawn_in_the_docstring():
-    classes = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
-    assert sorted(classes) == errors.__all__
+    public = {name: getattr(errors, name) for name in errors.__all__}
+    classes = {name: kind for name, kind in public.items() if inspect.isclass(kind)}
+    assert classes == {
+        name: kind
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and kind.__module__ == errors.__name__
+    }
     for name, kind in classes.items():
         assert issubclass(kind, errors.AdacomputeError)
         assert name in (errors.__doc__ or "")
+
+
+def test_a_long_value_is_shortened_in_a_message():
+    assert errors.format_value(0.25) == "0.25"
+    assert errors.format_value("a\nb") == "'a\\nb'"
+    assert len(errors.format_value("x" * 500)) == 60
+    assert errors.format_value([0] * 500) == "[0, 0, 0, 0, 0, 0, ...]"
+    assert errors.format_value(10**5000) == "a value of type int that is too long to write"
+
+
+def test_a_name_is_suggested_only_where_one_is_close():
+    assert errors.suggest_name("facs", ["facts", "words"]) == "did you mean facts? "
+    assert errors.suggest_name("facs", ["facts", "faces"], limit=2) == "did you mean facts or faces? "
+    assert errors.suggest_name("zzz", ["facts", "words"]) == ""

@@ -6,7 +6,6 @@ such as a command's options.
 """
 
 import contextlib
-import difflib
 import math
 import os
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
-from adacompute.errors import ConfigError
+from adacompute.errors import ConfigError, suggest_name
 from adacompute.records import Secret
 
 __all__ = [
@@ -82,10 +81,9 @@ def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN40
     raise ConfigError(f"{place} is {value!r}; give {kind_names[kind]}")
 
 
-def suggest_name(name: str, known: list[str]) -> str:
-    """The end of a message: the known name that is closest, else all known names."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+def _suggest(name: str, known: list[str]) -> str:
+    """The known name that is closest, else all known names."""
+    return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
 
 
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
@@ -190,7 +188,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
     for setting in table:
         if setting not in known:
-            raise ConfigError(f"{place}: unknown setting {setting!r}{suggest_name(setting, known)}")
+            raise ConfigError(f"{place}: unknown setting {setting!r}; {_suggest(setting, known)}")
     if ("key" in table) == ("key_env" in table):
         raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
     variable = convert_scalar(table.get("key_env", ""), str, f"{place}: key_env")
@@ -218,8 +216,9 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
 class AnswersConfig:
     """How answers are read out of responses, and compared."""
 
-    extract: str = "auto"  # auto, boxed, phrase, line, hash, number, choice, json:FIELD, regex:PATTERN
-    percent: Literal["unit", "fraction"] = "unit"  # is 50% the same as 50, or as 0.5?
+    extract: str = "auto"  # where answers stand in responses: auto, boxed, phrase, line, hash, number,
+    # choice, json:FIELD or regex:PATTERN
+    percent: Literal["unit", "fraction"] = "unit"  # whether 50% is the same answer as 50 or as 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,21 +239,21 @@ class ScoreConfig:
 class EndpointConfig:
     """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
 
-    url: str = ""  # with its path, e.g. http://127.0.0.1:8081/v1
-    model: str = ""  # "": the only one that the endpoint lists
-    key_env: str = "ADACOMPUTE_KEY"  # the environment variable that holds the key, if there is one
-    key_file: str = ""  # or a file that holds it
-    concurrency: int = 32  # calls at the same time, at most
-    requests_per_minute: float = 0.0  # 0: no limit
-    tokens_per_minute: float = 0.0  # of prompts and responses; 0: no limit
-    connect_timeout: float = 10.0  # seconds
-    first_byte_timeout: float = 300.0  # seconds
-    total_timeout: float = 900.0  # seconds, of one attempt
-    attempts: int = 6  # of one call
-    deadline: float = 1800.0  # seconds, of one call with all its attempts
-    retry_timeouts: bool = False  # ask again after a timeout of what was sent; may be paid for twice
-    input_price: float = 0.0  # money for a million prompt tokens
-    output_price: float = 0.0  # money for a million response tokens
+    url: str = ""  # address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1
+    model: str = ""  # name of the model; "": the only one that the endpoint lists
+    key_env: str = "ADACOMPUTE_KEY"  # environment variable that holds the key, if there is one
+    key_file: str = ""  # file that holds the key alone
+    concurrency: int = 32  # calls at the same time, at most; fewer where the endpoint pushes back
+    requests_per_minute: float = 0.0  # requests a minute, at most; 0: no limit
+    tokens_per_minute: float = 0.0  # tokens of prompts and responses a minute, at most; 0: no limit
+    connect_timeout: float = 10.0  # seconds to connect
+    first_byte_timeout: float = 300.0  # seconds until the reply begins
+    total_timeout: float = 900.0  # seconds for one attempt as a whole
+    attempts: int = 6  # attempts of one call, at most
+    deadline: float = 1800.0  # seconds for one call with all its attempts
+    retry_timeouts: bool = False  # also retry after a timeout; such a call may be paid for twice
+    input_price: float = 0.0  # price of a million prompt tokens
+    output_price: float = 0.0  # price of a million response tokens
 
     def __post_init__(self) -> None:
         for name in ("input_price", "output_price"):
@@ -267,54 +266,55 @@ class EndpointConfig:
 class CollectConfig:
     """How problems are sampled."""
 
-    samples: int = 48  # of each problem
-    temperature: float = 0.7
-    max_tokens: int = 1024  # of one response
+    samples: int = 48  # samples of each problem, in total
+    temperature: float = 0.7  # temperature of sampling
+    max_tokens: int = 1024  # tokens of one response, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
     """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
 
-    host: str = "127.0.0.1"  # beyond loopback only with keys
-    port: int = 8080  # 0: any that is free
-    policy: str = ""  # the folder of the default policy; "": stopping, on its bundled prior
-    policies: tuple[str, ...] = ()  # others, NAME=FOLDER each, that x-adacompute-policy may name
+    host: str = "127.0.0.1"  # address to listen on; beyond loopback only with keys
+    port: int = 8080  # port to listen on; 0 takes any free one
+    policy: str = ""  # folder that `adacompute fit` wrote; "": stopping, on its bundled prior
+    policies: tuple[str, ...] = ()  # other policies, NAME=FOLDER each, that x-adacompute-policy may name
     budget: float = 2.0  # samples a request on average
-    max_budget: float = 16.0  # that a request may ask for itself
-    price: float = -1.0  # 0 or more: a fixed dial, and no pacing; below 0: the dial moves to meet the budget
-    mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample, and what would have been
-    keys_file: str = ""  # TOML: a section a key, with key, cap and operator
-    state: str = "adacompute-gateway.sqlite"  # the ledger and the prices; survives restarts
-    redis: str = ""  # redis://HOST:PORT/DB or rediss://…: shares both with all gateways of a fleet; "": alone
-    fleet: str = DEFAULT_FLEET  # the name of the fleet in that Redis
-    redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # the environment variable that holds its password, if any
-    redis_key_file: str = ""  # or a file that holds it
-    unit: Literal["samples", "tokens", "money"] = "samples"  # of caps, and of the cost in replies
-    cap: float = 0.0  # of all keys together, in that unit; 0: none
-    key_cap: float = 0.0  # of each key that has none of its own; 0: none
-    window: Literal["ever", "hour", "day", "month"] = "ever"  # after which caps begin anew, UTC
-    cached_price: float = -1.0  # money for a million cached prompt tokens; below 0: as other prompt tokens
+    max_budget: float = 16.0  # most that a request may ask for itself
+    price: float = -1.0  # fixed dial from 0 up, without pacing; below 0: it moves to meet the budget
+    mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample each, and the policy's
+    # decision is only noted; pass: one sample each
+    keys_file: str = ""  # clients' keys (TOML): a section each, with key, cap and operator; "": none
+    state: str = "adacompute-gateway.sqlite"  # file of what is spent and of the prices, over restarts
+    redis: str = ""  # redis://HOST:PORT/DB: share caps and price with a fleet of gateways; "": alone
+    fleet: str = DEFAULT_FLEET  # name of the fleet in that Redis
+    redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # environment variable that holds its password, if any
+    redis_key_file: str = ""  # file that holds its password alone
+    unit: Literal["samples", "tokens", "money"] = "samples"  # unit of caps, and of the cost in replies
+    cap: float = 0.0  # most that all requests together may spend, in that unit; 0: no cap
+    key_cap: float = 0.0  # cap of each key that has none of its own; 0: none
+    window: Literal["ever", "hour", "day", "month"] = "ever"  # period after which caps start again, UTC
+    cached_price: float = -1.0  # price of a million cached prompt tokens; below 0: as other prompt tokens
     vote: Literal["auto", "always", "never"] = "auto"  # auto: where the first sample states an answer
     vote_pattern: str = ""  # only prompts in which this regular expression is found are voted on
-    min_agreement: float = 0.0  # of a vote, 0 to 1; weaker ones are marked, or refused
-    weak: Literal["mark", "refuse"] = "mark"
+    min_agreement: float = 0.0  # share of a vote's weight, 0 to 1; votes below it are weak
+    weak: Literal["mark", "refuse"] = "mark"  # what is done with weak votes
     explore: float = 0.0  # share of requests that get as many samples as there can be, to learn from
-    record: str = ""  # a pool that traffic is recorded into, with its texts; "": none
-    show_texts: bool = False  # in the dashboard
+    record: str = ""  # pool that traffic is recorded into, with its texts; "": none
+    show_texts: bool = False  # show texts in the dashboard
     concurrency: int = 256  # upstream calls at the same time, at most
-    max_requests: int = 1000  # at the same time; more are turned away with 503
+    max_requests: int = 1000  # requests at the same time; more are turned away with 503
     max_body: int = 4_194_304  # bytes of a request
-    max_messages: int = 512  # of a request
-    max_depth: int = 32  # of its nesting
-    max_tokens: int = 32_768  # that a request may allow for one response
+    max_messages: int = 512  # messages of a request
+    max_depth: int = 32  # depth of a request's nesting
+    max_tokens: int = 32_768  # most that a request may allow for one response
     max_n: int = 16  # choices that a client may ask for itself
     deadline: float = 600.0  # seconds of a request, at most
     client_timeout: float = 60.0  # seconds that a client may let us wait: to send the rest, or to read
-    grace: float = 30.0  # seconds that requests have to finish when it is told to stop
-    log: Literal["debug", "info", "warning", "error"] = "info"
-    tls_cert: str = ""  # a PEM file; with it and the key it speaks https
-    tls_key: str = ""
+    grace: float = 30.0  # seconds that requests have to finish after a signal to stop
+    log: Literal["debug", "info", "warning", "error"] = "info"  # what is logged, on stderr
+    tls_cert: str = ""  # certificate (PEM); with it and its key the gateway speaks https
+    tls_key: str = ""  # key of the certificate (PEM), without a password
 
     def __post_init__(self) -> None:
         for name, low, high in _SERVE_RANGES:
@@ -403,7 +403,7 @@ def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
     known = [f.name for f in fields(Config)]
     for name, table in data.items():
         if name not in known or not isinstance(table, dict):
-            raise ConfigError(f"{file}: unknown section {name!r}{suggest_name(name, known)}")
+            raise ConfigError(f"{file}: unknown section {name!r}; {_suggest(name, known)}")
     return data
 
 
@@ -422,7 +422,7 @@ def _build_section(name: str, kind: type, table: dict[str, Any], places: dict[tu
     for key, value in table.items():
         place = places[name, key]
         if key not in hints:
-            raise ConfigError(f"{place}: unknown setting {key!r}{suggest_name(key, list(hints))}")
+            raise ConfigError(f"{place}: unknown setting {key!r}; {_suggest(key, list(hints))}")
         values[key] = convert_value(value, hints[key], f"{place}: {key}")
     try:
         return kind(**values)

@@ -54,7 +54,6 @@ Each message names the value, the place and the remedy, in one line. The functio
 write the parts that many messages share: a value, and the known name that may have been meant.
 """
 
-import difflib
 import re
 import reprlib
 from collections.abc import Iterable, Iterator
@@ -398,7 +397,7 @@ def format_value(value: object) -> str:
     try:
         text = _REPR.repr(value)
     except (ValueError, RecursionError):  # such as an integer of more digits than Python writes
-        return f"a {type(value).__name__} too long to write"
+        return f"a value of type {type(value).__name__} that is too long to write"
     return shorten(" ".join(text.split()), _MAX_VALUE)
 
 
@@ -417,6 +416,8 @@ def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: flo
     >>> suggest_name("clasifier", ["classifier", "curve"])
     'did you mean classifier? '
     """
+    import difflib  # imported here, because few messages need it
+
     close = difflib.get_close_matches(name, list(known), n=limit, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}? " if close else ""
 

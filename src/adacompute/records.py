@@ -4,6 +4,7 @@ Fields have names and units. A `Secret` is a key that is never printed.
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, TableInvalid
+from adacompute.errors import BudgetOutOfRange, PriceInvalid, TableInvalid, format_value
 
 __all__ = [
     "Account",
@@ -31,6 +32,7 @@ __all__ = [
     "Recorded",
     "Sample",
     "Secret",
+    "TokenPrices",
     "Trace",
     "format_lower_bound",
 ]
@@ -71,11 +73,96 @@ class Account:
     maybe_completion_tokens: int = 0  # at most: as many as were allowed
     estimated: int = 0  # calls whose tokens are not as the server said them
 
-    def cost(self, *, input_price: float, output_price: float, at_most: bool = False) -> float:
-        """Money, at prices for a million tokens; `at_most` adds what may have been charged."""
+    def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
+        """Money, at these prices; `at_most` adds what may have been charged."""
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
-        return (prompts * input_price + completions * output_price) / 1e6
+        return prices.cost(prompts, completions)
+
+
+_MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrices:
+    """Money for a million tokens, of prompts (`input`) and of responses (`output`).
+
+    `prompt_tokens` and `prompts` are for `score`, as pools don't record how long prompts are and whether
+    each sample pays for its own. `prompt_tokens` is one number for all problems, or one for each problem
+    of the source, in its order; None estimates them from the question, at 4 characters a token.
+
+    >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
+    3.5
+    """
+
+    input: float = 0.0
+    output: float = 0.0
+    prompt_tokens: float | Sequence[float] | None = None
+    prompts: Literal["each", "once"] = "each"  # paid for with each sample, or once: cached or shared
+    currency: str = "dollars"
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            _check_amount(getattr(self, name), f"{name} price")
+        if self.prompts not in ("each", "once"):
+            raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
+        if not self.currency:
+            raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'dollars'")
+        # a copy in plain numbers: later changes to the caller's list have no effect here
+        plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
+        tokens = tuple(plain) if isinstance(plain, list) else plain
+        for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
+            _check_amount(value, f"prompt_tokens[{place}]")
+        if tokens is not None and not isinstance(tokens, tuple):
+            _check_amount(tokens, "prompt_tokens")
+        object.__setattr__(self, "prompt_tokens", tokens)
+
+    def __bool__(self) -> bool:
+        """Whether anything costs money."""
+        return self.input > 0 or self.output > 0
+
+    def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Money for so many tokens."""
+        return (prompt_tokens * self.input + completion_tokens * self.output) / _MILLION
+
+
+def _check_amount(value: object, name: str) -> None:
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (is_number and 0 <= value <= sys.float_info.max):  # type: ignore[operator] # it is a number here
+        raise PriceInvalid(f"{name} {format_value(value)} can't be paid; give a number from 0 up")
+
+
+class OldTokenPrices(TokenPrices):
+    """`TokenPrices` under the names that it had: `ac.Price` and `ac.Prices`, kept for one release."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        input_per_million: float | None = None,
+        output_per_million: float | None = None,
+        **fields: Any,  # noqa: ANN401 - those of TokenPrices
+    ) -> None:
+        if input_per_million is not None:
+            fields["input"] = input_per_million
+        if output_per_million is not None:
+            fields["output"] = output_per_million
+        super().__init__(**fields)
+
+    @property
+    def input_per_million(self) -> float:
+        """Now `input`."""
+        return self.input
+
+    @property
+    def output_per_million(self) -> float:
+        """Now `output`."""
+        return self.output
+
+    def of(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Now `cost`."""
+        return self.cost(prompt_tokens, completion_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,16 +410,11 @@ def _check_names(values: object, count: int, what: str) -> list[Mode]:
     items: list[Mode] = [] if isinstance(values, bytes) or not isinstance(values, Iterable) else list(values)
     names = [name.item() if isinstance(name, np.generic) else name for name in items]
     if len(names) != count or not all(isinstance(name, int | float | str) for name in names):
-        raise TableInvalid(f"{what} {_shorten(values)} don't fit; give {count} names, one each")
+        raise TableInvalid(f"{what} {format_value(values)} don't fit; give {count} names, one each")
     if len(set(names)) < count:
         repeated = Counter(names).most_common(1)[0][0]
         raise TableInvalid(f"{what} hold {repeated!r} twice; give each its own")
     return names
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _check_shape(values: Floats, costs: Floats) -> None:

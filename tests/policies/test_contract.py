@@ -177,11 +177,11 @@ def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
     policy, b = made(kind, **given), ballots()
     assert policy.one_shot or not given  # without the first sample's entropy there is nothing to wait for
     if not policy.one_shot:  # then it isn't scored as if it did
-        assert not replay(policy, b, dial=some(policy)[0], orders=4).exact
+        assert not replay(policy, b, price=some(policy)[0], orders=4).exact
         return
     for dial in some(policy):
         budgets = policy.decide(policy.read(b.prompts), VoteState.empty(len(b)), dial)
-        assert replay(policy, b, dial=dial).cost == budgets.mean()
+        assert replay(policy, b, price=dial).cost == budgets.mean()
         for votes in (["a"], ["a", "b", None], ["a"] * 9):
             left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)
             assert left == np.maximum(budgets - len(votes), 0).tolist()
@@ -202,7 +202,7 @@ def test_a_dial_that_can_not_be_is_refused_in_one_line(kind):
     policy = made(kind)
     if policy.dial is None:
         with pytest.raises(PolicyError, match="has no dial") as error:
-            replay(policy, ballots(), dial=0.1)
+            replay(policy, ballots(), price=0.1)
         assert "\n" not in str(error.value)
         return
     for dial in (float("nan"), float("inf"), -0.1, None, True, "0.1"):
@@ -234,7 +234,7 @@ def test_what_is_no_pool_is_refused_in_one_line(kind):
     policy = made(kind)
     for given in ("pool.jsonl", None, [1, 2], Path("pool.jsonl")):
         with pytest.raises(PolicyError, match=r"is no pool; open it with open_pool\(") as error:
-            replay(policy, given, dial=some(policy)[0])
+            replay(policy, given, price=some(policy)[0])
         assert repr(given) in str(error.value)
     budget = {"budget": 2.0} if kind == "classifier" else {}
     with pytest.raises(PolicyError, match=r"'pool\.jsonl' is no pool"):

@@ -54,7 +54,7 @@ def test_the_dial_found_costs_no_more_than_the_budget_and_a_lower_one_does(words
 
 def test_weighed_votes_leave_no_step_so_wide_that_the_budget_is_missed(words):
     dial = calibrate(WEIGHED, words, 3.0, rng=np.random.default_rng(4))
-    assert replay(WEIGHED, words, dial=dial, orders=400).cost == pytest.approx(3.0, rel=0.03)
+    assert replay(WEIGHED, words, price=dial, orders=400).cost == pytest.approx(3.0, rel=0.03)
 
 
 def test_a_price_is_found_wherever_it_lies(words):
@@ -102,7 +102,7 @@ def test_a_policy_without_a_dial_is_made_for_the_budget(words):
         (AdaptiveConsistency(), float("nan"), "nan can't be an average cost"),
         (AdaptiveConsistency(), -1, "-1 can't be an average cost"),
         (AdaptiveConsistency(), "2", "'2' can't be an average cost"),
-        (AdaptiveConsistency(), 10**400, r"budget 1000.* \(401 characters\) can't be an average cost"),
+        (AdaptiveConsistency(), 10**400, r"budget 1000.*000 can't be an average cost"),
         (FixedPolicy(2), 10**400, "can't be an average cost"),
         (FixedPolicy(2), True, "True can't be an average cost"),
         (FixedPolicy(2), 0.25, "0.25"),
@@ -187,7 +187,7 @@ def test_what_is_calibrated_is_settled_and_what_is_replayed_is_not(words):
             return Settling().settle(ballots)
 
     policy = Settling()
-    replay(policy, words, dial=0.1, orders=4)
+    replay(policy, words, price=0.1, orders=4)
     assert policy.weigh is None
     dial = calibrate(policy, words, 4.0)
     assert policy.weigh == VoteWeights(signal="logprob", scale=-0.2)

@@ -55,7 +55,7 @@ def test_a_run_is_what_asking_one_by_one_gives(kind, dial, weigh):
 
 
 def test_cost_and_accuracy_are_the_means_over_problems(words):
-    found = replay(AdaptiveConsistency(), words, dial=0.1, orders=20)
+    found = replay(AdaptiveConsistency(), words, price=0.1, orders=20)
     assert found.cost == pytest.approx(found.each_cost.mean())
     assert found.accuracy.mean == pytest.approx(found.each_accuracy.mean())
     assert found.accuracy.low < found.accuracy.mean < found.accuracy.high
@@ -112,7 +112,7 @@ def test_without_labels_there_is_cost_and_agreement_but_no_accuracy(words):
         tokens=np.full(words.classes.shape, np.nan),
     )
     for policy, dial in ((AdaptiveConsistency(), 0.1), (FixedPolicy(4), None)):
-        known, found = (replay(policy, b, dial=dial, orders=8) for b in (words, bare))
+        known, found = (replay(policy, b, price=dial, orders=8) for b in (words, bare))
         assert found.accuracy is None
         assert found.tokens is None
         assert found.cost == known.cost
@@ -121,35 +121,38 @@ def test_without_labels_there_is_cost_and_agreement_but_no_accuracy(words):
 
 
 def test_the_same_question_has_one_answer(words):
-    one, other = (replay(EarlyStopping(), words, dial=0.25, orders=8) for _ in range(2))
+    one, other = (replay(EarlyStopping(), words, price=0.25, orders=8) for _ in range(2))
     assert one.to_dict() == other.to_dict()
-    third = replay(EarlyStopping(), words, dial=0.25, orders=8, rng=np.random.default_rng(1))
+    third = replay(EarlyStopping(), words, price=0.25, orders=8, rng=np.random.default_rng(1))
     assert third.to_dict() != one.to_dict()
 
 
-def test_price_and_dial_are_two_names_of_one_thing(words):
-    one = replay(AdaptiveConsistency(), words, price=0.3, orders=4)
-    assert one.to_dict() == replay(AdaptiveConsistency(), words, dial=0.3, orders=4).to_dict()
+def test_the_price_may_still_be_called_dial(words):
+    result = replay(AdaptiveConsistency(), words, price=0.3, orders=4)
+    with pytest.warns(DeprecationWarning, match="dial= is now price="):
+        old = replay(AdaptiveConsistency(), words, dial=0.3, orders=4)
+    assert old.to_dict() == result.to_dict()
+    with pytest.raises(PolicyError, match="two names of one thing"):
+        replay(AdaptiveConsistency(), words, price=0.3, dial=0.3)
 
 
 @pytest.mark.parametrize(
     ("policy", "given", "words_said"),
     [
-        (AdaptiveConsistency(), {"price": 0.1, "dial": 0.1}, "two names of one thing"),
-        (AdaptiveConsistency(), {}, "asc needs its threshold; give dial="),
-        (FixedPolicy(2), {"dial": 0.1}, "fixed has no dial, and 0.1 was given"),
-        (AdaptiveConsistency(), {"dial": float("nan")}, "threshold nan can't be used"),
-        (AdaptiveConsistency(), {"dial": -0.1}, "threshold -0.1 can't be used"),
-        (AdaptiveConsistency(), {"dial": 1.5}, "from 0 to 1"),
-        (AdaptiveConsistency(), {"dial": "0.1"}, "'0.1' can't be used"),
-        (AdaptiveConsistency(), {"dial": True}, "True can't be used"),
-        (AdaptiveConsistency(), {"dial": 10**400}, r"threshold 1000.* \(401 characters\) can't be used"),
-        (FixedPolicy(2), {"dial": 10**400}, "fixed has no dial"),
+        (AdaptiveConsistency(), {}, "asc needs its threshold; give price="),
+        (FixedPolicy(2), {"price": 0.1}, "fixed has no dial, and 0.1 was given"),
+        (AdaptiveConsistency(), {"price": float("nan")}, "threshold nan can't be used"),
+        (AdaptiveConsistency(), {"price": -0.1}, "threshold -0.1 can't be used"),
+        (AdaptiveConsistency(), {"price": 1.5}, "from 0 to 1"),
+        (AdaptiveConsistency(), {"price": "0.1"}, "'0.1' can't be used"),
+        (AdaptiveConsistency(), {"price": True}, "True can't be used"),
+        (AdaptiveConsistency(), {"price": 10**400}, r"threshold 1000.*000 can't be used"),
+        (FixedPolicy(2), {"price": 10**400}, "fixed has no dial"),
         (FixedPolicy(2), {"orders": 0}, "orders 0 can't be used"),
         (FixedPolicy(2), {"orders": 10**9}, "orders 1000000000 can't be used; give a whole number from 1 to"),
         (
             AdaptiveConsistency(),
-            {"dial": 0.1, "orders": 900_000},
+            {"price": 0.1, "orders": 900_000},
             "orders 900000 of 80 problems need more memory than is allowed; give at most",
         ),
         (None, {}, "None is no policy; give one"),
@@ -181,7 +184,7 @@ def test_problems_with_too_few_samples_are_an_error_or_left_out():
 def test_grades_without_answers_can_not_be_replayed(words):
     bare = replace(words, classes=np.full_like(words.classes, -1))
     with pytest.raises(NotRecorded, match="no recorded answers"):
-        replay(AdaptiveConsistency(), bare, dial=0.1)
+        replay(AdaptiveConsistency(), bare, price=0.1)
 
 
 def test_a_policy_that_draws_nothing_or_too_much_is_refused(words):

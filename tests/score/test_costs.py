@@ -9,7 +9,8 @@ from made_ballots import made
 
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool import Ballots
-from adacompute.score.score import Costs, Price, compute_costs
+from adacompute.records import TokenPrices
+from adacompute.score.score import Costs, compute_costs
 
 ALL = np.array([0, 1])
 
@@ -37,39 +38,39 @@ def test_tokens_are_the_problems_own_mean_times_the_budget():
 
 
 def test_money_is_output_and_prompts_each_time_or_once():
-    each = Price(input_per_million=2e6, output_per_million=1e6, prompt_tokens=[3, 4], currency="cents")
+    each = TokenPrices(input=2e6, output=1e6, prompt_tokens=[3, 4], currency="cents")
     found = cost(each)
     assert found.amounts.tolist() == [[30 + 6, 60 + 12, 120 + 24], [6 + 8, 12 + 16, 24 + 32]]
     assert (found.unit, found.note) == ("cents", "")
-    once = Price(input_per_million=2e6, output_per_million=1e6, prompt_tokens=3, prompts="once")
+    once = TokenPrices(input=2e6, output=1e6, prompt_tokens=3, prompts="once")
     assert cost(once).amounts.tolist() == [[36, 66, 126], [12, 18, 30]]
     assert cost(each, np.array([1])).amounts.tolist() == [[14, 28, 56]]  # the second problem's own prompt
 
 
 def test_unknown_prompts_are_estimated_at_four_characters_a_token_and_said_to_be():
-    found = cost(Price(input_per_million=1e6, output_per_million=0))
+    found = cost(TokenPrices(input=1e6, output=0))
     assert found.amounts.tolist() == [[2, 4, 8], [5, 10, 20]]
     assert "estimated at 4 characters" in found.note
-    assert cost(Price(input_per_million=0, output_per_million=1)).note == ""
+    assert cost(TokenPrices(input=0, output=1)).note == ""
 
 
 def test_unknown_tokens_are_named_where_they_are_needed():
     unknown = np.array([[10.0, 20.0, 60.0], [5.0, math.nan, math.nan]])
-    for kind in ("tokens", Price(input_per_million=1, output_per_million=1)):
+    for kind in ("tokens", TokenPrices(input=1, output=1)):
         with pytest.raises(NotRecorded, match=r"problem 'p1' has samples without.*cost='samples'"):
             cost(kind, tokens=unknown)
     assert cost("tokens", np.array([0]), tokens=unknown).amounts.tolist() == [[30, 60, 120]]
-    assert cost(Price(input_per_million=1e6, output_per_million=0), tokens=unknown).amounts[1, 0] == 5
+    assert cost(TokenPrices(input=1e6, output=0), tokens=unknown).amounts[1, 0] == 5
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"input_per_million": -1}, "input_per_million -1 can't be paid; give a number from 0 up"),
-        ({"output_per_million": math.nan}, "output_per_million nan"),
-        ({"output_per_million": math.inf}, "output_per_million inf"),
-        ({"output_per_million": "3"}, "output_per_million '3'"),
-        ({"input_per_million": True}, "input_per_million True"),
+        ({"input": -1}, "input price -1 can't be paid; give a number from 0 up"),
+        ({"output": math.nan}, "output price nan"),
+        ({"output": math.inf}, "output price inf"),
+        ({"output": "3"}, "output price '3'"),
+        ({"input": True}, "input price True"),
         ({"prompt_tokens": -3}, "prompt_tokens -3"),
         ({"prompt_tokens": [1, math.nan]}, r"prompt_tokens\[1\] nan"),
         ({"prompt_tokens": "many"}, "prompt_tokens 'many'"),
@@ -80,22 +81,22 @@ def test_unknown_tokens_are_named_where_they_are_needed():
 )
 def test_a_price_that_cant_be_is_refused_by_name(fields: dict[str, Any], words: str):
     with pytest.raises(ScoreError, match=words):
-        Price(**({"input_per_million": 1, "output_per_million": 1} | fields))
+        TokenPrices(**({"input": 1, "output": 1} | fields))
 
 
 def test_a_price_keeps_its_own_copy_and_takes_any_numbers():
     tokens = [3, 4]
-    price = Price(input_per_million=np.float64(1), output_per_million=np.int64(2), prompt_tokens=tokens)
+    price = TokenPrices(input=np.float64(1), output=np.int64(2), prompt_tokens=tokens)
     tokens[0] = 99
     assert price.prompt_tokens == (3, 4)
-    array = Price(input_per_million=1, output_per_million=2, prompt_tokens=np.array([3, 4]))
+    array = TokenPrices(input=1, output=2, prompt_tokens=np.array([3, 4]))
     assert array == price
     assert hash(array) == hash(price)
-    assert Price(input_per_million=1, output_per_million=2, prompt_tokens=np.int64(3)).prompt_tokens == 3
+    assert TokenPrices(input=1, output=2, prompt_tokens=np.int64(3)).prompt_tokens == 3
 
 
 def test_what_doesnt_fit_is_refused_by_name():
     with pytest.raises(ScoreError, match="prompt_tokens of 3 problems don't fit these 2"):
-        cost(Price(input_per_million=1, output_per_million=1, prompt_tokens=[1, 2, 3]))
-    with pytest.raises(ScoreError, match="cost 'euros' is not known; give 'samples', 'tokens' or a Price"):
+        cost(TokenPrices(input=1, output=1, prompt_tokens=[1, 2, 3]))
+    with pytest.raises(ScoreError, match="cost 'euros' is not known; give .* or TokenPrices"):
         cost("euros")

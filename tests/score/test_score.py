@@ -120,7 +120,7 @@ def test_costs_are_in_the_unit_that_was_asked_for():
     ballots = sure(ONE, TWO)
     tokens = ac.score(ballots, (1, 2), cost="tokens")
     assert (tokens.costs.tolist(), tokens.unit) == ([[10, 20], [10, 20]], "tokens")
-    money = ac.score(ballots, (1, 2), cost=ac.Price(input_per_million=1e6, output_per_million=1e6))
+    money = ac.score(ballots, (1, 2), cost=ac.TokenPrices(input=1e6, output=1e6))
     assert (money.costs.tolist(), money.unit) == ([[12, 24], [12, 24]], "dollars")
     assert "estimated at 4 characters" in money.protocol
 
@@ -158,7 +158,7 @@ def test_what_is_not_known_is_named_or_dropped():
 def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_dropped():
     ballots = sure(SHORT, ONE, TWO)
     scores = np.random.default_rng(3).random((3, 4))
-    price = ac.Price(input_per_million=1e6, output_per_million=0, prompt_tokens=[1, 2, 3])
+    price = ac.TokenPrices(input=1e6, output=0, prompt_tokens=[1, 2, 3])
     table = ac.score(ballots, (1, 3), aggregate="best-of", by=scores, cost=price, too_few="drop")
     alone = score_best_of(sure(ONE, TWO), grade_samples(sure(ONE, TWO)), (1, 3), by=scores[1:])
     assert table.accuracy.tolist() == alone.accuracy.tolist()

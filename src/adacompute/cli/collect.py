@@ -73,7 +73,7 @@ from adacompute.cli.terminal import (
     print_line,
     print_message,
 )
-from adacompute.errors import PoolNotFound
+from adacompute.errors import PoolNotFound, shorten
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
 from adacompute.records import Account, TokenPrices
@@ -209,16 +209,13 @@ def show_estimate(
     print_fact("cost", likely + most if prices else "not known; give --input-price and --output-price")
     print_fact("template", f"{spec.template.name}; answers are read by {task.extract!r}")
     of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
-    print_fact("gold", f"{len(golds):,} {of_all}, e.g. {_shorten(golds[0])}" if golds else f"none {of_all}")
+    print_fact(
+        "gold", f"{len(golds):,} {of_all}, e.g. {shorten(repr(golds[0]), 40)}" if golds else f"none {of_all}"
+    )
     print_line("The first prompt:")
     for turn in prompt:
         for number, text in enumerate(turn["content"].split("\n")):
             print_line(f"  {turn['role'] if not number else '':<11} {text}")
-
-
-def _shorten(text: str, *, longest: int = 40) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
 def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices: TokenPrices) -> None:

@@ -31,7 +31,7 @@ from adacompute.cli.terminal import (
     print_line,
     print_table,
 )
-from adacompute.errors import PoolDamaged
+from adacompute.errors import PoolDamaged, shorten
 from adacompute.pool import Verification, export_file, export_shards, import_file
 from adacompute.records import Account
 from adacompute.score import SourceSummary, Summary, summarise
@@ -135,13 +135,8 @@ def _format_parameter(name: str, value: object) -> str:
     """Write a parameter's value; of a template, how it begins."""
     if name == "template" and isinstance(value, Mapping) and value.get("messages"):
         turns = value["messages"]
-        return f"of {format_count(len(turns), 'turn')} ({_shorten(turns[0].get('content', ''))})"
-    return _shorten(value)
-
-
-def _shorten(value: object, *, longest: int = 40) -> str:
-    text = str(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+        return f"of {format_count(len(turns), 'turn')} ({shorten(str(turns[0].get('content', '')), 40)})"
+    return shorten(str(value), 40)
 
 
 def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:

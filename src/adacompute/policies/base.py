@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import NotRecorded, PolicyError, PolicyInvalid
+from adacompute.errors import NotRecorded, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
-from adacompute.policies.setting_checks import format_value
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
 from adacompute.score import score

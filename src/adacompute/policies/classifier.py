@@ -15,7 +15,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid, needs_extra
+from adacompute.errors import (
+    BudgetOutOfRange,
+    NotFitted,
+    PolicyError,
+    PolicyInvalid,
+    format_value,
+    needs_extra,
+)
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
@@ -34,7 +41,6 @@ from adacompute.policies.setting_checks import (
     check_flag,
     check_number,
     dump_weights,
-    format_value,
     load_settings,
     parse_finite,
     wrap_restore_errors,

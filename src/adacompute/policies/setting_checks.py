@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid
+from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 
 __all__ = [
     "check_ascending",
@@ -24,28 +24,12 @@ __all__ = [
     "check_number",
     "check_weights",
     "dump_weights",
-    "format_value",
     "load_settings",
     "parse_finite",
     "wrap_restore_errors",
 ]
 
 MAX_SAMPLES = 1024  # samples a request: more is taken for a mistake
-_MAX_SHOWN = 60  # characters of a value in a message
-
-
-def format_value(value: object) -> str:
-    """A value as it appears in a message: its repr on one line, shortened where it is long."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print integers of more than a few thousand digits
-        text = f"a {type(value).__name__} too long to write"
-    text = " ".join(text.split())
-    return (
-        text
-        if len(text) <= _MAX_SHOWN
-        else f"{text[: _MAX_SHOWN // 2]}...{text[-8:]} ({len(text)} characters)"
-    )
 
 
 def parse_finite(value: object) -> float | None:

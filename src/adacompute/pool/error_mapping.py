@@ -4,7 +4,6 @@ A `Flaw` says what is wrong with a record; whoever knows the file and the line a
 """
 
 import errno
-import reprlib
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from adacompute.errors import (
     PoolFull,
     PoolLocked,
     PoolNotFound,
+    format_value,
 )
 from adacompute.pool.content_hash import DEPTH_LIMIT, Json, has_inexact_number, to_canonical_json
 
@@ -30,7 +30,6 @@ __all__ = [
     "build_json_flaw",
     "check_type",
     "describe_type",
-    "format_value",
     "map_errors",
     "map_read_errors",
     "raise_flaw",
@@ -41,9 +40,6 @@ __all__ = [
 T = TypeVar("T")
 
 _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-_MAX_CHARACTERS = 60  # characters of a value that a message shows
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_CHARACTERS
 
 
 class Flaw(AdacomputeError):
@@ -59,15 +55,6 @@ def describe_type(value: Json) -> str:
     return _TYPE_NAMES.get(
         type(value), "a number" if isinstance(value, int | float) else type(value).__name__
     )
-
-
-def format_value(value: Json) -> str:
-    """A value as a message shows it, cut to a readable length."""
-    try:
-        text = _REPR.repr(value)
-    except (ValueError, RecursionError):  # a number of more digits than Python writes
-        return describe_type(value)
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
 def raise_flaw(where: str, value: Json, want: str) -> NoReturn:

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from adacompute.answers import Classes, Task, same_answer
 from adacompute.atomic import WriterLock
-from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound
+from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound, format_value
 from adacompute.pool.ballots import Ballots, read_ballots
 from adacompute.pool.content_hash import fingerprint, hash_setting, make_record_prefix, to_canonical_json
-from adacompute.pool.error_mapping import Flaw, format_value, map_errors, map_read_errors, translate_error
+from adacompute.pool.error_mapping import Flaw, map_errors, map_read_errors, translate_error
 from adacompute.pool.rows import (
     ClassNumbering,
     ProblemRow,

@@ -6,13 +6,13 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
+from adacompute.errors import format_value
 from adacompute.pool.content_hash import DEPTH_LIMIT, Json, has_inexact_number, hash_sample, to_canonical_json
 from adacompute.pool.error_mapping import (
     Flaw,
     InexactNumber,
     build_json_flaw,
     describe_type,
-    format_value,
     raise_flaw,
 )
 from adacompute.records import Failure, Problem, Sample

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from adacompute.answers import Task
 from adacompute.atomic import publish_file
-from adacompute.errors import NotAPool, PoolDamaged, PoolError, PoolNotFound, TaskError
+from adacompute.errors import NotAPool, PoolDamaged, PoolError, PoolNotFound, TaskError, format_value
 from adacompute.pool.content_hash import hash_setting
 from adacompute.pool.error_mapping import (
     DAMAGE_ERRORS,
-    format_value,
     map_errors,
     map_read_errors,
     to_one_line,

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from adacompute.answers import Task
-from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous
+from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous, format_value
 from adacompute.pool.content_hash import (
     fingerprint,
     hash_call,
@@ -23,7 +23,7 @@ from adacompute.pool.content_hash import (
     make_record_prefix,
     to_canonical_json,
 )
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, format_value, map_read_errors
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, map_read_errors
 from adacompute.pool.rows import FailureRow, ProblemLine, ProblemRow, StoredRow, encode_text, grade_line
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 

@@ -3,7 +3,6 @@
 `datasets` takes seconds to import, so it and reasoning-gym are imported only when they are used.
 """
 
-import difflib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from adacompute.errors import ProblemsInvalid
-from adacompute.pool.error_mapping import format_value, to_one_line
+from adacompute.errors import ProblemsInvalid, format_value, shorten, suggest_name
+from adacompute.pool.error_mapping import to_one_line
 from adacompute.problems.presets import HUB_NAMES, Preset, find_preset
 from adacompute.problems.row_readers import ProblemRow, list_arrow_rows
 
@@ -110,8 +109,7 @@ def _find_usual_config(datasets: Datasets, dataset: HubName) -> str | None:
 
 
 def _load_remote(datasets: Datasets, dataset: HubName) -> Any:  # noqa: ANN401
-    near = difflib.get_close_matches(dataset.name, HUB_NAMES, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}? " if near and near[0] != dataset.name else ""
+    hint = "" if dataset.name in HUB_NAMES else suggest_name(dataset.name, HUB_NAMES, cutoff=0.7)
     reachable = _is_hub_reachable(dataset.name, hint)
     remedy = (
         "check its config and split at the hub"
@@ -183,12 +181,9 @@ def _wrap_errors(place: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:  # the library and those it uses raise dozens of kinds
-        raise ProblemsInvalid(f"{place}: can't be loaded ({_shorten_error(exc)}); {remedy}") from exc
-
-
-def _shorten_error(exc: Exception) -> str:
-    message = to_one_line(exc)
-    return message if len(message) <= 300 else f"{message[:297]}..."
+        raise ProblemsInvalid(
+            f"{place}: can't be loaded ({shorten(to_one_line(exc), 300)}); {remedy}"
+        ) from exc
 
 
 def _select_split(loaded: Any, dataset: HubName) -> Any:  # noqa: ANN401
@@ -258,10 +253,8 @@ def _check_name(name: str, gym: Gym) -> None:
     known = [known for known in gym.factory.DATASETS if known != "composite"]
     if name in known:
         return
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = (
-        f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)}, e.g. chain_sum, gcd, maze"
-    )
+    hint = suggest_name(name, known, limit=3, cutoff=0.5).strip()
+    hint = hint or f"there are {len(known)}, e.g. chain_sum, gcd, maze"
     raise ProblemsInvalid(f"gym: there is no dataset {format_value(name)} in reasoning-gym; {hint}")
 
 

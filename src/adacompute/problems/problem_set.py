@@ -5,7 +5,6 @@ Rows of known datasets that would be misread without their preset are refused.
 
 import datetime
 import decimal
-import difflib
 import math
 import re
 import uuid
@@ -18,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-from adacompute.errors import ProblemsInvalid
-from adacompute.pool import bundled_names, open_pool, bundled
+from adacompute.errors import ProblemsInvalid, format_value, suggest_name
+from adacompute.pool import bundled, bundled_names, open_pool
 from adacompute.pool.content_hash import DEPTH_LIMIT, Json, to_canonical_json
-from adacompute.pool.error_mapping import Flaw, describe_type, format_value
+from adacompute.pool.error_mapping import Flaw, describe_type
 from adacompute.pool.rows import problem_to_line, read_problem
 from adacompute.pool.sqlite import is_sqlite
 from adacompute.pool.tables import build_problem
@@ -199,8 +198,7 @@ class RowSchema:
         if field == "choices" and field not in known:
             raise ProblemsInvalid("columns name the field 'choices'; give preset multiple-choice with it")
         if field not in known:
-            near = difflib.get_close_matches(field, known, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = suggest_name(field, known)
             raise ProblemsInvalid(
                 f"columns name the field {field!r}; {hint}the fields are {', '.join(known)}"
             )
@@ -457,8 +455,7 @@ def _look_up_preset(name: str | None) -> Preset | None:
         return None
     if name.lower() in PRESETS:
         return PRESETS[name.lower()]
-    near = difflib.get_close_matches(name.lower(), PRESETS, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = suggest_name(name.lower(), PRESETS)
     raise ProblemsInvalid(f"there is no preset {format_value(name)}; {hint}there are {', '.join(PRESETS)}")
 
 
@@ -526,8 +523,7 @@ def _suggest_source(text: str) -> str:
         return f"did you mean hf:{text}? "
     if (preset := PRESETS.get(name.lower())) and preset.hub:
         return f"did you mean hf:{next(iter(preset.hub))}? "
-    near = difflib.get_close_matches(text, bundled_names(), n=1)
-    return f"did you mean {near[0]}? " if near else ""
+    return suggest_name(text, bundled_names())
 
 
 def _name_source(text: str) -> str:

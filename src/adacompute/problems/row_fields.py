@@ -10,9 +10,9 @@ from hashlib import blake2b
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from adacompute.errors import ProblemsInvalid
+from adacompute.errors import ProblemsInvalid, format_value
 from adacompute.pool.content_hash import Json
-from adacompute.pool.error_mapping import Flaw, format_value, raise_flaw
+from adacompute.pool.error_mapping import Flaw, raise_flaw
 from adacompute.pool.rows import LINE_KEYS
 from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 

@@ -19,9 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
-from adacompute.errors import ProblemsInvalid
+from adacompute.errors import ProblemsInvalid, format_value
 from adacompute.pool.content_hash import Json
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, format_value, to_one_line
+from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
 from adacompute.pool.formats import parse_exactly
 
 __all__ = [

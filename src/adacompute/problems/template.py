@@ -12,7 +12,6 @@ A template is a text file:
     {question}
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adacompute.answers import Task
-from adacompute.errors import ProblemsInvalid, TaskError
-from adacompute.pool.error_mapping import describe_type, format_value
+from adacompute.errors import ProblemsInvalid, TaskError, format_value, suggest_name
+from adacompute.pool.error_mapping import describe_type
 from adacompute.problems.presets import reveals_answer
 from adacompute.problems.row_fields import format_choices
 from adacompute.problems.row_readers import translate_os_errors
@@ -153,8 +152,7 @@ def template_path(name: str) -> Path:
     """The file of a template of the package: to read, or to copy and edit."""
     names = template_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = suggest_name(name, names)
         raise ProblemsInvalid(
             f"there is no template {format_value(name)}; {hint}give a file, or one of {', '.join(names)}"
         )
@@ -193,8 +191,7 @@ def _join_body(lines: list[str]) -> str:
 
 def _check_role(role: str, place: str) -> None:
     if role not in ROLES:
-        near = difflib.get_close_matches(role, ROLES, n=1)
-        hint = f"did you mean [{near[0]}]? " if near else ""
+        hint = suggest_name(f"[{role}]", [f"[{known}]" for known in ROLES])
         raise ProblemsInvalid(
             f"{place}: there is no role [{role}]; {hint}"
             f"the roles are {', '.join(ROLES)} (write \\[{role}] for the text itself)"

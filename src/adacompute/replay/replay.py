@@ -1,16 +1,17 @@
 """Replays a policy over a pool, as if live: cost, accuracy with an interval over problems, waves."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
+from adacompute.errors import NotRecorded, PolicyError, TooFewSamples, format_value
 from adacompute.policies.base import Floats, Ints, Policy, get_ballots
 from adacompute.policies.paths import draw_paths
-from adacompute.policies.setting_checks import check_choice, check_dial, check_integer, format_value
+from adacompute.policies.setting_checks import check_choice, check_dial, check_integer
 from adacompute.pool import Ballots, Pool
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate
@@ -62,11 +63,13 @@ def check_policy(policy: object) -> Policy:
 
 
 def resolve_dial(policy: Policy, price: float | None, dial: float | None) -> float | None:
-    """The dial's value, from either name; PolicyError where it is missing, of no use, or invalid."""
+    """The dial's value, given as `price` or by its old name `dial`; PolicyError where it can't be used."""
     if price is not None and dial is not None:
         raise PolicyError(
             f"price {format_value(price)} and dial {format_value(dial)} are two names of one thing; give one"
         )
+    if dial is not None:
+        warnings.warn("dial= is now price=", DeprecationWarning, stacklevel=3)
     value = dial if price is None else price
     if policy.dial is None:
         if value is not None:
@@ -77,7 +80,7 @@ def resolve_dial(policy: Policy, price: float | None, dial: float | None) -> flo
         return None
     if value is None:
         raise PolicyError(
-            f"{policy.kind} needs its {policy.dial}; give dial=, e.g. calibrate(policy, pool, budget=2)"
+            f"{policy.kind} needs its {policy.dial}; give price=, e.g. calibrate(policy, pool, budget=2)"
         )
     return check_dial(policy.dial, value, high=1.0 if policy.dial == "threshold" else math.inf)
 
@@ -229,14 +232,15 @@ def replay(
     source: Pool | Ballots,
     *,
     price: float | None = None,
-    dial: float | None = None,
+    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
 ) -> Replayed:
     """What the policy costs and how often it is right on recorded samples, drawn in many random orders.
 
-    `price` and `dial` are two names of one thing, the policy's dial; `calibrate` finds it for a budget.
+    `price` is the value of the policy's dial: a price, or for some policies a threshold. `calibrate` finds
+    it for a budget.
     The policy sees the samples as they would come, and votes are counted as it counts them
     (`policy.weigh`). Where the policy can be copied for a pool's scale of confidence (`copy_for`),
     which needs no labels, that copy is replayed; `calibrate` settles the policy itself. How many of the

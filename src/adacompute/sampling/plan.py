@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from adacompute.errors import BudgetOutOfRange, CollectError, ProblemsInvalid, SourceChanged, format_value
+from adacompute.errors import (
+    BudgetOutOfRange,
+    CollectError,
+    ProblemsInvalid,
+    SourceChanged,
+    format_value,
+    shorten,
+)
 from adacompute.policies.setting_checks import parse_finite
 from adacompute.pool import Pool, fingerprint
 from adacompute.problems import Template
@@ -358,5 +365,4 @@ def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: 
 def _show(value: object) -> str:
     if value is None:
         return "not set"
-    text = repr(value)
-    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+    return shorten(repr(value), _MAX_VALUE)

@@ -2,6 +2,6 @@
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise
-from adacompute.score.score import Price, score
+from adacompute.score.score import score
 
-__all__ = ["MeanEstimate", "Price", "SourceSummary", "Summary", "halves", "score", "summarise"]
+__all__ = ["MeanEstimate", "SourceSummary", "Summary", "halves", "score", "summarise"]

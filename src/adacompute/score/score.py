@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,9 +11,9 @@ import numpy.typing as npt
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import Signal
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Pool
 from adacompute.pool.ballots import ABSENT, Ballots
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score.aggregates import (
     fit_vote_weights,
     score_any_correct,
@@ -39,7 +37,6 @@ __all__ = [
     "Aggregate",
     "Costs",
     "Estimator",
-    "Price",
     "ProblemFacts",
     "build_missing_tokens_error",
     "check_method",
@@ -59,40 +56,6 @@ _MILLION = 1e6
 _UNITS = ("samples", "tokens")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """Money for tokens. Prompts are paid for with each sample, or once where they are cached or shared.
-
-    `prompt_tokens` is one number for all problems, or one for each problem of the source, in its order;
-    None estimates them from the question, at 4 characters a token.
-
-    >>> Price(input_per_million=0.5, output_per_million=1.5, prompts="once").currency
-    'dollars'
-    """
-
-    input_per_million: float
-    output_per_million: float
-    prompt_tokens: float | Sequence[float] | None = None
-    prompts: Literal["each", "once"] = "each"
-    currency: str = "dollars"
-
-    def __post_init__(self) -> None:
-        for name in ("input_per_million", "output_per_million"):
-            _check_amount(getattr(self, name), name)
-        if self.prompts not in ("each", "once"):
-            raise ScoreError(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
-        if not self.currency:
-            raise ScoreError(f"currency {self.currency!r} is not a name; give one, e.g. 'dollars'")
-        # a copy in plain numbers: later changes to the caller's list have no effect here
-        given = np.asarray(self.prompt_tokens, dtype=object).tolist()
-        tokens = tuple(given) if isinstance(given, list) else given
-        for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
-            _check_amount(value, f"prompt_tokens[{place}]")
-        if tokens is not None and not isinstance(tokens, tuple):
-            _check_amount(tokens, "prompt_tokens")
-        object.__setattr__(self, "prompt_tokens", tokens)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Costs:
     """What each budget costs, and in which unit."""
@@ -103,30 +66,30 @@ class Costs:
 
 
 def compute_costs(
-    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | Price, *, rows: Ints
+    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
     """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
     counts = np.array(budgets, dtype=np.float64)  # (budgets,)
-    if isinstance(cost, Price):
+    if isinstance(cost, TokenPrices):
         return Costs(
             amounts=_compute_money(ballots, counts, cost, rows),
             unit=cost.currency,
             note=_describe_assumption(ballots, cost),
         )
     if cost not in _UNITS:
-        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or a Price")
+        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
     if cost == "samples":
         return Costs(amounts=counts, unit="samples")
     return Costs(amounts=_compute_mean_tokens(ballots, rows)[:, None] * counts, unit="tokens")
 
 
-def _compute_money(ballots: Ballots, counts: Floats, price: Price, rows: Ints) -> Floats:
+def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
     """(problems, budgets)"""
     output = np.zeros(len(rows))
-    if price.output_per_million > 0:
-        output = _compute_mean_tokens(ballots, rows) * price.output_per_million / _MILLION
-    prompts = _count_prompt_tokens(ballots, price)[rows] * price.input_per_million / _MILLION  # (problems,)
-    times = counts if price.prompts == "each" else np.ones(len(counts))
+    if prices.output > 0:
+        output = _compute_mean_tokens(ballots, rows) * prices.output / _MILLION
+    prompts = _count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
+    times = counts if prices.prompts == "each" else np.ones(len(counts))
     return np.asarray(output[:, None] * counts + prompts[:, None] * times)
 
 
@@ -150,18 +113,18 @@ def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> Not
     )
 
 
-def _count_prompt_tokens(ballots: Ballots, price: Price) -> Floats:
+def _count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
     """Of every problem of the source, (problems,)."""
-    tokens = price.prompt_tokens
+    tokens = prices.prompt_tokens
     if tokens is None:
         return np.array([len(prompt) / _CHARACTERS for prompt in ballots.prompts])
-    check_prompt_tokens(price, len(ballots))
+    check_prompt_tokens(prices, len(ballots))
     return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
 
 
-def check_prompt_tokens(price: Price, problems: int) -> None:
+def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
     """Raises ScoreError where the prompts' tokens are not given for that many problems."""
-    tokens = price.prompt_tokens
+    tokens = prices.prompt_tokens
     if isinstance(tokens, Sequence) and len(tokens) != problems:
         raise ScoreError(
             f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
@@ -169,15 +132,10 @@ def check_prompt_tokens(price: Price, problems: int) -> None:
         )
 
 
-def _describe_assumption(ballots: Ballots, price: Price) -> str:
-    if price.prompt_tokens is not None or price.input_per_million == 0 or not len(ballots):
+def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
+    if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
         return ""
     return f"prompt tokens estimated at {_CHARACTERS} characters of the question each"
-
-
-def _check_amount(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value < 0:
-        raise ScoreError(f"{name} {value!r} can't be paid; give a number from 0 up")
 
 
 Estimator = Literal["exact", "windows"]
@@ -198,7 +156,7 @@ def score(
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
     by: By = "logprob",
-    cost: Literal["samples", "tokens"] | Price = "samples",
+    cost: Literal["samples", "tokens"] | TokenPrices = "samples",
     too_few: Literal["error", "drop"] = "error",
     shrink: bool = False,
     model: str | None = None,

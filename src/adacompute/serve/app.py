@@ -3,7 +3,6 @@
 It is pure ASGI throughout: middleware that hands replies on through queues would hide a client's disconnect.
 """
 
-import difflib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
@@ -15,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized
+from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized, suggest_name
 from adacompute.serve.chat import ChatEndpoint, Gateway, get_reply_id, read_headers, send_reply
 from adacompute.serve.dashboard import HEADERS, PAGE
 from adacompute.serve.observability import Observability
@@ -222,8 +221,7 @@ def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
     problem = f"{scope['method'][:20]} {path!r} is not served"
     if status == 405:
         return RequestInvalid(f"{problem}; it takes {allow}", status=405, code="method_not_allowed")
-    near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.65)
-    remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PATHS)}"
+    remedy = suggest_name(path, _PATHS, cutoff=0.65).strip() or f"there are {', '.join(_PATHS)}"
     return RequestInvalid(f"{problem}; {remedy}", status=status, code="not_found")
 
 

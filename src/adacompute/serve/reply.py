@@ -30,6 +30,7 @@ from adacompute.errors import (
     ServeError,
     Unauthorized,
     WeakVote,
+    shorten,
 )
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
@@ -217,7 +218,7 @@ def _format_error(
     status: int, headers: Headers, message: str, kind: str, code: str, param: str | None = None
 ) -> tuple[int, Headers, bytes]:
     line = " ".join(replace_surrogates(message).split())
-    line = line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
+    line = shorten(line, _MAX_MESSAGE)
     error: dict[str, Any] = {
         "message": line,
         "type": kind,
