@@ -86,3 +86,15 @@ def test_c23_arrays_that_no_policy_has_are_refused_or_keep_their_bounds(kind, tm
             still_decides(folder, kind, settings, arrays | {name: other})
     still_decides(folder, kind, settings, arrays | {"more": np.zeros(2)})
     assert still_decides(folder, kind, settings, arrays)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "curve"])
+def test_a_policy_stored_with_embeddings_is_refused_in_one_line_that_says_what_to_do(
+    kind: str, tmp_path: Path
+):
+    policy = made(kind)
+    settings = policy.settings() | {"features": "text+embedding+entropy"}
+    write_artefact(tmp_path / "policy", kind=kind, settings=settings, arrays=policy.arrays())
+    with pytest.raises(PolicyInvalid, match=r"embeddings are no longer supported; fit again with") as refused:
+        load_policy(tmp_path / "policy")
+    assert "\n" not in str(refused.value)

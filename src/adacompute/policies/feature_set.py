@@ -39,11 +39,12 @@ class FeatureSet:
         16
         """
         parts = spec.split("+") if isinstance(spec, str) else []
-        if not parts or len(set(parts)) < len(parts) or not set(parts) <= set(_PARTS):
+        if "embedding" in parts:
             raise PolicyError(
-                f"features {spec!r} are not known; give 'text+entropy', 'text' or 'entropy' "
-                "(embeddings are no longer supported)"
+                f"features {spec!r}: embeddings are no longer supported; fit again with 'text+entropy'"
             )
+        if not parts or len(set(parts)) < len(parts) or not set(parts) <= set(_PARTS):
+            raise PolicyError(f"features {spec!r} are not known; give 'text+entropy', 'text' or 'entropy'")
         return cls(*(part in parts for part in _PARTS))
 
     @property
