@@ -1,4 +1,4 @@
-"""What is sent and how it is told: requests unchanged, every call heard, errors short."""
+"""What is sent, and what is reported of it: requests unchanged, every call reported, errors short."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What an endpoint is told is checked when it is told, in one line that shows no secret."""
+"""An endpoint's settings are checked when it is made, with one-line messages that show no secret."""
 
 import math
 

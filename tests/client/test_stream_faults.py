@@ -1,4 +1,4 @@
-"""A stream that fails: tried again before it begins, a typed error after, and ended in time."""
+"""A stream that fails: retried before it begins, a typed error after that, and ended in time."""
 
 import asyncio
 

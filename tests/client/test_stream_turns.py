@@ -1,4 +1,4 @@
-"""Streams and others: leaving one ends it at once (c04), each has its turn, and the breaker sees them."""
+"""Streams beside other calls: leaving one ends it at once (c04), each takes a turn."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A stream of events says what its reply would, is counted like it, and tells no key."""
+"""A stream gives what its reply would, is counted like it, and shows no key."""
 
 import logging
 

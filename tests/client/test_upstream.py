@@ -1,4 +1,4 @@
-"""The scripted upstream is itself a real server: as a process it counts what it gives, in its own words."""
+"""The scripted upstream as a process of its own: it counts what it was asked and what it gave."""
 
 import asyncio
 import json

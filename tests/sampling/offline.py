@@ -20,7 +20,7 @@ from adacompute.sampling.waves import WavePlanner, highest_dial
 
 
 class PathVotes:
-    """As `adacompute.sampling.waves.Votes`, of one path a request."""
+    """A stand-in for `BatchVotes`, of one recorded path a request."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths

@@ -70,7 +70,7 @@ async def draw_samples(
     Requests everything in one call first, unless fewer choices are known to come; what is missing then
     is requested by parallel calls. An integer "seed" in the body is that of index 0: the call whose
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
-    Where `on_call` returns False, nothing more is sent: running calls go on, the rest is a DrawFailure.
+    Where `on_call` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
     """
     state = _DrawState(context, body, deadline, on_call, optional)
     if n > 0:

@@ -64,7 +64,7 @@ class StderrTail:
         return next(iter(self._read_lines()), "")
 
     def last_line(self) -> str:
-        """The last line, likewise."""
+        """The last line of the tail, "" if there is none; for a process that has ended."""
         return next(reversed(self._read_lines()), "")
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ def _check_port(port: int) -> None:
         try:
             probe.bind((_LOOPBACK, port))
         except OSError as exc:
-            problem = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be had ({exc.strerror})"
+            problem = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be used ({exc.strerror})"
             raise LocalModelError(
                 f"port {port} on {_LOOPBACK} {problem}; give another, or 0 for any that is free"
             ) from exc

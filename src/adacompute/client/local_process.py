@@ -21,20 +21,20 @@ _SPARE_CONNECTIONS = 64  # beyond the slots: may be idle or wait without shuttin
 _ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages of other origins may not read what is answered here
 
 
-def start_server(order: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's server; it ends with the process
-    """A running server of `order["file"]`; RuntimeError where llama.cpp refuses, its reason on stderr."""
+def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's server; it ends with the process
+    """A running server of `config["file"]`; RuntimeError where llama.cpp refuses, its reason on stderr."""
     import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
-    params.model.path = order["file"]
-    params.model_alias = {order["name"]}
+    params.model.path = config["file"]
+    params.model_alias = {config["name"]}
     params.hostnames = [_LOOPBACK]
-    params.port = order["port"]
-    params.n_parallel = order["slots"]
-    params.n_ctx = order["slots"] * order["context"]  # divided among the slots
+    params.port = config["port"]
+    params.n_parallel = config["slots"]
+    params.n_ctx = config["slots"] * config["context"]  # divided among the slots
     for work in (params.cpuparams, params.cpuparams_batch):
-        work.n_threads = order["threads"]
-    params.n_threads_http = order["slots"] + _SPARE_CONNECTIONS
+        work.n_threads = config["threads"]
+    params.n_threads_http = config["slots"] + _SPARE_CONNECTIONS
     params.cache_ram_mib = 0  # prompts are remembered in the slots, not in gigabytes beside them
     params.fit_params = False  # loads the file twice to see whether it fits, and then shrinks the context
     params.verbosity = _ERRORS_ONLY
@@ -59,7 +59,7 @@ def _exit_with_parent(parent: int) -> NoReturn:
 def _end_with_input() -> None:
     """Has the kernel end this process by SIGIO when its input ends: while a file is loaded no thread runs.
 
-    Nothing may ever be written to that input, for it would do the same.
+    Nothing may ever be written to that input, because that would end the process too.
     """
     with contextlib.suppress(OSError):  # where the system can't, the thread does it once the file is loaded
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
@@ -67,18 +67,18 @@ def _end_with_input() -> None:
 
 
 def main() -> None:
-    """Reads the order, serves, says where, and stays until the parent leaves."""
+    """Reads the configuration, serves, prints the address, and stays until the parent leaves."""
     replies = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not reach the pipe
-    order = json.loads(sys.argv[1])
-    sys.path[:] = order["path"]
+    config = json.loads(sys.argv[1])
+    sys.path[:] = config["path"]
     _end_with_input()
     if select.select([0], [], [], 0)[0]:
         os._exit(0)  # it had ended before
-    watch = threading.Thread(target=_exit_with_parent, args=(order["parent"],), daemon=True)
+    watch = threading.Thread(target=_exit_with_parent, args=(config["parent"],), daemon=True)
     watch.start()
     try:
-        server = start_server(order)
+        server = start_server(config)
         reply = {"address": server.listening_address}
     except Exception as exc:  # noqa: BLE001 - whatever it is, the parent is to say it in one line
         server, reply = None, {"error": f"{type(exc).__name__}: {exc}"}

@@ -20,6 +20,7 @@ from adacompute.errors import (
     EndpointRefused,
     EndpointUnreachable,
     ReplyInvalid,
+    shorten,
 )
 from adacompute.records import Call, Sample, Secret
 
@@ -99,7 +100,7 @@ class Response:
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as it came, for passing on
-    logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)  # likewise
+    logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)  # as they came
 
     @property
     def finished(self) -> bool | None:
@@ -647,7 +648,7 @@ def _mask_texts(value: object, key: Secret) -> object:
 def one_line(text: str) -> str:
     """A server's message, shortened and on one line."""
     text = " ".join(replace_surrogates(text).split())
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+    return shorten(text, _MAX_MESSAGE)
 
 
 def replace_surrogates(text: str) -> str:

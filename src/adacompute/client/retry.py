@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from adacompute.client.transport import Transport
 
 T = TypeVar("T")
-SPENDING_STOPPED = "nothing more is sent for this request, for no more may be spent on it; ask for less"
+SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
 # Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
 # is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
@@ -194,7 +194,7 @@ class CallAttempt:
         is_news = caller_gave_up or not is_overload(error) or context.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
             # a deadline that the caller set says nothing about the endpoint; nor does another "overloaded" in
-            # the round trip in which the rate limiter was told so already
+            # the round trip in which the rate limiter has counted one already
             context.breaker.report_unknown(self._generation)
         elif is_transport_failure(error):
             context.breaker.report_failure(self._generation)
@@ -549,7 +549,7 @@ def is_transport_failure(error: EndpointError) -> bool:
 
 
 def is_overload(error: EndpointError) -> bool:
-    """Whether the error says that the endpoint has more work than it can bear."""
+    """Whether the error says that the endpoint is overloaded."""
     return error.status in (429, 503) or isinstance(error, EndpointTimeout | EndpointUnreachable)
 
 

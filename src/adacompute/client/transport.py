@@ -60,7 +60,7 @@ class AttemptTimer:
 
     An async context manager that raises TimeoutError, like `asyncio.timeout`, but with a single timer:
     when it fires it checks whether time is left by now, because setting a new timer for each step costs
-    more. A reply that is read in pieces enters it anew for each piece, since the task does other work
+    more. A reply that is read in pieces enters it again for each piece, since the task does other work
     in between.
     """
 

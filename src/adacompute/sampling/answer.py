@@ -34,11 +34,11 @@ from adacompute.replay.replay import adapt_policy, check_policy, estimate_mean
 from adacompute.sampling.collect import (
     check_arguments,
     make_engine,
-    merge_leftover_shards,
+    prepare_pool,
     run_coroutine,
     summarise_run,
 )
-from adacompute.sampling.plan import Asking, SampleRun, add_problems, check_source, compute_sample_limit
+from adacompute.sampling.plan import Asking, SampleRun, compute_sample_limit
 from adacompute.sampling.waves import BatchVotes, Rows, WavePlanner, highest_dial
 from adacompute.sampling.workers import (
     CollectProgress,
@@ -46,7 +46,6 @@ from adacompute.sampling.workers import (
     Sampler,
     SamplingEngine,
     StopReason,
-    compute_spent,
 )
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
@@ -103,9 +102,9 @@ class Answers:
     added: int  # samples of this run
     rounds: int  # of this run
     price: float | None  # the dial that the batch came down to; None: the policy has none
-    unsettled: int  # requests that the policy would go on with at that dial; the budget was spent first
+    unsettled: int  # requests that the policy would continue at that dial if the budget weren't spent
     weigh: VoteWeights | None  # how votes were weighed; None: plain
-    plain: bool  # True: the policy would weigh votes, and nothing told how sure the model was
+    plain: bool  # True: the policy weighs votes, but the samples carry no confidence
     accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
     failures: Mapping[str, str]  # request id -> why it lacks samples
     errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
@@ -210,12 +209,9 @@ def answer(
     prepared = remove_wave_limit(check_policy(policy))
     reading = prepared.read([problem.question for problem in problems])
     opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
-    prices = prices or TokenPrices()
-    merge_leftover_shards(pool)
-    check_source(pool, asking.model, asking.parameters, another=another)
-    add_problems(pool, problems, asking.template, regrade=regrade)
-    spent = compute_spent(pool, prices)
-    cost_budget = CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+    cost_budget = prepare_pool(
+        pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
+    )
     batch = _Batch(problems, pool, prepared, reading, limit, asking, cost_budget)
     return run_coroutine(batch.run(opening, budget, make_engine(endpoint), progress, signals))
 

@@ -60,6 +60,7 @@ __all__ = [
     "make_shard_path",
     "merge_leftover_shards",
     "merge_shard",
+    "prepare_pool",
     "remove_shard_folder",
     "run_coroutine",
     "start_workers",
@@ -157,12 +158,9 @@ def collect(
         raise CollectError(f"retry rounds {retry_rounds!r} can't be used; give a whole number from 0 up")
     if type(samples) is not int or samples < 1:
         raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
-    prices = prices or TokenPrices()
-    merge_leftover_shards(pool)
-    check_source(pool, asking.model, asking.parameters, another=another)
-    add_problems(pool, problems, asking.template, regrade=regrade)
-    spent = compute_spent(pool, prices)
-    cost_budget = CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+    cost_budget = prepare_pool(
+        pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
+    )
     collection = _Collection(problems, pool, make_engine(endpoint), asking, samples, cost_budget, progress)
     return run_coroutine(collection.run(retry_rounds, signals))
 
@@ -256,6 +254,25 @@ def check_arguments(
     return tuple(problems)
 
 
+def prepare_pool(
+    pool: Pool,
+    problems: Sequence[Problem],
+    asking: Asking,
+    *,
+    prices: TokenPrices | None,
+    max_cost: float | None,
+    another: bool,
+    regrade: bool,
+) -> CostBudget:
+    """Merges leftover shards, checks the pool's source, adds the problems; returns what may be spent."""
+    prices = prices or TokenPrices()
+    merge_leftover_shards(pool)
+    check_source(pool, asking.model, asking.parameters, another=another)
+    add_problems(pool, problems, asking.template, regrade=regrade)
+    spent = compute_spent(pool, prices)
+    return CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+
+
 def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPrices) -> dict[str, Any]:
     """The fields that every result has: its errors, the cost of all runs, and what stopped it."""
     account = pool.account(asking.model, asking.parameters)
@@ -296,7 +313,8 @@ class LocalEngine:
     def width(self) -> int:
         return self.endpoint.limits.concurrency
 
-    def open_sampler(
+    @contextlib.asynccontextmanager
+    async def open_sampler(
         self,
         pool: Pool,
         *,
@@ -304,46 +322,21 @@ class LocalEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[Sampler], None],
         signals: Sequence[signal.Signals] = (),
-    ) -> contextlib.AbstractAsyncContextManager[Sampler]:
-        """As `open_workers`, from its endpoint."""
-        return open_workers(
-            pool,
-            endpoint=self.endpoint,
-            asking=asking,
-            cost_budget=cost_budget,
-            on_progress=on_progress,
-            signals=signals,
-        )
+    ) -> AsyncIterator[Sampler]:
+        """Workers that draw from the endpoint; on leaving, everything that came is stored."""
+        async with (
+            Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
+            start_workers(
+                pool, client, asking=asking, cost_budget=cost_budget, on_progress=on_progress
+            ) as workers,
+            handle_signals(signals, workers, on_progress=lambda: on_progress(workers)),
+        ):
+            yield workers
 
 
 def make_engine(endpoint: Endpoint | SamplingEngine) -> SamplingEngine:
     """The engine itself, or one that draws from an endpoint in this process."""
     return LocalEngine(endpoint) if isinstance(endpoint, Endpoint) else endpoint
-
-
-@contextlib.asynccontextmanager
-async def open_workers(
-    pool: Pool,
-    *,
-    endpoint: Endpoint,
-    asking: Asking,
-    cost_budget: CostBudget,
-    on_progress: Callable[[SamplingWorkers], None],
-    signals: Sequence[signal.Signals] = (),
-) -> AsyncIterator[SamplingWorkers]:
-    """Workers that draw from an endpoint; on leaving, everything that came is stored.
-
-    The first of `signals` stops the workers in good order; the second leaves the block at once, and
-    abandons what is in flight.
-    """
-    async with (
-        Client(endpoint, on_call=lambda call: workers.record_call(call)) as client,
-        start_workers(
-            pool, client, asking=asking, cost_budget=cost_budget, on_progress=on_progress
-        ) as workers,
-        handle_signals(signals, workers, on_progress=lambda: on_progress(workers)),
-    ):
-        yield workers
 
 
 @contextlib.asynccontextmanager
@@ -430,7 +423,7 @@ def _install_handlers(
 
 
 def _clear_cancellation(task: "asyncio.Task[Any] | None") -> None:
-    """Clears a task's cancellation, because it has to go on: to store and to account."""
+    """Clears a task's cancellation, so that it can still store samples and account for calls."""
     while task is not None and task.cancelling():
         task.uncancel()
 

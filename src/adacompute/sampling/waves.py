@@ -119,7 +119,7 @@ class DialSearch:
         return self._policy.decide(self._reading[rows], self._votes.standing(rows), dial)
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
-        """Records that the policy stops these requests at a dial, whatever it said at a higher one."""
+        """Records that the policy stops these requests at a dial, whatever it decided at a higher one."""
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:

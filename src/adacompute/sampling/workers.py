@@ -38,6 +38,7 @@ __all__ = [
     "CostBudget",
     "PoolWriter",
     "Sampler",
+    "SamplerTotals",
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
@@ -69,7 +70,7 @@ class CollectProgress:
     cost: float  # money, of all calls into this pool, with what may have been charged
     errors: Mapping[str, int]  # attempts that gave nothing, by kind
     calls: int
-    concurrency: int  # what the endpoint bears now
+    concurrency: int  # calls at the same time that the rate limiter allows now
     in_flight: int = 0  # calls
     stopping: bool = False  # nothing more is sent; what is in flight is finished
 
@@ -181,7 +182,7 @@ def _is_amount(value: object) -> bool:
 
 
 class Sampler(Protocol):
-    """Draws runs of samples; when `draw` returns, everything that came of them is in the pool."""
+    """Draws runs of samples; when `draw` returns, all their samples and failures are in the pool."""
 
     added: int  # samples
     failures: dict[str, str]  # problem id -> the last reason
@@ -363,7 +364,36 @@ def _fit_number(number: int | None) -> int | None:
     return number if number is not None and 0 <= number < _MAX_NUMBER else None
 
 
-class SamplingWorkers:
+class SamplerTotals:
+    """What every sampler counts: samples, failures and errors so far, and what stopped it."""
+
+    def __init__(self, cost_budget: CostBudget) -> None:
+        self._cost_budget = cost_budget
+        self._failing_problems: set[str] = set()  # problems that failed since a sample came
+        self._calls = 0
+        self._tokens = 0
+        self._missing = 0  # samples that failed
+        self.added = 0
+        self.failures: dict[str, str] = {}  # problem id -> the last reason
+        self.errors: Counter[str] = Counter()
+        self.stopped: StopReason | None = None
+        self.why: str | None = None
+        self.signal: int | None = None
+
+    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
+        """Records that nothing more is to start. `number` is that of a signal."""
+        if self.stopped is None:
+            self.stopped, self.why = how, why
+        self.signal = self.signal or number
+
+    def forget_failures(self) -> None:
+        """Forgets failures, because the samples are requested once more."""
+        self.failures.clear()
+        self._failing_problems.clear()
+        self._missing = 0
+
+
+class SamplingWorkers(SamplerTotals):
     """Draws runs, stores each call's samples before they count, and stops in good order.
 
     As many calls as may run at the same time are in flight, and at most twice as many more have ended
@@ -380,24 +410,14 @@ class SamplingWorkers:
         *,
         on_progress: Callable[[], None],
     ) -> None:
+        super().__init__(cost_budget)
         self._client = client
         self._writer = writer
         self._asking = asking
-        self._cost_budget = cost_budget
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        self._failing_problems: set[str] = set()  # problems that failed since a sample came
         self._unreported_calls: dict[int, Call] = {}  # attempts that no outcome has reported yet, by id()
         self._unstored = 0  # calls whose samples have arrived and are not on the disk yet
-        self.added = 0
-        self.tokens = 0
-        self.calls = 0
-        self.failures: dict[str, str] = {}  # problem id -> the last reason
-        self.missing = 0  # samples that failed
-        self.errors: Counter[str] = Counter()
-        self.stopped: StopReason | None = None
-        self.why: str | None = None
-        self.signal: int | None = None
         self.fatal_error: BaseException | None = None  # the pool can't be written any more
 
     @property
@@ -412,16 +432,8 @@ class SamplingWorkers:
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Sends nothing more; what is in flight is finished and stored. `number` is that of a signal."""
-        if self.stopped is None:
-            self.stopped, self.why = how, why
-        self.signal = self.signal or number
+        super().stop(how, why, number=number)
         self._client.gate.end()
-
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-        self.failures.clear()
-        self._failing_problems.clear()
-        self.missing = 0
 
     def record_call(self, call: Call) -> None:
         """Records every attempt as it ends, before it is retried or followed by another."""
@@ -450,11 +462,11 @@ class SamplingWorkers:
             planned=planned,
             stored=before + self.added,
             added=self.added,
-            failed=self.missing,
-            tokens=self.tokens,
+            failed=self._missing,
+            tokens=self._tokens,
             cost=self._cost_budget.spent,
             errors=self.errors,
-            calls=self.calls,
+            calls=self._calls,
             concurrency=self._client.concurrency,
             in_flight=self._client.totals.in_flight,
             stopping=self.stopped is not None,
@@ -532,9 +544,9 @@ class SamplingWorkers:
             self._client.gate.open()
         stored = future.result()
         self.added += len(stored.samples)
-        self.tokens += sum(sample.tokens or 0 for _, sample in stored.samples)
+        self._tokens += sum(sample.tokens or 0 for _, sample in stored.samples)
         if record.problem_id is not None and len(stored.samples) < len(record.samples):
-            self.missing += len(record.samples)
+            self._missing += len(record.samples)
             self.failures[record.problem_id] = f"unstorable: {stored.failures[0].message}"
         try:
             self._on_progress()
@@ -556,7 +568,7 @@ class SamplingWorkers:
         error = outcome.error
         if isinstance(error, SendingStopped):  # it was stopped by us, so the endpoint didn't fail
             return DrawnSamples(run.problem.id, (), (), calls) if calls else None
-        self.missing += outcome.count
+        self._missing += outcome.count
         self.failures[run.problem.id] = f"{error.kind}: {error}"
         self._failing_problems.add(run.problem.id)
         self._stop_if_hopeless(error)
@@ -573,5 +585,5 @@ class SamplingWorkers:
             self.stop("endpoint", str(error))
 
     def _count_calls(self, calls: tuple[Call, ...]) -> None:
-        self.calls += len(calls)
+        self._calls += len(calls)
         self.errors.update(call.kind for call in calls if call.kind not in _HARMLESS_KINDS)

@@ -8,7 +8,7 @@ run again and writes the same bytes.
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError
-from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy, VoteState
 from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.classifier import ClassifierPolicy
@@ -40,7 +39,19 @@ from adacompute.scale.prompt_files import (
     read_texts,
     write_file,
 )
-from adacompute.scale.shard_passes import ShardDataset, ShardRecord, raise_failures, start_pass
+from adacompute.scale.shard_passes import (
+    PackedPolicy,
+    ShardDataset,
+    ShardRecord,
+    pack_policy,
+    parse_histogram,
+    parse_total,
+    raise_failures,
+    report_histogram,
+    report_total,
+    start_pass,
+    unpack_policy,
+)
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.pricing import check_budget, check_price
 from adacompute.solve.shard_search import (
@@ -59,6 +70,17 @@ from adacompute.solve.shard_search import (
 
 __all__ = ["AllocateProgress", "AllocateResult", "allocate"]
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Arrow: TypeAlias = Any  # pyarrow ships no types
+AllocateEngine = Literal["local", "ray"]
+# made or fitted for one budget
+_FIXED_BUDGET_POLICIES = (FixedPolicy, RandomPolicy, HeuristicPolicy, ClassifierPolicy)
+_TOLERANCE = 0.01  # samples on average: nearer than that counts as met
+_CURVE_ROWS = 1 << 14  # of the kept curves, at a time
+_SHARD_ROWS = 100_000  # of a shard, about, at the most: 4 MB of curves
+_SHARDS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProgress:
@@ -67,6 +89,9 @@ class AllocateProgress:
     doing: str  # "reading" or "writing"
     done: int
     prompts: int
+
+
+ProgressListener = Callable[[AllocateProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +137,6 @@ class AllocateResult:
         return data
 
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-PackedPolicy = tuple[str, Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]  # kind, settings, arrays
-
-# made or fitted for one budget
-_FIXED_BUDGET_POLICIES = (FixedPolicy, RandomPolicy, HeuristicPolicy, ClassifierPolicy)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BudgetRule:
     """A policy that can decide on the prompt alone."""
@@ -149,13 +166,12 @@ class BudgetRule:
     @classmethod
     def unpack(cls, packed_policy: PackedPolicy) -> "BudgetRule":
         """The rule of a packed policy, in another process."""
-        kind, settings, arrays = packed_policy
-        return cls(policy=POLICIES[kind].restore(settings, arrays))
+        return cls(policy=unpack_policy(packed_policy))
 
     @property
     def packed_policy(self) -> PackedPolicy:
         """The policy as plain data, so that nothing that is sent is code."""
-        return self.policy.kind, self.policy.settings(), dict(self.policy.arrays())
+        return pack_policy(self.policy)
 
     @property
     def has_price(self) -> bool:
@@ -204,10 +220,117 @@ class BudgetRule:
         )
 
 
-Arrow: TypeAlias = Any  # pyarrow ships no types
-ProgressListener = Callable[[AllocateProgress], None]
+def allocate(
+    source: str | os.PathLike[str],
+    policy: Policy,
+    *,
+    into: str | os.PathLike[str],
+    budget: float | None = None,
+    price: float | None = None,
+    column: str | None = None,
+    engine: AllocateEngine = "local",
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Callable[[AllocateProgress], None] | None = None,
+) -> AllocateResult:
+    """Writes `source`, a Parquet file or a folder of them, to `into` with a column `budget`.
 
-_CURVE_ROWS = 1 << 14  # of the kept curves, at a time
+    The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
+    searched, so that they get at most that many samples on average; with `price`, that is the price.
+    Both engines give every prompt the same budget.
+    """
+    start = time.monotonic()
+    if engine not in ("local", "ray"):
+        raise ScaleError(f"engine {engine!r} is not known; give 'local' or 'ray'")
+    rule = BudgetRule.from_policy(policy)
+    _check_budget(rule, budget, price)
+    check_destination(Path(into), Path(source), overwrite=overwrite)
+    prompts = open_prompts(Path(source), column=column)
+    # a policy that isn't fitted raises here
+    rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
+    tell = progress or _ignore_progress
+    with open_working_folder(Path(into)) as place:
+        # again: another run may just have ended
+        check_destination(Path(into), Path(source), overwrite=overwrite)
+        if engine == "ray":
+            outcome = allocate_on_ray(
+                prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
+            )
+        elif rule.has_price and budget is not None:
+            outcome = allocate_by_price(prompts, rule, place, budget=budget, tell=tell)
+        else:
+            outcome = allocate_directly(prompts, rule, place, price=price, tell=tell)
+        publish(prompts, place, Path(into))
+    result = _build_result(prompts, rule, outcome, budget, price)
+    return replace(result, notes=_write_notes(result, rule), seconds=time.monotonic() - start)
+
+
+def _ignore_progress(progress: AllocateProgress) -> None:
+    """The default progress callback."""
+
+
+def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
+    """Refuses an average, or a price, that the policy has no budgets for."""
+    kind, modes, own_budget = rule.policy.kind, rule.modes, rule.own_budget
+    if (budget is None) == (price is None):
+        raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
+    if price is not None:
+        if own_budget is not None:
+            raise BudgetOutOfRange(f"{kind} has no price; give the budget it was made for, {own_budget:g}")
+        check_price(price)
+        return
+    check_budget(budget, cheapest=float(modes[0]), dearest=float(modes[-1]), unit="samples")
+    if own_budget is not None and budget is not None and not math.isclose(own_budget, budget):
+        raise BudgetOutOfRange(
+            f"{kind} was made for {own_budget:g} samples on average, not {budget:g}; "
+            f"give --budget {own_budget:g}, or fit one for {budget:g}"
+        )
+
+
+def _build_result(
+    prompts: PromptSet, rule: BudgetRule, outcome: AllocateOutcome, budget: float | None, price: float | None
+) -> AllocateResult:
+    total, plan, search = outcome.total, outcome.plan, outcome.search
+    return AllocateResult(
+        problems=total.problems,
+        policy=rule.policy.kind,
+        budget=None if budget is None else float(budget),
+        price=price if plan is None else plan.price,
+        budgets=rule.modes,
+        counts=total.counts,
+        cost=total.cost / total.problems,
+        accuracy=min(1.0, total.accuracy / total.problems) if rule.has_price else None,
+        bound=None if plan is None else min(1.0, plan.bound),
+        mix=None if plan is None else plan.mix,
+        files=len(prompts.files),
+        shards=outcome.shards,
+        rounds=0 if search is None else search.rounds,
+        summary_bytes=0 if search is None else search.nbytes,
+    )
+
+
+def _write_notes(result: AllocateResult, rule: BudgetRule) -> tuple[str, ...]:
+    notes = []
+    if isinstance(rule.policy, CurvePolicy) and not rule.policy.uses_features:
+        notes.append(
+            "this policy predicts the same of every prompt: its features didn't help on problems it "
+            "hadn't seen, so which prompts get more depends on their rows alone"
+        )
+    if (
+        result.budget is not None
+        and result.accuracy is None
+        and abs(result.cost - result.budget) > _TOLERANCE
+    ):
+        side = "above" if result.cost > result.budget else "below"
+        notes.append(
+            f"{result.policy} gives {result.cost:.2f} samples on average, {side} the {result.budget:g} asked "
+            "for: it has no price that could be moved"
+        )
+    if result.budget is not None and result.price == 0 and result.cost < result.budget - _TOLERANCE:
+        notes.append(
+            f"no more than {result.cost:.2f} samples on average are predicted to help; the rest is unspent"
+        )
+    return tuple(notes)
 
 
 @dataclass(slots=True)
@@ -323,128 +446,6 @@ class _BudgetTaker:
         return np.array(self.rule.modes, dtype=np.int64)[taken.choice]
 
 
-_TOLERANCE = 0.01  # samples on average: nearer than that counts as met
-AllocateEngine = Literal["local", "ray"]
-
-
-def allocate(
-    source: str | os.PathLike[str],
-    policy: Policy,
-    *,
-    into: str | os.PathLike[str],
-    budget: float | None = None,
-    price: float | None = None,
-    column: str | None = None,
-    engine: AllocateEngine = "local",
-    workers: int | None = None,
-    overwrite: bool = False,
-    progress: Callable[[AllocateProgress], None] | None = None,
-) -> AllocateResult:
-    """Writes `source`, a Parquet file or a folder of them, to `into` with a column `budget`.
-
-    The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
-    searched, so that they get at most that many samples on average; with `price`, that is the price.
-    Both engines give every prompt the same budget.
-    """
-    start = time.monotonic()
-    if engine not in ("local", "ray"):
-        raise ScaleError(f"engine {engine!r} is not known; give 'local' or 'ray'")
-    rule = BudgetRule.from_policy(policy)
-    _check_budget(rule, budget, price)
-    check_destination(Path(into), Path(source), overwrite=overwrite)
-    prompts = open_prompts(Path(source), column=column)
-    # a policy that isn't fitted raises here
-    rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
-    tell = progress or _ignore_progress
-    with open_working_folder(Path(into)) as place:
-        # again: another run may just have ended
-        check_destination(Path(into), Path(source), overwrite=overwrite)
-        if engine == "ray":
-            outcome = allocate_on_ray(
-                prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
-            )
-        elif rule.has_price and budget is not None:
-            outcome = allocate_by_price(prompts, rule, place, budget=budget, tell=tell)
-        else:
-            outcome = allocate_directly(prompts, rule, place, price=price, tell=tell)
-        publish(prompts, place, Path(into))
-    result = _build_result(prompts, rule, outcome, budget, price)
-    return replace(result, notes=_write_notes(result, rule), seconds=time.monotonic() - start)
-
-
-def _ignore_progress(progress: AllocateProgress) -> None:
-    """The default progress callback."""
-
-
-def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
-    """Refuses an average, or a price, that the policy has no budgets for."""
-    kind, modes, own_budget = rule.policy.kind, rule.modes, rule.own_budget
-    if (budget is None) == (price is None):
-        raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
-    if price is not None:
-        if own_budget is not None:
-            raise BudgetOutOfRange(f"{kind} has no price; give the budget it was made for, {own_budget:g}")
-        check_price(price)
-        return
-    check_budget(budget, cheapest=float(modes[0]), dearest=float(modes[-1]), unit="samples")
-    if own_budget is not None and budget is not None and not math.isclose(own_budget, budget):
-        raise BudgetOutOfRange(
-            f"{kind} was made for {own_budget:g} samples on average, not {budget:g}; "
-            f"give --budget {own_budget:g}, or fit one for {budget:g}"
-        )
-
-
-def _build_result(
-    prompts: PromptSet, rule: BudgetRule, outcome: AllocateOutcome, budget: float | None, price: float | None
-) -> AllocateResult:
-    total, plan, search = outcome.total, outcome.plan, outcome.search
-    return AllocateResult(
-        problems=total.problems,
-        policy=rule.policy.kind,
-        budget=None if budget is None else float(budget),
-        price=price if plan is None else plan.price,
-        budgets=rule.modes,
-        counts=total.counts,
-        cost=total.cost / total.problems,
-        accuracy=min(1.0, total.accuracy / total.problems) if rule.has_price else None,
-        bound=None if plan is None else min(1.0, plan.bound),
-        mix=None if plan is None else plan.mix,
-        files=len(prompts.files),
-        shards=outcome.shards,
-        rounds=0 if search is None else search.rounds,
-        summary_bytes=0 if search is None else search.nbytes,
-    )
-
-
-def _write_notes(result: AllocateResult, rule: BudgetRule) -> tuple[str, ...]:
-    notes = []
-    if isinstance(rule.policy, CurvePolicy) and not rule.policy.uses_features:
-        notes.append(
-            "this policy predicts the same of every prompt: its features told it nothing on problems it "
-            "hadn't seen, so who gets more is a matter of the row"
-        )
-    if (
-        result.budget is not None
-        and result.accuracy is None
-        and abs(result.cost - result.budget) > _TOLERANCE
-    ):
-        side = "above" if result.cost > result.budget else "below"
-        notes.append(
-            f"{result.policy} gives {result.cost:.2f} samples on average, {side} the {result.budget:g} asked "
-            "for: it has no price that could be moved"
-        )
-    if result.budget is not None and result.price == 0 and result.cost < result.budget - _TOLERANCE:
-        notes.append(
-            f"no more than {result.cost:.2f} samples on average are predicted to help; the rest is unspent"
-        )
-    return tuple(notes)
-
-
-_SHARD_ROWS = 100_000  # of a shard, about, at the most: 4 MB of curves
-_SHARDS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
-_SUMMARY_FIELDS = ("problems", "cheapest", "dearest", "keys", "cost")  # of a summary
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FilePart:
     """A shard: consecutive row groups of one file."""
@@ -508,7 +509,7 @@ def allocate_on_ray(
             ).reports
         )
         tell(AllocateProgress(doing="writing", done=len(prompts), prompts=len(prompts)))
-    totals = [_parse_total(report) for report in reports]
+    totals = [parse_total(report) for report in reports]
     plan = None if search is None else search.build_allocation(totals)
     return AllocateOutcome(
         total=reduce(add, (total for total, _ in totals)), plan=plan, search=search, shards=len(parts)
@@ -536,7 +537,7 @@ def _search_price(curves: ShardDataset, rule: BudgetRule, budget: float) -> Pric
     search = PriceSearch(budget=budget)
     while (bracket := search.bracket) is not None:
         reports = curves.ask(partial(_summarise_shard, rule.modes), [bracket] * len(curves))
-        search.narrow(_parse_summary(report, bracket) for report in reports)
+        search.narrow(parse_histogram(report, bracket) for report in reports)
     return search
 
 
@@ -569,12 +570,7 @@ def _load_shard(kept: ShardRecord, modes: Sequence[int]) -> TableShard:
 def _summarise_shard(
     modes: Sequence[int], kept: ShardRecord, bracket: SlopeBracket
 ) -> tuple[None, ShardRecord]:
-    summary = _load_shard(kept, modes).histogram(bracket)
-    return None, {name: getattr(summary, name) for name in _SUMMARY_FIELDS}
-
-
-def _parse_summary(report: ShardRecord, bracket: SlopeBracket) -> SlopeHistogram:
-    return SlopeHistogram(bracket=bracket, **{name: report[name] for name in _SUMMARY_FIELDS})
+    return None, report_histogram(_load_shard(kept, modes).histogram(bracket))
 
 
 def _take_budgets(
@@ -585,7 +581,7 @@ def _take_budgets(
     modes = BudgetRule.unpack(job.packed).modes
     taken = _load_shard(kept, modes).take(share)
     _write_budgets(job, shard, np.array(modes, dtype=np.int64)[taken.choice])
-    return None, {"total": asdict(taken.total), "edge": taken.edge and asdict(taken.edge)}
+    return None, report_total(taken.total, taken.edge)
 
 
 def _decide_budgets(
@@ -599,12 +595,7 @@ def _decide_budgets(
         *(rule.decide_budgets(prompts, price) for prompts in _iterate_prompts(job, shard)),
     ]
     _write_budgets(job, shard, np.concatenate([budgets for budgets, _ in decided]))
-    return None, {"total": asdict(reduce(add, (total for _, total in decided))), "edge": None}
-
-
-def _parse_total(report: ShardRecord) -> tuple[ChoiceTotal, Edge | None]:
-    total, edge = report["total"], report["edge"]
-    return ChoiceTotal(**{**total, "counts": tuple(total["counts"])}), None if edge is None else Edge(**edge)
+    return None, report_total(reduce(add, (total for _, total in decided)), None)
 
 
 def _write_budgets(job: _RayJob, shard: int, budgets: Ints) -> None:

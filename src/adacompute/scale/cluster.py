@@ -18,6 +18,7 @@ from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 __all__ = ["check_alive", "cluster", "describe_error", "is_lost", "raise_worker_error"]
 
 _CONNECT_SECONDS = 10.0  # seconds for a connection
+_MAX_MESSAGE = 300  # characters of somebody else's message
 # bytes of shared memory, where we start Ray: more is kept on the disk
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
@@ -99,7 +100,7 @@ def _probe(address: str) -> None:
 
 
 def _find_reason(exc: BaseException) -> str:
-    """The last line of the innermost error of Ray's, where the reason is."""
+    """The last line of Ray's innermost error, which holds the reason."""
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
@@ -124,9 +125,6 @@ def _silence_logging() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-_MAX_MESSAGE = 300  # characters of somebody else's message
-
-
 def is_lost(error: BaseException) -> bool:
     """Whether a worker is gone, as opposed to its work having failed."""
     from ray.exceptions import RayError, RayTaskError
@@ -135,7 +133,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def check_alive() -> None:
-    """EngineUnavailable where the cluster has no node any more, so that waiting for a worker is in vain."""
+    """EngineUnavailable where the cluster has no node any more, so that no worker will ever come."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -147,7 +145,7 @@ def check_alive() -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type of an error, and the last line of Ray's message, where the reason is."""
+    """The type of an error, and the last line of Ray's message, which holds the reason."""
     last = (str(error).strip().splitlines() or [""])[-1].strip()
     return f"{type(error).__name__}: {last[:_MAX_MESSAGE]}"
 

@@ -32,7 +32,14 @@ from adacompute.sampling.collect import (
     start_workers,
 )
 from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import CostBudget, Sampler, SamplingWorkers, StopReason, compute_spent
+from adacompute.sampling.workers import (
+    CostBudget,
+    Sampler,
+    SamplerTotals,
+    SamplingWorkers,
+    StopReason,
+    compute_spent,
+)
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
 __all__ = [
@@ -45,13 +52,26 @@ __all__ = [
     "split_runs",
 ]
 
+ShardQueue = deque[tuple[SampleRun, ...]]  # shards that no collector draws yet
+_SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
+_MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
+_MAX_SHARD = 4096  # samples: larger ones would make long transactions
+# A minute: a collector's share is no less, or their first calls would add up.
+_MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
+_POLL_SECONDS = 0.5  # between two polls of the collectors' progress
+_START_SECONDS = 1200.0  # for the first collector: a cluster may have to get a node for it
+_CHECK_SECONDS = 10.0  # between two checks that the cluster still exists, while nobody draws
+_GRACE_SECONDS = 10.0  # to store and account for what is abandoned
+_MAX_LOSSES = 4  # collectors lost in a row with nothing stored: then it is systematic
+_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedKey:
     """A key that can be sent through Ray; worthless without its pad.
 
     Ray gets the key masked by random bytes, the pad, which lies in a file beside the shards that only
-    its owner may read. So no log, dashboard, argument or object store of Ray's holds the key, nor does
+    its owner may read. So none of Ray's logs, dashboards, arguments and object stores holds the key, nor does
     the disk.
     """
 
@@ -83,56 +103,6 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
         file.write(pad_bytes)
     return SealedKey(
         pad=pad, masked=bytes(byte ^ pad_byte for byte, pad_byte in zip(plain_bytes, pad_bytes, strict=True))
-    )
-
-
-_SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
-_MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
-_MAX_SHARD = 4096  # samples: larger ones would make long transactions
-# A minute: a collector's share is no less, or their first calls would add up.
-_MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
-
-
-def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
-    """Runs in shards of about as many samples each, in their order; the same for the same runs."""
-    samples = sum(run.count for run in runs)
-    count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
-    shards: list[list[SampleRun]] = [[] for _ in range(count)]
-    before = 0
-    for run in runs:
-        shards[before * count // samples].append(run)
-        before += run.count
-    return [tuple(shard) for shard in shards if shard]
-
-
-def count_useful_collectors(limits: RateLimits) -> int:
-    """How many collectors can be kept busy within the limits."""
-    rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
-    fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
-    return max(1, min([limits.concurrency, *fit]))
-
-
-def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
-    """One worker's share of the limits: all shares together are what one client may use."""
-    calls, remainder = divmod(limits.concurrency, workers)
-    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
-    return replace(
-        limits,
-        concurrency=calls + (worker < remainder),
-        requests_per_minute=None if requests is None else requests / workers,
-        tokens_per_minute=None if tokens is None else tokens / workers,
-    )
-
-
-def find_missing_runs(
-    runs: Sequence[SampleRun], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
-) -> tuple[SampleRun, ...]:
-    """The runs without the samples that are stored, and without the problems that failed."""
-    return tuple(
-        part
-        for run in runs
-        if run.problem.id not in failed
-        for part in run.without(stored.get(run.problem.id, ()))
     )
 
 
@@ -262,36 +232,14 @@ def _refill_seconds(limits: RateLimits) -> float:
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
 
 
-class SamplingCounts:
-    """Sums over everything that is done; `running` is the progress of what is still running."""
+class SamplingCounts(SamplerTotals):
+    """The totals of what is done elsewhere; `running` is the progress of what is still running there."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
-        self._cost_budget = cost_budget
-        self._failing_problems: set[str] = set()  # problems that failed since a sample came
-        self._calls = 0
-        self._tokens = 0
-        self._missing = 0  # samples that failed
+        super().__init__(cost_budget)
         self.running: list[CollectProgress] = []
-        self.added = 0
-        self.failures: dict[str, str] = {}  # problem id -> the last reason
-        self.errors: Counter[str] = Counter()
         self.per_call: int | None = None
         self.logprobs: bool | None = None
-        self.stopped: StopReason | None = None
-        self.why: str | None = None
-        self.signal: int | None = None
-
-    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Records that nothing more is to start. `number` is that of a signal."""
-        if self.stopped is None:
-            self.stopped, self.why = how, why
-        self.signal = self.signal or number
-
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-        self.failures.clear()
-        self._failing_problems.clear()
-        self._missing = 0
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress of all of them together."""
@@ -326,16 +274,6 @@ class SamplingCounts:
         else:
             self._failing_problems.update(result.failures)
         return len(self._failing_problems)
-
-
-_POLL_SECONDS = 0.5  # between two polls of the collectors' progress
-_START_SECONDS = 1200.0  # for the first collector: a cluster may have to get a node for it
-_CHECK_SECONDS = 10.0  # between two checks that the cluster still exists, while nobody draws
-_GRACE_SECONDS = 10.0  # to store and account for what is abandoned
-_MAX_LOSSES = 4  # collectors lost in a row with nothing stored: then it is systematic
-_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
-
-ShardQueue = deque[tuple[SampleRun, ...]]  # shards that no collector draws yet
 
 
 @dataclass(slots=True, eq=False)
@@ -653,9 +591,51 @@ class RayEngine:
         try:
             async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):
                 yield crew
-            async with handle_signals(
-                signals, crew, on_progress=lambda: None
-            ):  # ending it takes seconds, too
+            # ending it takes seconds, too
+            async with handle_signals(signals, crew, on_progress=lambda: None):
                 await crew.close()
         finally:
             crew.abandon()
+
+
+def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
+    """Runs in shards of about as many samples each, in their order; the same for the same runs."""
+    samples = sum(run.count for run in runs)
+    count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
+    shards: list[list[SampleRun]] = [[] for _ in range(count)]
+    before = 0
+    for run in runs:
+        shards[before * count // samples].append(run)
+        before += run.count
+    return [tuple(shard) for shard in shards if shard]
+
+
+def count_useful_collectors(limits: RateLimits) -> int:
+    """How many collectors can be kept busy within the limits."""
+    rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
+    fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
+    return max(1, min([limits.concurrency, *fit]))
+
+
+def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
+    """One worker's share of the limits: all shares together are what one client may use."""
+    calls, remainder = divmod(limits.concurrency, workers)
+    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
+    return replace(
+        limits,
+        concurrency=calls + (worker < remainder),
+        requests_per_minute=None if requests is None else requests / workers,
+        tokens_per_minute=None if tokens is None else tokens / workers,
+    )
+
+
+def find_missing_runs(
+    runs: Sequence[SampleRun], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
+) -> tuple[SampleRun, ...]:
+    """The runs without the samples that are stored, and without the problems that failed."""
+    return tuple(
+        part
+        for run in runs
+        if run.problem.id not in failed
+        for part in run.without(stored.get(run.problem.id, ()))
+    )

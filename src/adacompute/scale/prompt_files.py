@@ -35,13 +35,18 @@ __all__ = [
 ]
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
-
+Ints = npt.NDArray[np.int64]
+Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
 BUDGET = "budget"  # the column that is added
 _COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
 _MAX_ROWS = 8192  # of a batch, at the most
 _MAX_BYTES = 16 << 20  # of a batch, about, at the most
 _BUFFER_BYTES = 1 << 20  # bytes that a column is read ahead
 _READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+_FINISHED = "parts"  # files that are whole
+_UNFINISHED = "begun"  # files in the making
+_PREVIOUS = "before"  # the folder that is being replaced
+_LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,15 +216,6 @@ def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]
             "write it again as text"
         ) from exc
     return prompts
-
-
-Ints = npt.NDArray[np.int64]
-Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
-
-_FINISHED = "parts"  # files that are whole
-_UNFINISHED = "begun"  # files in the making
-_PREVIOUS = "before"  # the folder that is being replaced
-_LOCK = "lock"
 
 
 def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,23 +18,38 @@ import orjson
 
 from adacompute import errors
 from adacompute.errors import AdacomputeError, EngineUnavailable
+from adacompute.policies import POLICIES
+from adacompute.policies.base import Policy
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
+from adacompute.solve.shard_search import ChoiceTotal, Edge, SlopeBracket, SlopeHistogram
 
 __all__ = [
+    "PackedPolicy",
     "ShardDataset",
     "ShardRecord",
     "TaskFailure",
     "pack_ballots",
+    "pack_policy",
     "pad_columns",
+    "parse_histogram",
+    "parse_total",
     "raise_failures",
+    "report_histogram",
+    "report_total",
     "start_pass",
     "unpack_ballots",
+    "unpack_policy",
 ]
 
 ShardRecord: TypeAlias = Mapping[str, Any]  # arrays, and what JSON can say
 
+PackedPolicy: TypeAlias = tuple[
+    str, Mapping[str, Any], Mapping[str, npt.NDArray[Any]]
+]  # kind, settings, arrays
+
 _TEXT_FIELDS = ("ids", "prompts", "subjects", "levels")
+_HISTOGRAM_FIELDS = ("problems", "cheapest", "dearest", "keys", "cost")
 
 
 def pack(record: ShardRecord) -> bytes:
@@ -72,6 +87,38 @@ def unpack_ballots(record: ShardRecord) -> Ballots:
         if isinstance(value, np.ndarray):
             value.setflags(write=False)
     return Ballots(**parts)
+
+
+def pack_policy(policy: Policy) -> PackedPolicy:
+    """A policy as plain data, so that nothing that is sent is code."""
+    return policy.kind, policy.settings(), dict(policy.arrays())
+
+
+def unpack_policy(packed_policy: PackedPolicy) -> Policy:
+    """The policy that was packed, in another process."""
+    kind, settings, arrays = packed_policy
+    return POLICIES[kind].restore(settings, arrays)
+
+
+def report_histogram(histogram: SlopeHistogram) -> ShardRecord:
+    """A histogram of slopes as a record; the bracket that it is of is known to the driver."""
+    return {name: getattr(histogram, name) for name in _HISTOGRAM_FIELDS}
+
+
+def parse_histogram(report: ShardRecord, bracket: SlopeBracket) -> SlopeHistogram:
+    """The histogram of a record."""
+    return SlopeHistogram(bracket=bracket, **{name: report[name] for name in _HISTOGRAM_FIELDS})
+
+
+def report_total(total: ChoiceTotal, edge: Edge | None) -> ShardRecord:
+    """The sum of a shard's choices, and its edge at the price where it has one, as a record."""
+    return {"total": asdict(total), "edge": None if edge is None else asdict(edge)}
+
+
+def parse_total(report: ShardRecord) -> tuple[ChoiceTotal, Edge | None]:
+    """The sum and the edge of a record."""
+    total, edge = report["total"], report["edge"]
+    return ChoiceTotal(**{**total, "counts": tuple(total["counts"])}), None if edge is None else Edge(**edge)
 
 
 def pad_columns(array: npt.NDArray[Any], width: int, *, classes: bool = False) -> npt.NDArray[Any]:

@@ -56,9 +56,18 @@ __all__ = [
     "parse_vllm_row",
 ]
 
+ProcessorRow = Mapping[str, Any]
+RowFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
+SampleKey = tuple[str, int]  # problem id, index
+ERROR_COLUMN = "__inference_error__"  # Ray's column with the reason why a row failed
+SAMPLES_AN_ENGINE = 256  # samples at the same time in one engine
+_MAX_FAILING_ROWS = 8  # problems that fail without a success in between: then the workers are at fault
+_END_SECONDS = 30.0  # seconds for a dataset to end
+_PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size")  # their product: GPUs an engine needs
+
 
 class RowFeed:
-    """Rows in one order, kept for whoever reads them, in a process of Ray's.
+    """Rows in a fixed order, kept in a Ray actor for whoever reads them.
 
     A task that Ray runs again reads the same rows.
     """
@@ -119,13 +128,9 @@ def _read_blocks(feed: Any) -> Iterator[Any]:  # noqa: ANN401 - Ray's
             yield pa.Table.from_pylist([row])
 
 
-ERROR_COLUMN = "__inference_error__"  # the column of Ray's that says why a row failed
-ProcessorRow = Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowResult:
-    """What came of a row, in the form in which it travels."""
+    """The result of a row, as it is sent back."""
 
     sample: dict[str, Any] | None = None
     seconds: float = 0.0
@@ -256,11 +261,6 @@ def _to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever Arrow made of JSON 
     return [_to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-SAMPLES_AN_ENGINE = 256  # samples at the same time in one engine
-
-RowFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
-
-
 def check_vllm() -> None:
     """EngineUnavailable where there is no vLLM."""
     for name in ("ray", "vllm"):
@@ -287,7 +287,7 @@ def build_vllm_config(model: str, *, engines: int, options: Mapping[str, Any] | 
             concurrency=engines,
             batch_size=1,  # a larger one would wait for rows of the next wave
             max_concurrent_batches=SAMPLES_AN_ENGINE,
-            should_continue_on_error=True,  # a row that fails is a failure, and the others go on
+            should_continue_on_error=True,  # a row that fails doesn't stop the others
             detokenize_stage=False,  # the engine does
             log_engine_metrics=False,
         )
@@ -306,7 +306,7 @@ def build_http_config(url: str, *, workers: int) -> Any:  # noqa: ANN401 - Ray's
 
 
 def build_vllm_processor(config: Any) -> Any:  # noqa: ANN401 - Ray's
-    """The processor: rows in, what came of them out."""
+    """The processor, which turns rows into rows with results."""
     from ray.data.llm import build_processor
 
     before, after = _ROW_FUNCTIONS[type(config).__name__]
@@ -320,12 +320,6 @@ _ROW_FUNCTIONS: dict[str, tuple[RowFunction, RowFunction]] = {
     "vLLMEngineProcessorConfig": (build_vllm_request, parse_vllm_row),
     "HttpRequestProcessorConfig": (build_chat_payload, parse_chat_row),
 }
-
-
-_MAX_FAILING_ROWS = 8  # problems that fail without a success in between: then the workers are at fault
-_END_SECONDS = 30.0  # seconds for a dataset to end
-
-SampleKey = tuple[str, int]  # problem id, index
 
 
 class ProcessorSampler(SamplingCounts):
@@ -448,9 +442,6 @@ class ProcessorSampler(SamplingCounts):
     def _sample_keys(record: DrawnSamples) -> set[SampleKey]:
         indexes = [index for index, _ in record.samples] + [failure.index for failure in record.failures]
         return {(record.problem_id or "", index) for index in indexes}
-
-
-_PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size")  # their product: GPUs an engine needs
 
 
 class _ProcessorEngine:

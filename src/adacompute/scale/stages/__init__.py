@@ -1,4 +1,4 @@
-"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data."""
+"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data: one file for each stage."""
 
 from adacompute.scale.stages.replay import calibrate_shards, replay_open_shards, replay_shards
 from adacompute.scale.stages.score import score_open_shards, score_shards

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from adacompute.answers import Task, VoteWeights
 from adacompute.errors import NotRecorded, PolicyError, ScaleError
-from adacompute.policies import POLICIES
 from adacompute.policies.base import SHARPNESS, Policy
 from adacompute.policies.paths import PathLayout, build_paths
 from adacompute.policies.stopping import StoppingPolicy
@@ -39,7 +38,7 @@ from adacompute.replay.replay import (
     replay,
     resolve_dial,
 )
-from adacompute.scale.shard_passes import ShardRecord
+from adacompute.scale.shard_passes import ShardRecord, pack_policy, unpack_policy
 from adacompute.scale.stages.score import exact_votes, fit_weights_on_shards
 from adacompute.scale.stages.sharded_pool import ShardedPool, ShardPart, open_sharded_pool
 
@@ -80,9 +79,9 @@ def select_rows(
     policy: Policy, shards: ShardedPool, too_few: Literal["error", "drop"]
 ) -> tuple[Ints, tuple[str, ...]]:
     """The problems to replay, and the ids of those left out."""
-    heads = shards.index
-    good = find_replayable(heads.ids, heads.drawn, heads.votable(), policy.longest, too_few=too_few)
-    return np.flatnonzero(good), tuple(heads.ids[i] for i in np.flatnonzero(~good).tolist())
+    index = shards.index
+    good = find_replayable(index.ids, index.drawn, index.votable(), policy.longest, too_few=too_few)
+    return np.flatnonzero(good), tuple(index.ids[i] for i in np.flatnonzero(~good).tolist())
 
 
 def gather_prompts(shards: ShardedPool, rows: Ints) -> Ballots:
@@ -110,7 +109,7 @@ def _read_prompts(ballots: Ballots, _: ShardPart, __: None) -> ShardRecord:
 
 
 def settle_policy(
-    policy: Policy, shards: ShardedPool, rows: Ints, thin: Ballots, *, copy_first: bool
+    policy: Policy, shards: ShardedPool, rows: Ints, prompt_ballots: Ballots, *, copy_first: bool
 ) -> Policy:
     """The policy, or a copy of it (`copy_first`), settled on these samples where that applies."""
     if not isinstance(policy, StoppingPolicy):  # no other one takes anything from samples
@@ -125,7 +124,7 @@ def settle_policy(
         return replace(weights, sharpness=SHARPNESS) if weights.sharpness else None
 
     return target.settle_by(
-        thin,
+        prompt_ballots,
         fit_weights=confidence,
         compute_quantiles=lambda _: target.compute_quantiles(shards.gather_ballots(rows)),
     )
@@ -141,7 +140,7 @@ class PathDrawing:
     """How every shard draws its paths."""
 
     stream: np.random.Generator  # before the first problem's draws
-    cut: PathLayout
+    layout: PathLayout
     weigh: VoteWeights | None
     dials: tuple[float | None, ...]
 
@@ -157,50 +156,40 @@ def plan_drawing(
 ) -> PathDrawing:
     """How paths are drawn of these problems."""
     fewest = int(shards.index.drawn[rows].min())
-    cut = PathLayout.for_orders(fewest, orders=orders, longest=policy.longest)
-    return PathDrawing(stream=rng, cut=cut, weigh=policy.weigh, dials=dials)
-
-
-def pack_policy(policy: Policy) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """A policy as the plain data in which it travels."""
-    return policy.kind, policy.settings(), dict(policy.arrays())
-
-
-def _unpack_policy(packed_policy: tuple[str, dict[str, Any], dict[str, Any]]) -> Policy:
-    kind, settings, arrays = packed_policy
-    return POLICIES[kind].restore(settings, arrays)
+    layout = PathLayout.for_orders(fewest, orders=orders, longest=policy.longest)
+    return PathDrawing(stream=rng, layout=layout, weigh=policy.weigh, dials=dials)
 
 
 def decide_budgets(ballots: Ballots, _: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
     """How many samples the policy asks for on the prompt alone, and the mean tokens of a sample."""
-    policy, dial = _unpack_policy(argument[0]), argument[1]
+    policy, dial = unpack_policy(argument[0]), argument[1]
     budgets = decide_first_wave(policy, policy.read(ballots.prompts), dial) if len(ballots) else _NO_BUDGETS
     return {"budgets": budgets, "tokens": compute_mean_tokens(ballots)}
 
 
 def replay_shard(ballots: Ballots, part: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
     """Replays the policy along this shard's paths, some problems at a time."""
-    policy, drawing = _unpack_policy(argument[0]), argument[1]
+    policy, drawing = unpack_policy(argument[0]), argument[1]
     results = [
         ProblemResults.from_policy(
             policy, build_paths(problems, order, weigh=drawing.weigh), dial=drawing.dials[0]
         )
         for problems, order in _iterate_orders(ballots, part, drawing)
     ]
-    counts = np.zeros(drawing.cut.longest + 1, dtype=np.int64)
+    counts = np.zeros(drawing.layout.longest + 1, dtype=np.int64)
     return {
         **{
             name: np.concatenate([np.zeros(0), *(getattr(result, name) for result in results)])
             for name in PROBLEM_FIELDS
         },
-        "counts": np.sum([counts, *(each.counts for each in results)], axis=0),
-        "most_waves": max((each.most_waves for each in results), default=0),
+        "counts": np.sum([counts, *(result.counts for result in results)], axis=0),
+        "most_waves": max((result.most_waves for result in results), default=0),
     }
 
 
 def count_draws(ballots: Ballots, part: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
     """How many samples the policy draws on all paths together, at each dial."""
-    policy, drawing = _unpack_policy(argument[0]), argument[1]
+    policy, drawing = unpack_policy(argument[0]), argument[1]
     total = np.zeros(len(drawing.dials), dtype=np.int64)
     for problems, order in _iterate_orders(ballots, part, drawing):
         paths = build_paths(problems, order, weigh=drawing.weigh)
@@ -213,7 +202,7 @@ def count_draws(ballots: Ballots, part: ShardPart, argument: Any) -> ShardRecord
 
 def count_first_draws(ballots: Ballots, _: ShardPart, argument: Any) -> ShardRecord:  # noqa: ANN401
     """How many samples the policy asks for on the prompts alone, together, at each dial."""
-    policy, dials = _unpack_policy(argument[0]), argument[1]
+    policy, dials = unpack_policy(argument[0]), argument[1]
     reading = policy.read(ballots.prompts)
     sums = [int(decide_first_wave(policy, reading, dial).sum()) if len(ballots) else 0 for dial in dials]
     return {"drawn": np.array(sums, dtype=np.int64)}
@@ -223,14 +212,14 @@ def _iterate_orders(
     ballots: Ballots, part: ShardPart, drawing: PathDrawing
 ) -> Iterator[tuple[Ballots, Ints]]:
     """Some problems at a time, with which samples their paths draw, as one machine would draw them."""
-    a_problem = drawing.cut.shuffles * ballots.classes.shape[1]  # numbers that are drawn
-    step = max(1, _MAX_CELLS // max(1, a_problem))
-    for run_ in iterate_runs(part.ranks):
-        for start in range(run_.start, run_.stop, step):
-            rows = np.arange(start, min(start + step, run_.stop))
-            stream = advance_generator(drawing.stream, int(part.ranks[start]) * a_problem)
+    draws_per_problem = drawing.layout.shuffles * ballots.classes.shape[1]  # numbers that are drawn
+    step = max(1, _MAX_CELLS // max(1, draws_per_problem))
+    for ranks_run in iterate_runs(part.ranks):
+        for start in range(ranks_run.start, ranks_run.stop, step):
+            rows = np.arange(start, min(start + step, ranks_run.stop))
+            stream = advance_generator(drawing.stream, int(part.ranks[start]) * draws_per_problem)
             problems = ballots.only(rows)
-            yield problems, drawing.cut.draw_orders(problems, stream)
+            yield problems, drawing.layout.draw_orders(problems, stream)
 
 
 def replay_shards(
@@ -277,8 +266,8 @@ def replay_open_shards(
     rng = check_orders(orders, rng)
     check_generator(rng)
     rows, dropped = select_rows(policy, shards, too_few)
-    thin = gather_prompts(shards, rows)
-    policy = settle_policy(policy, shards, rows, thin, copy_first=True)
+    prompt_ballots = gather_prompts(shards, rows)
+    policy = settle_policy(policy, shards, rows, prompt_ballots, copy_first=True)
     if can_replay_exactly(policy):
         per_problem, count = _replay_exactly(policy, shards, rows, value), 0
     else:
@@ -288,11 +277,11 @@ def replay_open_shards(
         )
         per_problem, count = (
             _merge_problems(shards, rows, reports),
-            drawing.cut.shuffles * drawing.cut.windows,
+            drawing.layout.shuffles * drawing.layout.windows,
         )
-        after = advance_generator(rng, len(rows) * drawing.cut.shuffles * shards.width)
+        after = advance_generator(rng, len(rows) * drawing.layout.shuffles * shards.width)
         rng.bit_generator.state = after.bit_generator.state
-    return build_result(policy, value, thin, per_problem, orders=count, dropped=dropped, rng=rng)
+    return build_result(policy, value, prompt_ballots, per_problem, orders=count, dropped=dropped, rng=rng)
 
 
 def _replay_exactly(policy: Policy, shards: ShardedPool, rows: Ints, dial: float | None) -> ProblemResults:
@@ -320,7 +309,7 @@ def _merge_problems(shards: ShardedPool, rows: Ints, reports: Sequence[ShardReco
     return ProblemResults(
         **arrays,
         counts=np.sum([report["counts"] for report in reports], axis=0),
-        most_waves=max(int(each["most_waves"]) for each in reports),
+        most_waves=max(int(report["most_waves"]) for report in reports),
     )
 
 
@@ -373,10 +362,10 @@ def _build_cost_function(
         if not policy.one_shot:
             work = count_draws
             argument = plan_drawing(policy, shards, rows, orders=orders, rng=rng, dials=argument)
-            count *= argument.cut.shuffles * argument.cut.windows
+            count *= argument.layout.shuffles * argument.layout.windows
         reports = shards.ask_shards(work, rows, [(pack_policy(policy), argument)] * len(shards.ballots))
         total = np.sum([report["drawn"] for report in reports], axis=0)
-        return [float(np.float64(each) / count) for each in total.tolist()]
+        return [float(np.float64(draws) / count) for draws in total.tolist()]
 
     return costs
 

@@ -72,11 +72,11 @@ def exact_votes(
 ) -> AccuracyEstimates:
     """As `exact_vote` of these problems, (problems, budgets)."""
     check_exact_budgets(budgets)
-    heads = shards.index
-    known = heads.known[rows] if target == "right" else np.ones(len(rows), dtype=bool)
+    index = shards.index
+    known = index.known[rows] if target == "right" else np.ones(len(rows), dtype=bool)
     slab = np.full(len(rows), -1)  # (problems,) -1: not scored
     totals: list[int] = []
-    for number, (total, members) in enumerate(group_by_sample_count(heads.drawn[rows], known)):
+    for number, (total, members) in enumerate(group_by_sample_count(index.drawn[rows], known)):
         slab[members] = number
         totals.append(total)
     sizes = np.bincount(slab[slab >= 0], minlength=len(totals))
@@ -130,8 +130,8 @@ def _score_split_slabs(
     if not len(ranks):
         return
     order = np.argsort(ranks, kind="stable")
-    classes = np.concatenate([each["classes"] for each in reports])[order]
-    values = np.concatenate([each["values"] for each in reports])[order]
+    classes = np.concatenate([report["classes"] for report in reports])[order]
+    values = np.concatenate([report["values"] for report in reports])[order]
     ranks = ranks[order]
     owner = slab[ranks]
     numbers = np.unique(owner).tolist()
@@ -242,8 +242,8 @@ def score_open_shards(
 ) -> AccuracyTable:
     """The accuracy table of shards that are open."""
     sizes = check_method(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
-    heads = shards.index
-    rows = select_scorable(heads.scorable_problems, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
+    index = shards.index
+    rows = select_scorable(index.scorable_problems, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
     _check_costs(shards, cost, rows)
     if not isinstance(by, str | VoteWeights):
         raise ScaleError("scores of your own can't be shared out to shards; score them with engine='local'")
@@ -268,16 +268,16 @@ def score_open_shards(
     words = describe_protocol(
         estimator, aggregate, name, simulation_error=largest_simulation_error(scores), draws=draws
     )
-    is_scored = np.zeros(len(heads), dtype=bool)
+    is_scored = np.zeros(len(index), dtype=bool)
     is_scored[rows] = True
     table = AccuracyTable.of(
         scores.accuracy,
         costs=costs.amounts,
         modes=sizes,
         standard_error=scores.standard_error,
-        ids=[heads.ids[row] for row in rows.tolist()],
+        ids=[index.ids[row] for row in rows.tolist()],
         unit=costs.unit,
-        dropped=[heads.ids[row] for row in np.flatnonzero(~is_scored).tolist()],
+        dropped=[index.ids[row] for row in np.flatnonzero(~is_scored).tolist()],
         protocol="; ".join(filter(None, [words, costs.note])),
     )
     return shrink_table(table) if shrink else table
@@ -289,7 +289,7 @@ def fit_weights_on_shards(shards: ShardedPool, rows: Ints, signal: Signal) -> Vo
     count = sum(int(report["count"]) for report in reports)
     if not count:
         raise build_unweighable_error(len(rows), signal)
-    total = sum((Fraction(each["sum"]) for each in reports), Fraction(0))
+    total = sum((Fraction(report["sum"]) for report in reports), Fraction(0))
     return build_vote_weights(float(total) / count, signal)
 
 
@@ -331,9 +331,9 @@ def _check_ranks(shards: ShardedPool, rows: Ints, settings: _ScoreSettings) -> N
     missing = sum(int(report["count"]) for report in reports)
     if missing:
         first = [
-            (int(part.ranks[each["row"]]), int(each["column"]))
-            for part, each in zip(shards.split_rows(rows), reports, strict=True)
-            if each["count"]
+            (int(part.ranks[report["row"]]), int(report["column"]))
+            for part, report in zip(shards.split_rows(rows), reports, strict=True)
+            if report["count"]
         ]
         rank, column = min(first)
         raise build_unranked_error(shards.index.ids[int(rows[rank])], column, missing=missing, by=settings.by)

@@ -72,7 +72,7 @@ def read_shard(
     request, files = argument
     try:
         return _read_files(request, files)
-    except AdacomputeError as exc:  # said of the folder as it was given
+    except AdacomputeError as exc:  # the message names the folder as the user gave it
         raise type(exc)(str(exc).replace(request.folder, request.shown)) from exc
 
 
@@ -180,7 +180,7 @@ def join_shards(
 
     def find_root(shard: int) -> int:
         while parent[shard] != shard:
-            parent[shard] = parent[parent[shard]]  # else the way up grows with every pair
+            parent[shard] = parent[parent[shard]]  # halves the path, else it would grow with every pair
             shard = parent[shard]
         return shard
 
@@ -207,10 +207,10 @@ class ProblemIndex:
 
     ids: tuple[str, ...]
     drawn: Ints  # samples
-    known: Bools  # whether every sample's grade is
+    known: Bools  # whether every sample's grade is known
     answered: Bools  # whether any sample has an answer
     right: Bools  # whether any sample was graded above 0
-    mute: Bools  # whether a sample without an answer was
+    mute: Bools  # whether any sample without an answer was graded above 0
     tokens: Bools  # whether every sample's tokens are known
     shard: Ints
     row: Ints  # in its shard
@@ -233,8 +233,8 @@ class ProblemIndex:
 class ShardPart:
     """Which of a shard's problems are meant, and their ranks among all that are."""
 
-    rows: Ints  # (some,) in the shard, ascending
-    ranks: Ints  # (some,) among all, ascending
+    rows: Ints  # (rows,) in the shard, ascending
+    ranks: Ints  # (rows,) among all, ascending
     width: int  # samples of the problem that has most, among all of the folder
 
 
@@ -334,7 +334,7 @@ def open_sharded_pool(
     folder under the same path. Errors are those of `open_pool(folder)` and of its ballots.
     """
     names = shard_files(folder)
-    ask = ReadRequest(
+    request = ReadRequest(
         folder=str(folder.absolute()),
         shown=str(folder),
         names=names,
@@ -343,8 +343,8 @@ def open_sharded_pool(
         parameters=None if parameters is None else dict(parameters),
     )
     shards = group_files([(folder / name).stat().st_size for name in names])
-    with cluster(workers) as many:
-        dataset = start_pass(read_shard, [(ask, files) for files in shards], workers=many)
+    with cluster(workers) as task_count:
+        dataset = start_pass(read_shard, [(request, files) for files in shards], workers=task_count)
         marks = [
             np.zeros(0, dtype=np.uint64) if isinstance(report, TaskFailure) else report["marks"]
             for report in dataset.reports
@@ -353,32 +353,34 @@ def open_sharded_pool(
         if len(groups) < len(shards):  # some problems are in several files, which are read as one shard
             raise_failures(dataset.reports)
             shards = [tuple(sorted(file for k in group for file in shards[k])) for group in groups]
-            dataset = start_pass(read_shard, [(ask, files) for files in shards], workers=many)
-        yield _build_sharded_pool(folder, dataset, ask)
+            dataset = start_pass(read_shard, [(request, files) for files in shards], workers=task_count)
+        yield _build_sharded_pool(folder, dataset, request)
 
 
-def _build_sharded_pool(folder: Path, dataset: ShardDataset, ask: ReadRequest) -> ShardedPool:
+def _build_sharded_pool(folder: Path, dataset: ShardDataset, request: ReadRequest) -> ShardedPool:
     reports = raise_failures(dataset.reports)
     if not any(report["lines"] for report in reports):
         raise RecordInvalid(f"{folder}: holds no problem; give at least one row")
     sources: list[tuple[str | None, dict[str, Any]]] = []
-    for each in reports:
-        sources += [known for name, values in each["sources"] if (known := (name, values)) not in sources]
-    key = pick_source(dict(enumerate(sources)), str(folder), model=ask.model, parameters=ask.parameters)
+    for report in reports:
+        sources += [known for name, values in report["sources"] if (known := (name, values)) not in sources]
+    key = pick_source(
+        dict(enumerate(sources)), str(folder), model=request.model, parameters=request.parameters
+    )
     model, parameters = (None, {}) if key is None else sources[key]
-    heads = _build_index(reports)
-    if not len(heads):
+    index = _build_index(reports)
+    if not len(index):
         raise TooFewSamples(f"{folder}: no problem has a sample; collect or import some first")
-    return ShardedPool(path=folder, ballots=dataset, index=heads, model=model, parameters=parameters)
+    return ShardedPool(path=folder, ballots=dataset, index=index, model=model, parameters=parameters)
 
 
 def _build_index(reports: Sequence[ShardRecord]) -> ProblemIndex:
     """Problems in the order of their places, which is that of the pool."""
     order = np.argsort(np.concatenate([report["places"] for report in reports]), kind="stable")
-    counts = [len(each["places"]) for each in reports]
-    names = [name for each in reports for name in each["ids"]]
+    counts = [len(report["places"]) for report in reports]
+    names = [name for report in reports for name in report["ids"]]
     arrays = {
-        name: np.concatenate([each[name] for each in reports])[order]
+        name: np.concatenate([report[name] for report in reports])[order]
         for name in ("drawn", "known", "answered", "right", "mute", "tokens")
     }
     return ProblemIndex(

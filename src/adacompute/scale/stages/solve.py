@@ -1,7 +1,6 @@
 """`solve` over a folder of Parquet shards: one price, found from a summary of each shard."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -9,17 +8,21 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.records import AccuracyTable, Allocation, Mix, Move
-from adacompute.scale.shard_passes import ShardRecord, start_pass
+from adacompute.scale.shard_passes import (
+    ShardRecord,
+    parse_histogram,
+    parse_total,
+    report_histogram,
+    report_total,
+    start_pass,
+)
 from adacompute.scale.stages.score import score_open_shards, score_shards
 from adacompute.scale.stages.sharded_pool import open_sharded_pool
 from adacompute.solve import solve
 from adacompute.solve.shard_search import (
-    ChoiceTotal,
-    Edge,
     PriceSearch,
     ShardQuota,
     SlopeBracket,
-    SlopeHistogram,
     TableShard,
 )
 
@@ -57,12 +60,10 @@ def solve_table_on_ray(table: AccuracyTable, *, budget: float, workers: int, par
     search = PriceSearch(budget=budget, unit=table.unit)
     while (bracket := search.bracket) is not None:
         reports = dataset.ask(_summarise_part, [bracket] * len(dataset))
-        search.narrow(SlopeHistogram(bracket=bracket, **report) for report in reports)
+        search.narrow(parse_histogram(report, bracket) for report in reports)
     choices = dataset.ask(_choose, [search.quota(k) for k in range(len(dataset))])
-    solution = search.build_allocation(
-        (ChoiceTotal(**_parse_total(each)), _parse_edge(each)) for each in choices
-    )
-    choice = np.concatenate([each["choice"] for each in choices])
+    solution = search.build_allocation(map(parse_total, choices))
+    choice = np.concatenate([report["choice"] for report in choices])
     choice.setflags(write=False)
     return Allocation(
         budget=float(budget),
@@ -98,24 +99,12 @@ def _load_shard(data: ShardRecord) -> TableShard:
 
 
 def _summarise_part(data: ShardRecord, bracket: SlopeBracket) -> tuple[None, ShardRecord]:
-    summary = _load_shard(data).histogram(bracket)
-    return None, {
-        name: getattr(summary, name) for name in ("problems", "cheapest", "dearest", "keys", "cost")
-    }
+    return None, report_histogram(_load_shard(data).histogram(bracket))
 
 
 def _choose(data: ShardRecord, share: ShardQuota) -> tuple[None, ShardRecord]:
     taken = _load_shard(data).take(share)
-    edge = None if taken.edge is None else asdict(taken.edge)
-    return None, {"choice": taken.choice, "total": asdict(taken.total), "edge": edge}
-
-
-def _parse_total(report: ShardRecord) -> dict[str, Any]:
-    return {**report["total"], "counts": tuple(report["total"]["counts"])}
-
-
-def _parse_edge(report: ShardRecord) -> Edge | None:
-    return None if report["edge"] is None else Edge(**report["edge"])
+    return None, {"choice": taken.choice, **report_total(taken.total, taken.edge)}
 
 
 def _build_mix(move: Move | None) -> Mix:

@@ -1,4 +1,4 @@
-"""One refused request doesn't change how others are served: what a model won't take is believed once seen."""
+"""Fields that a model refuses: one refused request doesn't change how other requests are served."""
 
 import asyncio
 

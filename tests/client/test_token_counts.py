@@ -1,4 +1,4 @@
-"""Tokens are counted truly, whatever `usage` says, and what is a guess is marked."""
+"""Tokens are counted correctly, whatever `usage` says, and estimates are marked."""
 
 import random
 

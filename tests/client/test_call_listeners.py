@@ -1,4 +1,4 @@
-"""One call's own attempts are told to who made it; and how much of a prompt was cached."""
+"""A call's listener hears of its own attempts, and may stop what comes next."""
 
 import asyncio
 

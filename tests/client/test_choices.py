@@ -188,21 +188,21 @@ def test_refusals_of_other_things_are_not_taken_for_n(message):
     named=st.booleans(),
 )
 def test_whatever_the_limit_all_comes_and_the_limit_learned_is_never_above_it(limit, way, wanted, named):
-    manners, most = ServerQuirks(), 1 if way == "ignore" else limit
+    quirks, most = ServerQuirks(), 1 if way == "ignore" else limit
     for n in wanted:
         calls = 0
         while n:
-            asked_for, calls = manners.pick_n(n), calls + 1
+            asked_for, calls = quirks.pick_n(n), calls + 1
             if way == "refuse" and asked_for > most:
-                assert manners.record_refusal(
+                assert quirks.record_refusal(
                     asked_for, f"n must be at most {most}" if named else "n is too large"
                 )
             else:
                 came = min(asked_for, most)
-                manners.record_choices(asked_for, came)
+                quirks.record_choices(asked_for, came)
                 n -= came
         assert calls < 60
-    assert manners.max_choices is None or 1 <= manners.max_choices <= most
+    assert quirks.max_choices is None or 1 <= quirks.max_choices <= most
 
 
 def test_calls_of_one_draw_have_seeds_of_their_own_and_the_first_is_unchanged():

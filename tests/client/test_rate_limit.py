@@ -1,4 +1,4 @@
-"""The pace: never more at once, nor more a minute, than is allowed; first come, first served; it adapts."""
+"""The rate limiter: never more at once, nor a minute, than allowed; first come, first served; adaptive."""
 
 import asyncio
 import itertools
@@ -67,7 +67,7 @@ def test_a_bucket_gives_no_more_than_its_rate_a_burst_and_one_that_is_too_large(
 def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, per_minute, adaptive, fates):
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = RateLimiter(
+        limiter = RateLimiter(
             RateLimits(concurrency=limit, requests_per_minute=per_minute, adaptive=adaptive), loop=loop
         )
         inside = peak = served = 0
@@ -75,7 +75,7 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
 
         async def one(length: float, fate: str) -> None:
             nonlocal inside, peak, served
-            await pace.enter()
+            await limiter.enter()
             began = loop.time()
             entered.append(began)
             inside += 1
@@ -83,14 +83,14 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
             try:
                 await asyncio.sleep(length)
                 if fate == "well":
-                    pace.report_success()
+                    limiter.report_success()
                 elif fate == "pushed":
-                    pace.report_overload(began)
-                assert 1 <= pace.concurrency <= limit
+                    limiter.report_overload(began)
+                assert 1 <= limiter.concurrency <= limit
             finally:
                 inside -= 1
                 served += 1
-                pace.leave()
+                limiter.leave()
 
         tasks = [asyncio.create_task(one(length, fate)) for length, fate in zip(lengths, fates, strict=False)]
         await asyncio.sleep(0.5)
@@ -100,7 +100,7 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
         await asyncio.gather(*tasks, return_exceptions=True)
         assert peak <= limit
         assert served >= len(tasks) - len(called_off)
-        assert pace.in_flight == inside == 0
+        assert limiter.in_flight == inside == 0
         if per_minute is not None and len(entered) > 1:
             allowed = (entered[-1] - entered[0]) * per_minute / 60 + max(1.0, per_minute / 60) + 1
             assert len(entered) <= allowed + 1e-6
@@ -110,14 +110,14 @@ def test_never_more_at_once_than_allowed_and_all_get_their_turn(limit, lengths, 
 
 def test_first_come_first_served():
     async def run() -> None:
-        pace = RateLimiter(RateLimits(concurrency=1), loop=asyncio.get_running_loop())
+        limiter = RateLimiter(RateLimits(concurrency=1), loop=asyncio.get_running_loop())
         order: list[int] = []
 
         async def one(i: int) -> None:
-            await pace.enter()
+            await limiter.enter()
             order.append(i)
             await asyncio.sleep(0.1)
-            pace.leave()
+            limiter.leave()
 
         await asyncio.gather(*map(one, range(20)))
         assert order == list(range(20))
@@ -128,13 +128,13 @@ def test_first_come_first_served():
 def test_a_turn_that_did_not_come_in_time_is_a_timeout_and_is_not_lost():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = RateLimiter(RateLimits(concurrency=1), loop=loop)
-        await pace.enter()
+        limiter = RateLimiter(RateLimits(concurrency=1), loop=loop)
+        await limiter.enter()
         with pytest.raises(TimeoutError):
-            await pace.enter(until=loop.time() + 1.0)
-        pace.leave()
-        await pace.enter(until=loop.time() + 1.0)
-        assert pace.in_flight == 1
+            await limiter.enter(until=loop.time() + 1.0)
+        limiter.leave()
+        await limiter.enter(until=loop.time() + 1.0)
+        assert limiter.in_flight == 1
 
     timed(run())
 
@@ -142,29 +142,29 @@ def test_a_turn_that_did_not_come_in_time_is_a_timeout_and_is_not_lost():
 def test_it_starts_with_a_few_doubles_a_round_halves_once_a_round_trip_then_creeps():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = RateLimiter(RateLimits(concurrency=64), loop=loop)
+        limiter = RateLimiter(RateLimits(concurrency=64), loop=loop)
         well = True
 
-        async def lane() -> None:
+        async def worker() -> None:
             while True:
-                await pace.enter()
+                await limiter.enter()
                 began = loop.time()
                 await asyncio.sleep(1.0)
                 if well:
-                    pace.report_success()
+                    limiter.report_success()
                 else:
-                    pace.report_overload(began)
-                pace.leave()
+                    limiter.report_overload(began)
+                limiter.leave()
 
         async def rounds(count: int) -> list[int]:
             seen = []
             for _ in range(count):
                 await asyncio.sleep(0.5)
-                seen.append(pace.in_flight)
+                seen.append(limiter.in_flight)
                 await asyncio.sleep(0.5)
             return seen
 
-        lanes = [asyncio.create_task(lane()) for _ in range(100)]
+        workers = [asyncio.create_task(worker()) for _ in range(100)]
         await asyncio.sleep(0.25)  # so that it is in mid-flight that things change
         assert await rounds(5) == [8, 16, 32, 64, 64]
         well = False
@@ -176,21 +176,21 @@ def test_it_starts_with_a_few_doubles_a_round_halves_once_a_round_trip_then_cree
         assert creeping[-1] > creeping[0] + 2
         well = False
         assert (await rounds(12))[-1] == 1
-        for task in lanes:
+        for task in workers:
             task.cancel()
-        await asyncio.gather(*lanes, return_exceptions=True)
+        await asyncio.gather(*workers, return_exceptions=True)
 
     timed(run())
 
 
 def test_an_endpoint_that_is_not_kept_busy_teaches_nothing():
     async def run() -> None:
-        pace = RateLimiter(RateLimits(concurrency=64), loop=asyncio.get_running_loop())
+        limiter = RateLimiter(RateLimits(concurrency=64), loop=asyncio.get_running_loop())
         for _ in range(100):
-            await pace.enter()
-            pace.report_success()
-            pace.leave()
-        assert pace.concurrency == 8
+            await limiter.enter()
+            limiter.report_success()
+            limiter.leave()
+        assert limiter.concurrency == 8
 
     timed(run())
 
@@ -198,10 +198,10 @@ def test_an_endpoint_that_is_not_kept_busy_teaches_nothing():
 def test_nobody_enters_during_a_pause():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = RateLimiter(RateLimits(concurrency=4), loop=loop)
-        pace.pause(loop.time() + 7.0)
+        limiter = RateLimiter(RateLimits(concurrency=4), loop=loop)
+        limiter.pause(loop.time() + 7.0)
         began = loop.time()
-        await asyncio.gather(*(pace.enter() for _ in range(4)))
+        await asyncio.gather(*(limiter.enter() for _ in range(4)))
         assert 7.0 <= loop.time() - began < 7.01
 
     timed(run())
@@ -210,16 +210,16 @@ def test_nobody_enters_during_a_pause():
 def test_tokens_that_were_reserved_and_not_used_are_given_back():
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        pace = RateLimiter(RateLimits(tokens_per_minute=6000), loop=loop)  # 100 a second
+        limiter = RateLimiter(RateLimits(tokens_per_minute=6000), loop=loop)  # 100 a second
         began = loop.time()
         for _ in range(10):
-            await pace.enter(1000.0)
-            pace.leave(1000.0, used=100.0)
+            await limiter.enter(1000.0)
+            limiter.leave(1000.0, used=100.0)
         assert 8.0 <= loop.time() - began <= 10.0
-        await pace.enter(100.0)
-        pace.leave(100.0, used=1000.0)  # more than was thought
+        await limiter.enter(100.0)
+        limiter.leave(100.0, used=1000.0)  # more than was thought
         began = loop.time()
-        await pace.enter(100.0)
+        await limiter.enter(100.0)
         assert loop.time() - began >= 9.0
 
     timed(run())
@@ -256,11 +256,11 @@ def test_a_server_with_little_room_is_found_out_and_kept_busy():
         limits = RateLimits(concurrency=64)
         async with Client(Endpoint(url=up.url, limits=limits, retries=retries)) as client:
 
-            async def lane() -> None:
+            async def worker() -> None:
                 for _ in range(8):
                     await client.call(BODY)
 
-            await asyncio.gather(*(lane() for _ in range(64)))
+            await asyncio.gather(*(worker() for _ in range(64)))
             assert client.concurrency < 48
 
     with Upstream(Honest(latency=0.01), room=16) as up:

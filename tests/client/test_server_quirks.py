@@ -1,4 +1,4 @@
-"""What is learned of `n` and usage is of one model, for minutes: no client changes how others are served."""
+"""What is learned of `n` and usage holds for one model, for minutes; no client changes it for others."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The breaker: opens on transport errors and 5xx only, recovers by one probe at a time (c07)."""
+"""The circuit breaker: opens on transport errors and 5xx only, recovers by one probe at a time (c07)."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Server-sent events and the chunks in them: whatever way the bytes are cut, they say the same."""
+"""Server-sent events and the chunks in them: however the bytes are cut, they mean the same."""
 
 import contextlib
 import itertools
