@@ -30,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "adacompute"
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # Past participles and participle-like words that name functions badly. Words in -ed that are plain nouns,
 # verbs or adjectives of the field are not counted.
@@ -81,19 +82,19 @@ def room_of(name: str) -> str:
     return name.split(".")[1] if "." in name else ""
 
 
-def importers(trees: dict[Path, ast.Module], source: Path = SOURCE) -> dict[str, set[str]]:
+def importers(nodes: dict[Path, list[ast.AST]], source: Path = SOURCE) -> dict[str, set[str]]:
     """For each module, the modules of the package that import it."""
-    names = {path: module_name(path, source) for path in trees}
+    names = {path: module_name(path, source) for path in nodes}
     users: dict[str, set[str]] = defaultdict(set)
-    for path, tree in trees.items():
-        for target in imported_modules(tree, set(names.values())):
+    for path, within in nodes.items():
+        for target in imported_modules(within, set(names.values())):
             if target != names[path]:
                 users[target].add(names[path])
     return users
 
 
-def imported_modules(tree: ast.Module, names: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imported_modules(nodes: list[ast.AST], names: set[str]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -113,20 +114,24 @@ def is_property(node: ast.AST) -> bool:
     return any("property" in decorator or decorator.endswith(".setter") for decorator in decorators)
 
 
-def list_functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, DEFINITIONS) and not is_property(node)]
+def list_functions(nodes: list[ast.AST]) -> list[Function]:
+    return [node for node in nodes if isinstance(node, DEFINITIONS) and not is_property(node)]
 
 
-def odd_variables(functions: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> list[str]:
+def odd_variables(nodes: list[ast.AST]) -> list[str]:
     """`function: name` for every variable of a meaningless name that lives longer than three lines."""
+    uses: list[tuple[int, str]] = []
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in ODD_VARIABLES:
+            uses.append((node.lineno, node.id))
+        elif isinstance(node, ast.arg) and node.arg in ODD_VARIABLES:
+            uses.append((node.lineno, node.arg))
     odd = []
-    for function in functions:
+    for function in list_functions(nodes) if uses else ():
         lines: dict[str, list[int]] = defaultdict(list)
-        for node in ast.walk(function):
-            if isinstance(node, ast.Name) and node.id in ODD_VARIABLES:
-                lines[node.id].append(node.lineno)
-            elif isinstance(node, ast.arg) and node.arg in ODD_VARIABLES:
-                lines[node.arg].append(node.lineno)
+        for line, name in uses:
+            if function.lineno <= line <= (function.end_lineno or 0):
+                lines[name].append(line)
         odd += [f"{function.name}: {name}" for name, at in lines.items() if max(at) - min(at) > VARIABLE_LIFE]
     return odd
 
@@ -140,7 +145,8 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
     texts = {path: path.read_text("utf-8") for path in module_files(source)}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     sizes = [text.count("\n") for path, text in texts.items() if path.name != "__init__.py"]
-    users = importers(trees, source)
+    nodes = {path: list(ast.walk(tree)) for path, tree in trees.items()}
+    users = importers(nodes, source)
     lonely = [
         name
         for name, by in users.items()
@@ -152,7 +158,7 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
         for node in tree.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
-    functions = {path: list_functions(tree) for path, tree in trees.items()}
+    functions = {path: list_functions(within) for path, within in nodes.items()}
     participles = [
         f"{path.relative_to(source)}: {function.name}"
         for path, within in functions.items()
@@ -166,7 +172,7 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
     ]
     odd = [
         f"{path.relative_to(source)}: {line}"
-        for path, within in functions.items()
+        for path, within in nodes.items()
         for line in odd_variables(within)
     ]
     return {

@@ -63,8 +63,8 @@ class Answer:
         return self.json["error"]
 
 
-class _Asked:
-    """Asking it: whatever the way that it runs."""
+class _GatewayClient:
+    """Asks a gateway over HTTP, however it runs."""
 
     base = ""  # without a path
     context: ssl.SSLContext | None = None  # of https
@@ -103,19 +103,19 @@ class _Asked:
         where = urlsplit(self.base)
         assert where.hostname is not None
         if where.scheme == "https":
-            line: http.client.HTTPConnection = http.client.HTTPSConnection(
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 where.hostname, where.port, timeout=timeout, context=self.context
             )
         else:
-            line = http.client.HTTPConnection(where.hostname, where.port, timeout=timeout)
+            connection = http.client.HTTPConnection(where.hostname, where.port, timeout=timeout)
         kind = {} if raw is None else {"content-type": "application/json"}
         try:
-            line.request(method, path, raw, {"connection": "close", **kind, **headers})
-            got = line.getresponse()
-            names = {name.lower(): value for name, value in got.getheaders()}
-            return Answer(got.status, names, got.read())
+            connection.request(method, path, raw, {"connection": "close", **kind, **headers})
+            reply = connection.getresponse()
+            names = {name.lower(): value for name, value in reply.getheaders()}
+            return Answer(reply.status, names, reply.read())
         finally:
-            line.close()
+            connection.close()
 
     def _until_ready(self, alive: Any) -> None:
         until = time.monotonic() + PATIENCE
@@ -125,7 +125,7 @@ class _Asked:
             time.sleep(0.02)
 
 
-class Running(_Asked):
+class Running(_GatewayClient):
     """The gateway in a thread, on a loop of its own. `gateway` is the live object: look, don't touch."""
 
     gateway: Gateway
@@ -150,13 +150,13 @@ class Running(_Asked):
             answers=AnswersConfig(**(answers or {})),
         )
         self._wait = wait
-        self._told = threading.Event()
+        self._listening = threading.Event()
         self._failed: BaseException | None = None
 
     def __enter__(self) -> "Running":
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
         self._thread.start()
-        self._told.wait(PATIENCE)
+        self._listening.wait(PATIENCE)
         if self._failed is not None or not self.base:
             self.stop()
             raise self._failed or AssertionError("the gateway doesn't start")
@@ -172,7 +172,7 @@ class Running(_Asked):
         try:
             self.stop()
         except BaseException:
-            if kind is None:  # else it would hide what the test says
+            if kind is None:  # else it would hide the test's own failure
                 raise
 
     def stop(self) -> None:
@@ -203,7 +203,7 @@ class Running(_Asked):
         except BaseException as exc:  # noqa: BLE001 - raised where the test waits
             self._failed = exc
         finally:
-            self._told.set()
+            self._listening.set()
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
@@ -215,10 +215,10 @@ class Running(_Asked):
 
     def _listens(self, url: str) -> None:
         self.base = url
-        self._told.set()
+        self._listening.set()
 
 
-class Process(_Asked):
+class Process(_GatewayClient):
     """`adacompute serve --json WORDS` as a real process; its settings come by the environment."""
 
     def __init__(
@@ -292,7 +292,9 @@ class Process(_Asked):
     @property
     def log(self) -> str:
         """All that it wrote to stderr so far."""
-        return self._kept if hasattr(self, "_kept") else self._log_file.read_text("utf-8", "replace")
+        return (
+            self._final_log if hasattr(self, "_final_log") else self._log_file.read_text("utf-8", "replace")
+        )
 
     def terminate(self) -> None:
         """SIGTERM; doesn't wait."""
@@ -331,9 +333,9 @@ class Process(_Asked):
     def _end(self, *, failed: bool) -> None:
         if self._process.stdout is not None:
             self._process.stdout.close()
-        self._kept = self.log
+        self._final_log = self.log
         if failed:
-            print(f"--- log of the gateway, process {self.pid} ---\n{self._kept}")
+            print(f"--- log of the gateway, process {self.pid} ---\n{self._final_log}")
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -118,7 +118,7 @@ def test_every_figure_is_there_with_data_and_nothing_goes_wrong_or_outside(brows
         assert await page.js(drawn.format("samples", "rect")) == 8
         assert await page.js(drawn.format("price", "path.path")) == 2  # two budgets
         assert await page.js(drawn.format("agreement", "line.refline")) == 1
-        board = busy.board()
+        board = busy.dashboard_data()
         cost = await page.js(texts("#tile-cost"))
         assert f"{board['total']['samples'] / board['total']['counted']:.2f}" in cost
         assert f"{board['total']['target'] / board['total']['counted']:.2f}" in cost
@@ -195,8 +195,8 @@ def test_without_requests_it_says_what_to_do(browser, served, tmp_path):
         assert f"curl {served.url}/v1/chat/completions" in said
         assert await page.js(OVERFLOW) == 0
         await page.picture(tmp_path / "empty.png")
-        served.seen.began()
-        served.seen.ended(told(clock.at))
+        served.seen.on_request_start()
+        served.seen.on_request_end(told(clock.at))
         await page.until(FULL)  # by itself
         assert page.wrong == []
 

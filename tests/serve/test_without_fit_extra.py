@@ -102,7 +102,7 @@ def test_a_learned_policy_is_replayed(
 def test_samples_are_collected_and_questions_answered(bare: Callable, tmp_path: Path):
     (tmp_path / "in.jsonl").write_text('{"id": "a", "question": "What is 6 times 7?"}\n', "utf-8")
     with Upstream() as up:
-        bare("collect", "in.jsonl", "--endpoint", up.url, "--samples", "2", "-o", "pool.sqlite")
+        bare("collect", "in.jsonl", "--endpoint", up.url, "--samples", "2", "--pool", "pool.sqlite")
         bare("answer", "in.jsonl", "--endpoint", up.url, "--budget", "2", "-o", "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text("utf-8").count("\n") == 1
 
