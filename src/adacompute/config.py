@@ -33,183 +33,7 @@ __all__ = [
     "read_ray_address",
 ]
 
-
-def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
-    """The cluster that RAY_ADDRESS names, or None. Also tells Ray not to send usage statistics."""
-    environ = os.environ if environ is None else environ
-    environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return environ.get("RAY_ADDRESS", "").strip() or None
-
-
-def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file; a ConfigError names the file if it can't be read."""
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as exc:
-        raise ConfigError(f"{what} {str(file)!r} can't be read ({exc.strerror}); name one that can") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{what} {str(file)!r} is not valid TOML ({exc}); fix it there") from exc
-
-
-def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-    """A TOML value or an environment text as the hinted type; the ConfigError names the place."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        if value in args:
-            return value
-        raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
-    if origin is tuple:
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, list):
-            raise ConfigError(f"{place} is {value!r}; give a list")
-        return tuple(convert_value(item, args[0], place) for item in items)
-    return convert_scalar(value, hint, place)
-
-
-def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
-    """As `convert_value`, for one number, text or boolean."""
-    kind_names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    if kind is bool and isinstance(value, str):
-        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
-    elif kind in (int, float) and isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = kind(value.strip())
-    elif kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is kind and not (isinstance(value, float) and not math.isfinite(value)):
-        return value
-    raise ConfigError(f"{place} is {value!r}; give {kind_names[kind]}")
-
-
-def _suggest(name: str, known: list[str]) -> str:
-    """The known name that is closest, else all known names."""
-    return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
-
-
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
-
-_FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REDIS_REMEDY = "give redis://HOST:PORT/DB, or rediss:// for TLS"
-
-
-def check_redis(url: str, fleet: str) -> None:
-    """Raises a ConfigError if the address or the fleet's name can't be used; never shows a password."""
-    if not _FLEET_NAME.fullmatch(fleet):
-        raise ConfigError(f"fleet {fleet!r} can't be a name; give 1 to 64 of A-Z a-z 0-9 _ . -")
-    if not url and fleet != DEFAULT_FLEET:  # without Redis it would have caps of its own
-        raise ConfigError(
-            f"fleet {fleet!r} is shared through Redis, and redis isn't given; {_REDIS_REMEDY} (--redis)"
-        )
-    if not url:
-        return
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigError(f"redis is not an address; {_REDIS_REMEDY}") from None
-    if parts.password is not None or "@" in parts.path + parts.query + parts.fragment:
-        raise ConfigError(
-            "redis has a password in it, which others could see; leave it out, and put it into the "
-            "environment variable ADACOMPUTE_REDIS_KEY (redis_key_env) or a file (redis_key_file)"
-        )
-    if parts.query or parts.fragment:  # not shown: it may hold a secret
-        raise ConfigError(f"redis has something after its database; {_REDIS_REMEDY}")
-    is_complete = parts.scheme in ("redis", "rediss") and parts.hostname and port != 0
-    if not is_complete or not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
-        raise ConfigError(f"redis {url!r} can't be used; {_REDIS_REMEDY}")
-
-
-MIN_KEY_LENGTH = 16  # characters of a client's key
-
-_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyConfig:
-    """A client's key for the gateway: one section of the keys file."""
-
-    name: str
-    key: Secret
-    cap: float | None = None  # on its spending, in the gateway's unit; None: the gateway's key_cap
-    operator: bool = False  # may see the dashboard and metrics
-
-
-def read_key(
-    *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Secret | None:
-    """The key in a file, else in the environment variable `env`; None if there is none.
-
-    No message shows a key.
-    """
-    environ = os.environ if environ is None else environ
-    if file is None:
-        text, place = environ.get(env, ""), f"environment variable {env}"
-    else:
-        place = f"key file {str(file)!r}"
-        try:
-            text = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-            raise ConfigError(f"{place} can't be read ({reason}); name one that holds the key alone") from exc
-        if not text.strip():
-            raise ConfigError(f"{place} is empty; put the key in it, or leave it out")
-    text = text.strip()
-    if not text:
-        return None
-    if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
-        raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
-    return Secret(text)
-
-
-def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
-    """The keys of the gateway's clients: one section each, named after its owner.
-
-    Each has `key`, or in `key_env` the environment variable that holds it, and may have `cap` and `operator`.
-    """
-    environ = os.environ if environ is None else environ
-    keys: dict[Secret, KeyConfig] = {}
-    for name, table in read_toml(file, "keys file").items():
-        if not isinstance(table, dict):  # the line isn't quoted: it may be the key itself
-            raise ConfigError(
-                f"{file}: a line stands before the first section; begin with [NAME], then key ="
-            )
-        key = _read_client_key(f"{file}, [{name}]", name, table, environ)
-        if key.key in keys:
-            raise ConfigError(f"{file}, [{name}]: has the key of [{keys[key.key].name}]; give it its own")
-        keys[key.key] = key
-    if not keys:
-        raise ConfigError(f'{file}: holds no key; add a section such as [alice] with key = "..."')
-    return tuple(keys.values())
-
-
-def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
-    known = ["key", "key_env", "cap", "operator"]
-    if not _KEY_NAME.fullmatch(name):
-        raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
-    for setting in table:
-        if setting not in known:
-            raise ConfigError(f"{place}: unknown setting {setting!r}; {_suggest(setting, known)}")
-    if ("key" in table) == ("key_env" in table):
-        raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
-    variable = convert_scalar(table.get("key_env", ""), str, f"{place}: key_env")
-    text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
-    source = f"environment variable {variable}" if "key_env" in table else "key"
-    if "key_env" in table and not text:
-        raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key instead")
-    if not isinstance(text, str) or len(text) < MIN_KEY_LENGTH:  # no message shows it
-        raise ConfigError(
-            f"{place}: {source} has fewer than {MIN_KEY_LENGTH} characters; "
-            "make one with `openssl rand -hex 24`"
-        )
-    if not text.isprintable() or not text.isascii() or " " in text:
-        raise ConfigError(
-            f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
-        )
-    cap = None if "cap" not in table else convert_scalar(table["cap"], float, f"{place}: cap")
-    if cap is not None and cap <= 0.0:
-        raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
-    operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
-    return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +42,8 @@ class AnswersConfig:
 
     extract: str = "auto"  # where answers stand in responses: auto, boxed, phrase, line, hash, number,
     # choice, json:FIELD or regex:PATTERN
-    percent: Literal["unit", "fraction"] = "unit"  # whether 50% is the same answer as 50 or as 0.5
+    percent: Literal["unit", "fraction"] = "unit"  # whether 50% is the same answer as 50 (unit) or
+    # as 0.5 (fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +116,7 @@ class ServeConfig:
     redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # environment variable that holds its password, if any
     redis_key_file: str = ""  # file that holds its password alone
     unit: Literal["samples", "tokens", "money"] = "samples"  # unit of caps, and of the cost in replies
-    cap: float = 0.0  # most that all requests together may spend, in that unit; 0: no cap
+    cap: float = 0.0  # most that all requests together may spend, in units of `unit`; 0: no cap
     key_cap: float = 0.0  # cap of each key that has none of its own; 0: none
     window: Literal["ever", "hour", "day", "month"] = "ever"  # period after which caps start again, UTC
     cached_price: float = -1.0  # price of a million cached prompt tokens; below 0: as other prompt tokens
@@ -429,3 +254,179 @@ def _build_section(name: str, kind: type, table: dict[str, Any], places: dict[tu
     except ConfigError as exc:
         origins = dict.fromkeys(places[name, key] for key in table)  # where they come from
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file; a ConfigError names the file if it can't be read."""
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"{what} {str(file)!r} can't be read ({exc.strerror}); name one that can") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{what} {str(file)!r} is not valid TOML ({exc}); fix it there") from exc
+
+
+def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
+    """A TOML value or an environment text as the hinted type; the ConfigError names the place."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
+    if origin is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list):
+            raise ConfigError(f"{place} is {value!r}; give a list")
+        return tuple(convert_value(item, args[0], place) for item in items)
+    return convert_scalar(value, hint, place)
+
+
+def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
+    """As `convert_value`, for one number, text or boolean."""
+    kind_names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    if kind is bool and isinstance(value, str):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
+    elif kind in (int, float) and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = kind(value.strip())
+    elif kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is kind and not (isinstance(value, float) and not math.isfinite(value)):
+        return value
+    raise ConfigError(f"{place} is {value!r}; give {kind_names[kind]}")
+
+
+def _suggest(name: str, known: list[str]) -> str:
+    """The known name that is closest, else all known names."""
+    return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
+
+
+MIN_KEY_LENGTH = 16  # characters of a client's key
+
+_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig:
+    """A client's key for the gateway: one section of the keys file."""
+
+    name: str
+    key: Secret
+    cap: float | None = None  # on its spending, in the gateway's unit; None: the gateway's key_cap
+    operator: bool = False  # may see the dashboard and metrics
+
+
+def read_key(
+    *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Secret | None:
+    """The key in a file, else in the environment variable `env`; None if there is none.
+
+    No message shows a key.
+    """
+    environ = os.environ if environ is None else environ
+    if file is None:
+        text, place = environ.get(env, ""), f"environment variable {env}"
+    else:
+        place = f"key file {str(file)!r}"
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+            raise ConfigError(f"{place} can't be read ({reason}); name one that holds the key alone") from exc
+        if not text.strip():
+            raise ConfigError(f"{place} is empty; put the key in it, or leave it out")
+    text = text.strip()
+    if not text:
+        return None
+    if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
+        raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
+    return Secret(text)
+
+
+def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
+    """The keys of the gateway's clients: one section each, named after its owner.
+
+    Each has `key`, or in `key_env` the environment variable that holds it, and may have `cap` and `operator`.
+    """
+    environ = os.environ if environ is None else environ
+    keys: dict[Secret, KeyConfig] = {}
+    for name, table in read_toml(file, "keys file").items():
+        if not isinstance(table, dict):  # the line isn't quoted: it may be the key itself
+            raise ConfigError(
+                f"{file}: a line stands before the first section; begin with [NAME], then key ="
+            )
+        key = _read_client_key(f"{file}, [{name}]", name, table, environ)
+        if key.key in keys:
+            raise ConfigError(f"{file}, [{name}]: has the key of [{keys[key.key].name}]; give it its own")
+        keys[key.key] = key
+    if not keys:
+        raise ConfigError(f'{file}: holds no key; add a section such as [alice] with key = "..."')
+    return tuple(keys.values())
+
+
+def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
+    known = ["key", "key_env", "cap", "operator"]
+    if not _KEY_NAME.fullmatch(name):
+        raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
+    for setting in table:
+        if setting not in known:
+            raise ConfigError(f"{place}: unknown setting {setting!r}; {_suggest(setting, known)}")
+    if ("key" in table) == ("key_env" in table):
+        raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
+    variable = convert_scalar(table.get("key_env", ""), str, f"{place}: key_env")
+    text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
+    source = f"environment variable {variable}" if "key_env" in table else "key"
+    if "key_env" in table and not text:
+        raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key instead")
+    if not isinstance(text, str) or len(text) < MIN_KEY_LENGTH:  # no message shows it
+        raise ConfigError(
+            f"{place}: {source} has fewer than {MIN_KEY_LENGTH} characters; "
+            "make one with `openssl rand -hex 24`"
+        )
+    if not text.isprintable() or not text.isascii() or " " in text:
+        raise ConfigError(
+            f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
+        )
+    cap = None if "cap" not in table else convert_scalar(table["cap"], float, f"{place}: cap")
+    if cap is not None and cap <= 0.0:
+        raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
+    operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
+    return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
+
+
+_FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_REDIS_REMEDY = "give redis://HOST:PORT/DB, or rediss:// for TLS"
+
+
+def check_redis(url: str, fleet: str) -> None:
+    """Raises a ConfigError if the address or the fleet's name can't be used; never shows a password."""
+    if not _FLEET_NAME.fullmatch(fleet):
+        raise ConfigError(f"fleet {fleet!r} can't be a name; give 1 to 64 of A-Z a-z 0-9 _ . -")
+    if not url and fleet != DEFAULT_FLEET:  # without Redis it would have caps of its own
+        raise ConfigError(
+            f"fleet {fleet!r} is shared through Redis, and redis isn't given; {_REDIS_REMEDY} (--redis)"
+        )
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"redis is not an address; {_REDIS_REMEDY}") from None
+    if parts.password is not None or "@" in parts.path + parts.query + parts.fragment:
+        raise ConfigError(
+            "redis has a password in it, which others could see; leave it out, and put it into the "
+            "environment variable ADACOMPUTE_REDIS_KEY (redis_key_env) or a file (redis_key_file)"
+        )
+    if parts.query or parts.fragment:  # not shown: it may hold a secret
+        raise ConfigError(f"redis has something after its database; {_REDIS_REMEDY}")
+    is_complete = parts.scheme in ("redis", "rediss") and parts.hostname and port != 0
+    if not is_complete or not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
+        raise ConfigError(f"redis {url!r} can't be used; {_REDIS_REMEDY}")
+
+
+def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
+    """The cluster that RAY_ADDRESS names, or None. Also tells Ray not to send usage statistics."""
+    environ = os.environ if environ is None else environ
+    environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return environ.get("RAY_ADDRESS", "").strip() or None

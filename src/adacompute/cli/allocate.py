@@ -13,8 +13,8 @@ from adacompute.cli.options import (
     announce_engine,
     check_workers,
 )
+from adacompute.cli.pool_options import parse_budget, parse_price
 from adacompute.cli.progress import open_progress
-from adacompute.cli.scoring_options import parse_budget, parse_price
 from adacompute.cli.terminal import (
     format_count,
     format_path,

@@ -19,27 +19,24 @@ from adacompute.cli.collect import (
     show_collect_progress,
     show_estimate,
 )
-from adacompute.cli.endpoint_options import (
+from adacompute.cli.options import (
     ConcurrencyOption,
     EndpointModelOption,
     EndpointUrlOption,
+    EngineName,
+    EngineOption,
+    ExtractOption,
     InputTokenPriceOption,
+    JsonFlag,
     KeyEnvOption,
     KeyFileOption,
     OutputTokenPriceOption,
+    PercentOption,
+    RayWorkersOption,
     RequestRateOption,
     RetryTimeoutsFlag,
     TimeoutOption,
     TokenRateOption,
-    override_endpoint,
-)
-from adacompute.cli.options import (
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    JsonFlag,
-    PercentOption,
-    RayWorkersOption,
     load_settings,
 )
 from adacompute.cli.sampling_options import (
@@ -69,6 +66,7 @@ from adacompute.cli.sampling_options import (
     choose_sampler,
     choose_tasks,
     choose_template,
+    override_endpoint,
     read_problem_set,
 )
 from adacompute.cli.terminal import (

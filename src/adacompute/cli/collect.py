@@ -11,27 +11,25 @@ from typing import Annotated
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.endpoint_options import (
+from adacompute.cli.options import (
     ConcurrencyOption,
     EndpointModelOption,
     EndpointUrlOption,
+    EngineName,
+    EngineOption,
+    ExtractOption,
     InputTokenPriceOption,
+    JsonFlag,
     KeyEnvOption,
     KeyFileOption,
     OutputTokenPriceOption,
+    PercentOption,
+    RayWorkersOption,
     RequestRateOption,
     RetryTimeoutsFlag,
     TimeoutOption,
     TokenRateOption,
-    override_endpoint,
-)
-from adacompute.cli.options import (
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    JsonFlag,
-    PercentOption,
-    RayWorkersOption,
+    build_option,
     load_settings,
 )
 from adacompute.cli.progress import open_progress
@@ -62,6 +60,7 @@ from adacompute.cli.sampling_options import (
     choose_sampler,
     choose_tasks,
     choose_template,
+    override_endpoint,
     read_problem_set,
 )
 from adacompute.cli.terminal import (
@@ -73,6 +72,7 @@ from adacompute.cli.terminal import (
     print_line,
     print_message,
 )
+from adacompute.config import CollectConfig
 from adacompute.errors import PoolNotFound, shorten
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
@@ -291,9 +291,7 @@ def print_remaining(result: Collected) -> None:
 PoolOption = Annotated[
     Path, typer.Option("--pool", metavar="POOL", help="The pool to add to; made if it isn't there.")
 ]
-SamplesOption = Annotated[
-    int | None, typer.Option(min=1, help="Samples of each problem, in total. [default: 48]")
-]
+SamplesOption = Annotated[int | None, build_option(CollectConfig, "samples", min=1)]
 
 
 def collect(

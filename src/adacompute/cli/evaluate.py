@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
-from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,

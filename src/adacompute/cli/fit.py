@@ -14,8 +14,7 @@ import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption
 from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
-from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
-from adacompute.cli.scoring_options import parse_number
+from adacompute.cli.pool_options import ModelOption, ParametersOption, parse_number, read_ballots
 from adacompute.cli.terminal import (
     format_count,
     format_path,

@@ -1,44 +1,70 @@
-"""Options that several commands share: the pool, budgets, how answers are read, seeds, processes, the engine.
+"""Options that several commands share, and how an option is built from the setting that it overrides.
 
 Also the settings behind them, and the command as it was typed, for reports.
 """
 
 import difflib
+import inspect
 import math
 import os
 import re
 import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from adacompute.answers import Task
 from adacompute.cli.terminal import format_path, print_message
-from adacompute.config import AnswersConfig, Config, ScoreConfig, load_config, read_ray_address
+from adacompute.config import (
+    AnswersConfig,
+    Config,
+    EndpointConfig,
+    ScoreConfig,
+    load_config,
+    read_ray_address,
+)
 from adacompute.errors import ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
 
 __all__ = [
     "NO_ANSWER_HINT",
     "BudgetsOption",
+    "ConcurrencyOption",
+    "EndpointModelOption",
+    "EndpointUrlOption",
     "EngineName",
     "EngineOption",
     "ExtractOption",
+    "InputTokenPriceOption",
     "JsonFlag",
+    "KeyEnvOption",
+    "KeyFileOption",
+    "OutputTokenPriceOption",
     "PercentMode",
     "PercentOption",
     "PoolPath",
     "ProcessesOption",
     "RayWorkersOption",
+    "RequestRateOption",
+    "RetryTimeoutsFlag",
     "SeedOption",
+    "Setting",
+    "TimeoutOption",
+    "TokenRateOption",
     "announce_engine",
+    "build_option",
     "build_tasks",
     "check_finite",
     "check_workers",
     "choose_process_count",
     "clean_text",
+    "describe_settings",
     "format_command",
     "load_settings",
     "open_source",
@@ -48,6 +74,107 @@ __all__ = [
 NO_ANSWER_HINT = (
     "answers are read from the key `text`, where --extract says; or give `answer`"  # printed if none is found
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting as its field in `config` declares it; options, `--show-config` and --help are made of it."""
+
+    name: str
+    hint: Any  # its type
+    default: Any
+    comment: str  # what follows the field in the source: what it means, and what its default means
+    meaning: str  # the comment without what the default means
+    default_text: str  # the default in words; "" where there is none
+
+
+@cache
+def describe_settings(section: type) -> dict[str, Setting]:
+    """Read the settings of a section, in order. What they mean is read from the comments in the source."""
+    comments = _read_comments(section)
+    hints = get_type_hints(section)
+    settings = {}
+    for item in fields(section):
+        comment = comments.get(item.name, "")
+        meaning, default_text = _split_default(comment, item.default)
+        settings[item.name] = Setting(
+            name=item.name,
+            hint=hints[item.name],
+            default=item.default,
+            comment=comment,
+            meaning=meaning,
+            default_text=default_text,
+        )
+    return settings
+
+
+_FIELD_COMMENT = re.compile(r"^    (\w+): .*?  # (.+(?:\n    # .+)*)$", re.MULTILINE)
+
+
+def _read_comments(section: type) -> dict[str, str]:
+    try:
+        source = inspect.getsource(sys.modules[section.__module__])
+    except OSError:  # installed without its source: options are there all the same
+        return {}
+    body = source.partition(f"\nclass {section.__name__}:\n")[2].partition("\n@dataclass")[0]
+    return {name: comment.replace("\n    #", "") for name, comment in _FIELD_COMMENT.findall(body)}
+
+
+def _split_default(comment: str, default: object) -> tuple[str, str]:
+    """Split a comment such as `cap of each key; 0: none` into what it means and its default in words."""
+    names = {"": '""', 0: "0", -1: "below 0"}
+    meaning, _, last = comment.rpartition("; ")
+    mark = f"{names[default]}: " if isinstance(default, str | int | float) and default in names else None
+    if mark and last.startswith(mark):
+        return meaning, last.removeprefix(mark)
+    if isinstance(default, bool) or default == "":
+        return comment, ""
+    if isinstance(default, tuple):
+        return comment, ",".join(map(str, default))
+    return comment, f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own
+    """Build the option that overrides a setting: its help, its default and its type are the setting's.
+
+    `meaning` replaces the setting's own, where a command uses it for something else. `options` are typer's.
+    """
+    setting = describe_settings(section)[name]
+    text = meaning or setting.meaning
+    if text.partition(" ")[0].isalpha():  # not a value such as `shadow:` or an address
+        text = text[:1].upper() + text[1:]
+    help_text = f"{text}." if text else ""
+    if setting.default_text and options.pop("show_default", True):
+        help_text = f"{help_text} [default: {setting.default_text}]".strip()
+    if get_origin(setting.hint) is Literal and "case_sensitive" not in options:
+        words = get_args(setting.hint)
+        options |= {"parser": partial(_parse_choice, words), "metavar": f"<{'|'.join(words)}>"}
+    elif setting.hint in _PARSERS and not {"min", "max", "is_flag"} & options.keys():
+        options["parser"] = _PARSERS[setting.hint]
+    return typer.Option(*declarations, help=help_text, **options)
+
+
+def _parse_choice(words: Sequence[str], word: str) -> str:
+    if word not in words:
+        raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, words))}")
+    return word
+
+
+def _parse_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number; give one, e.g. 2") from None
+
+
+def _parse_whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no whole number; give one, e.g. 8080") from None
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {float: _parse_float, int: _parse_whole}
 
 
 class PercentMode(StrEnum):
@@ -64,18 +191,31 @@ PoolPath = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 ExtractOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOW",
-        help="Where answers stand in responses: auto, boxed, phrase, line, hash, number, choice, "
-        "json:FIELD or regex:PATTERN.",
-    ),
+    str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
 ]
 PercentOption = Annotated[
-    PercentMode | None, typer.Option(help="Whether 50% is the same answer as 50 (unit) or as 0.5 (fraction).")
+    PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
 ]
-BudgetsOption = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Samples a vote, ascending, e.g. 1,2,4,8,16.")
+BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
+
+EndpointUrlOption = Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")]
+EndpointModelOption = Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")]
+KeyEnvOption = Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")]
+KeyFileOption = Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")]
+ConcurrencyOption = Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)]
+RequestRateOption = Annotated[
+    float | None, build_option(EndpointConfig, "requests_per_minute", "--requests-per-minute", metavar="N")
+]
+TokenRateOption = Annotated[
+    float | None, build_option(EndpointConfig, "tokens_per_minute", "--tokens-per-minute", metavar="N")
+]
+TimeoutOption = Annotated[float | None, build_option(EndpointConfig, "total_timeout", metavar="SECONDS")]
+RetryTimeoutsFlag = Annotated[bool, build_option(EndpointConfig, "retry_timeouts", "--retry-timeouts")]
+InputTokenPriceOption = Annotated[
+    float | None, build_option(EndpointConfig, "input_price", min=0, metavar="MONEY")
+]
+OutputTokenPriceOption = Annotated[
+    float | None, build_option(EndpointConfig, "output_price", min=0, metavar="MONEY")
 ]
 
 

@@ -19,8 +19,16 @@ from adacompute.cli.options import (
     check_workers,
     load_settings,
 )
-from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots, read_shards
-from adacompute.cli.scoring_options import TooFew, TooFewOption, parse_budget, parse_price
+from adacompute.cli.pool_options import (
+    ModelOption,
+    ParametersOption,
+    TooFew,
+    TooFewOption,
+    parse_budget,
+    parse_price,
+    read_ballots,
+    read_shards,
+)
 from adacompute.cli.terminal import (
     format_count,
     format_interval,

@@ -20,7 +20,7 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_source import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_path,

@@ -1,5 +1,6 @@
-"""Options that `collect` and `answer` share: the problems, the prompt, the parameters, what draws samples."""
+"""Options and steps that `collect` and `answer` share: the problems, the prompt, the endpoint, the engine."""
 
+import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,20 @@ import orjson
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.endpoint_options import find_model, guess_model, resolve_endpoint
-from adacompute.cli.options import EngineName, PercentMode, announce_engine, build_tasks, check_workers
+from adacompute.cli.options import (
+    EngineName,
+    PercentMode,
+    announce_engine,
+    build_option,
+    build_tasks,
+    check_workers,
+)
 from adacompute.cli.terminal import print_message
-from adacompute.client import Endpoint
+from adacompute.client import Client, Endpoint
+from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig
+from adacompute.errors import ConfigError, EndpointError
+from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
@@ -46,16 +56,15 @@ __all__ = [
     "choose_sampler",
     "choose_tasks",
     "choose_template",
+    "override_endpoint",
     "read_problem_set",
 ]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
 
-TemperatureOption = Annotated[float | None, typer.Option(min=0, help="[default: 0.7]")]
+TemperatureOption = Annotated[float | None, build_option(CollectConfig, "temperature", min=0)]
 TopPOption = Annotated[float | None, typer.Option(min=0, max=1, help="[default: the endpoint's]")]
-MaxTokensOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of one response, at most. [default: 1024]")
-]
+MaxTokensOption = Annotated[int | None, build_option(CollectConfig, "max_tokens", min=1)]
 SamplingSeedOption = Annotated[
     int | None, typer.Option(help="Sent with a problem's first sample, one higher for each next one.")
 ]
@@ -263,3 +272,71 @@ def choose_sampler(
             f"them {verb}; each needs a call at the same time, 60 requests and 60,000 tokens a minute"
         )
     return RayEngine(endpoint=endpoint, workers=workers), model
+
+
+def override_endpoint(
+    settings: EndpointConfig,
+    *,
+    url: str | None,
+    model: str | None,
+    key_env: str | None,
+    key_file: Path | None,
+    concurrency: int | None,
+    requests_per_minute: float | None,
+    tokens_per_minute: float | None,
+    timeout: float | None,
+    retry_timeouts: bool,
+    input_price: float | None,
+    output_price: float | None,
+) -> EndpointConfig:
+    """Return the settings of the endpoint, overridden by the options that were given."""
+    options: dict[str, Any] = {
+        "url": url,
+        "model": model,
+        "key_env": key_env,
+        "key_file": None if key_file is None else str(key_file),
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "total_timeout": timeout,
+        "retry_timeouts": retry_timeouts or None,
+        "input_price": input_price,
+        "output_price": output_price,
+    }
+    return replace(settings, **{name: value for name, value in options.items() if value is not None})
+
+
+def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
+    """Build the endpoint that the settings name, with its key; warn where the key is sent unencrypted."""
+    endpoint = build_endpoint(settings, remedy=remedy)
+    if (warning := describe_key_exposure(endpoint)) is not None:
+        print_message(warning)
+    return endpoint
+
+
+def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
+    """Return the model that the settings name, else the pool's only one, without asking the endpoint."""
+    if settings.model or not pool_path.exists():
+        return settings.model or "(not asked for yet)"
+    with open_pool(pool_path) as pool:
+        names = {name for name, _ in pool.models if name is not None}
+    return names.pop() if len(names) == 1 else "(not asked for yet)"
+
+
+def find_model(settings: EndpointConfig, endpoint: Endpoint) -> str:
+    """Return the model that the settings name, else the only one that the endpoint lists."""
+    if settings.model:
+        return settings.model
+    try:
+        names = asyncio.run(_list_models(endpoint))
+    except EndpointError as exc:
+        raise type(exc)(f"{exc} (asked which models there are; --model NAME saves that)") from exc
+    if len(names) != 1:
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "none"
+        raise ConfigError(f"{endpoint.url} lists {len(names)} models: {listed}; name one with --model")
+    return names[0]
+
+
+async def _list_models(endpoint: Endpoint) -> list[str]:
+    async with Client(endpoint) as client:
+        return await client.models()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import re
@@ -10,21 +9,26 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 import typer
 
-from adacompute.cli.endpoint_options import (
+from adacompute.cli.options import (
+    ExtractOption,
     InputTokenPriceOption,
+    JsonFlag,
     KeyEnvOption,
     KeyFileOption,
     OutputTokenPriceOption,
+    PercentOption,
+    build_option,
+    describe_settings,
+    load_settings,
 )
-from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, load_settings
 from adacompute.cli.terminal import format_count, print_fact, print_json, print_line
 from adacompute.config import Config, EndpointConfig, ServeConfig, load_config, read_key, read_keys
 from adacompute.errors import PolicyError
@@ -116,7 +120,6 @@ def _describe_caps(settings: ServeConfig) -> str | None:
 
 
 _CONFIG_SECTIONS = ("serve", "endpoint", "answers")  # sections that the gateway uses
-_SETTING_COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
 
 
 def show_config(config: Config, *, json: bool) -> None:
@@ -134,12 +137,10 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
     lines: list[str] = []
     for name in sections:
         section = getattr(config, name)
-        meanings = dict(_SETTING_COMMENT.findall(inspect.getsource(type(section))))
-        hints = get_type_hints(type(section))
         lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
-        for setting in fields(section):
+        for setting in describe_settings(section.__class__).values():
             value = getattr(section, setting.name)
-            meaning = _describe_setting(hints[setting.name], meanings.get(setting.name, ""))
+            meaning = _describe_setting(setting.hint, setting.comment)
             lines.append(f"{setting.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
     return "\n".join(lines) + "\n"
 
@@ -240,132 +241,41 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
         yield replace(config, serve=trial)
 
 
-if TYPE_CHECKING:
-    from adacompute.serve.chat import Gateway
-
-
-def _make_choice(name: str, text: str) -> Any:  # noqa: ANN401 - typer's own
-    """Build an option named as a setting that has a fixed set of words; `text` is its help."""
-    words = get_args(get_type_hints(ServeConfig)[name])
-
-    def check_word(word: str) -> str:
-        if word not in words:
-            raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, words))}")
-        return word
-
-    return typer.Option(f"--{name}", parser=check_word, metavar=f"<{'|'.join(words)}>", help=text)
-
-
-def _parse_number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number; give one, e.g. 2") from None
-
-
-def _parse_whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no whole number; give one, e.g. 8080") from None
-
-
-UpstreamOption = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="The endpoint behind it, with its path, e.g. http://127.0.0.1:8081/v1."),
-]
+UpstreamOption = Annotated[str | None, build_option(EndpointConfig, "url", metavar="URL")]
 ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="For requests that name none, or default. [default: none]"),
-]
-PolicyOption = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="A folder of `adacompute fit`. [default: stopping, on its prior]"),
-]
-BudgetOption = Annotated[
-    float | None,
-    typer.Option(parser=_parse_number, metavar="B", help="Samples a request, on average. [default: 2]"),
-]
-HostOption = Annotated[
-    str | None, typer.Option(help="Beyond loopback only with --keys. [default: 127.0.0.1]")
-]
-PortOption = Annotated[
-    int | None, typer.Option(parser=_parse_whole, metavar="N", help="0 takes any free port. [default: 8080]")
-]
-KeysOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Clients' keys (TOML): a section each. [default: none]")
-]
-CapOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=_parse_number, metavar="N", help="For all requests together, never exceeded. [default: none]"
+    build_option(
+        EndpointConfig,
+        "model",
+        metavar="NAME",
+        meaning="model of requests that name none, or `default`",
+        show_default=False,
     ),
 ]
-KeyCapOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=_parse_number, metavar="N", help="For each key that has no cap of its own. [default: none]"
-    ),
+PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
+BudgetOption = Annotated[float | None, build_option(ServeConfig, "budget", metavar="B")]
+HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
+PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
+KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
+CapOption = Annotated[float | None, build_option(ServeConfig, "cap", metavar="N")]
+KeyCapOption = Annotated[float | None, build_option(ServeConfig, "key_cap", metavar="N")]
+CapUnitOption = Annotated[str | None, build_option(ServeConfig, "unit", "--unit")]
+CapWindowOption = Annotated[str | None, build_option(ServeConfig, "window", "--window")]
+ModeOption = Annotated[str | None, build_option(ServeConfig, "mode", "--mode")]
+RecordOption = Annotated[Path | None, build_option(ServeConfig, "record", metavar="POOL")]
+StateOption = Annotated[Path | None, build_option(ServeConfig, "state", metavar="FILE")]
+RedisOption = Annotated[str | None, build_option(ServeConfig, "redis", metavar="URL")]
+FleetOption = Annotated[str | None, build_option(ServeConfig, "fleet", "--fleet", metavar="NAME")]
+PriceOption = Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")]
+UpstreamCallsOption = Annotated[
+    int | None, build_option(ServeConfig, "concurrency", "--concurrency", metavar="N")
 ]
-CapUnitOption = Annotated[str | None, _make_choice("unit", "Unit of caps and costs. [default: samples]")]
-CapWindowOption = Annotated[
-    str | None, _make_choice("window", "Period after which caps start again. [default: ever]")
-]
-ModeOption = Annotated[
-    str | None,
-    _make_choice(
-        "mode", "shadow: one sample each, and what would have been; pass: one each. [default: adaptive]"
-    ),
-]
-RecordOption = Annotated[
-    Path | None, typer.Option(metavar="POOL", help="Record traffic, with its texts, to fit policies on.")
-]
-StateOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="What is spent, over restarts. [default: adacompute-gateway.sqlite]"),
-]
-RedisOption = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Share caps and price with all gateways there. [default: --state]"),
-]
-FleetOption = Annotated[
-    str | None, typer.Option("--fleet", metavar="NAME", help="Name of these gateways. [default: adacompute]")
-]
-PriceOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=_parse_number,
-        metavar="DIAL",
-        help="A fixed dial. [default: it moves, so that the budget is met]",
-    ),
-]
-ConcurrencyOption = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        parser=_parse_whole,
-        metavar="N",
-        help="Upstream calls at the same time. [default: 256]",
-    ),
-]
-CachedPriceOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=_parse_number,
-        metavar="MONEY",
-        help="Price of a million cached prompt tokens. [default: as others]",
-    ),
-]
-MinAgreementOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=_parse_number, metavar="SHARE", help="Votes below this share are weak, 0 to 1. [default: 0]"
-    ),
-]
-WeakOption = Annotated[str | None, _make_choice("weak", "What is done with weak votes. [default: mark]")]
-LogOption = Annotated[str | None, _make_choice("log", "What is logged, on stderr. [default: info]")]
-TlsCertOption = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM; with --tls-key: https.")]
-TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM, without a password.")]
+CachedPriceOption = Annotated[float | None, build_option(ServeConfig, "cached_price", metavar="MONEY")]
+MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")]
+WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
+LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
+TlsCertOption = Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")]
+TlsKeyOption = Annotated[Path | None, build_option(ServeConfig, "tls_key", metavar="FILE")]
 ShowConfigFlag = Annotated[
     bool, typer.Option("--show-config", help="Print all settings in effect as TOML, and exit.")
 ]
@@ -399,7 +309,7 @@ def serve(
     state: StateOption = None,
     redis: RedisOption = None,
     fleet: FleetOption = None,
-    concurrency: ConcurrencyOption = None,
+    concurrency: UpstreamCallsOption = None,
     key_env: KeyEnvOption = None,
     key_file: KeyFileOption = None,
     input_price: InputTokenPriceOption = None,

@@ -27,8 +27,7 @@ from adacompute.cli.options import (
     load_settings,
     parse_budgets,
 )
-from adacompute.cli.pool_source import ModelOption, ParametersOption, limit_budgets, read_ballots, read_shards
-from adacompute.cli.scoring_options import (
+from adacompute.cli.pool_options import (
     Aggregate,
     AggregateOption,
     CostOption,
@@ -37,14 +36,19 @@ from adacompute.cli.scoring_options import (
     Estimator,
     EstimatorOption,
     InputPriceOption,
+    ModelOption,
     OutputPriceOption,
+    ParametersOption,
     ShrinkFlag,
     SignalOption,
     TooFew,
     TooFewOption,
     build_cost,
     build_scoring,
+    limit_budgets,
     parse_budget,
+    read_ballots,
+    read_shards,
 )
 from adacompute.cli.terminal import (
     CostScale,
