@@ -1,11 +1,14 @@
 """Small recordings made by a throw of dice: good ones, and poor ones that a report must survive."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from adacompute import Ballots
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+
+P = TypeVar("P", bound=ScoredPool)
 
 
 def synthetic(
@@ -55,14 +58,14 @@ POOR = (  # what the recordings of `poor` lack
 )
 
 
-def poor() -> dict[str, ScoredPool]:
-    """Recordings that lack something, by what they lack."""
+def poor(score: Callable[[Ballots, str], P] = score_pool) -> dict[str, P]:
+    """Recordings that lack something, scored, by what they lack."""
     return {
-        "ten problems": score_pool(synthetic(10, 16), "few"),
-        "three samples": score_pool(synthetic(24, 3), "short"),
-        "two samples": score_pool(synthetic(24, 2), "shortest"),
-        "all right": score_pool(synthetic(24, 16, chance=[1.0] * 24), "right"),
-        "all wrong": score_pool(synthetic(24, 16, chance=[0.0] * 24), "wrong"),
-        "no signals": score_pool(synthetic(24, 16, signals=False), "bare"),
-        "uneven levels": score_pool(synthetic(24, 16, levels=["easy"] * 23 + ["hard"]), "uneven"),
+        "ten problems": score(synthetic(10, 16), "few"),
+        "three samples": score(synthetic(24, 3), "short"),
+        "two samples": score(synthetic(24, 2), "shortest"),
+        "all right": score(synthetic(24, 16, chance=[1.0] * 24), "right"),
+        "all wrong": score(synthetic(24, 16, chance=[0.0] * 24), "wrong"),
+        "no signals": score(synthetic(24, 16, signals=False), "bare"),
+        "uneven levels": score(synthetic(24, 16, levels=["easy"] * 23 + ["hard"]), "uneven"),
     }

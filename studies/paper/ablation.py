@@ -18,7 +18,6 @@ from matplotlib.patches import Rectangle
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.resampling import random_split
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.policies.classifier import LEARNERS, Learner, fit_network, fit_scorer
 from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import (
@@ -34,6 +33,7 @@ from adacompute.report.document import (
 )
 from adacompute.report.theme import colour, ramp
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 from studies.paper.theory import net_values
 
@@ -149,7 +149,7 @@ class _Rows:
 
 
 def compute_ablation(
-    cases: Sequence[ScoredPool],
+    cases: Sequence[PaperPool],
     *,
     targets: Sequence[float] = TARGET_BUDGETS,
     splits: int = 10,
@@ -195,7 +195,7 @@ def compute_ablation(
     )
 
 
-def _build_rows(cases: Sequence[ScoredPool], targets: Sequence[float]) -> _Rows:
+def _build_rows(cases: Sequence[PaperPool], targets: Sequence[float]) -> _Rows:
     parts: list[tuple[Floats, Ints, Floats, Floats, Floats, Ints]] = []
     most = max(case.features.shape[1] for case in cases)
     for at, case in enumerate(cases):
@@ -263,7 +263,7 @@ def _split_by_question(prompts: Sequence[str], rng: np.random.Generator) -> Bool
 
 
 def _score_learner(
-    rows: _Rows, predictions: Sequence[_Predictions], name: str, at: int, cases: Sequence[ScoredPool]
+    rows: _Rows, predictions: Sequence[_Predictions], name: str, at: int, cases: Sequence[PaperPool]
 ) -> LearnerScore:
     accuracy = rows.windows if at == 0 else rows.exact
     values, by_case = [], []
@@ -515,7 +515,7 @@ def _build_data(ablation: Ablation) -> dict[str, Any]:
 _SPLITS, _QUICK_SPLITS = 10, 3
 
 
-def build_section(case: ScoredPool, *, quick: bool = False, seed: int = 0) -> Section:
+def build_section(case: PaperPool, *, quick: bool = False, seed: int = 0) -> Section:
     """Five learners, two ways to split, and what the bound says."""
     result = compute_ablation([case], splits=_QUICK_SPLITS if quick else _SPLITS, seed=seed)
     return Section(

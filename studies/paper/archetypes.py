@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.canvas import Canvas, clip_label, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour, ramp
 from adacompute.score import halves, score
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import select_reachable
 
 __all__ = [
@@ -100,7 +100,7 @@ class _Grouping:
     group: Ints  # (problems,)
 
 
-def compute_archetypes(cases: Sequence[ScoredPool]) -> Archetypes:
+def compute_archetypes(cases: Sequence[PaperPool]) -> Archetypes:
     """Groups over all recordings together, at the budgets that they share."""
     cases = align_budgets(cases)
     budgets = cases[0].budgets
@@ -159,7 +159,7 @@ def _name_centres(centres: Floats) -> list[str]:
 
 
 def _build_archetype(
-    cases: Sequence[ScoredPool], owner: Ints, curves: Floats, result: _Grouping, at: int
+    cases: Sequence[PaperPool], owner: Ints, curves: Floats, result: _Grouping, at: int
 ) -> Archetype:
     rows, centre = np.flatnonzero(result.group == at), result.centres[at]
     nearest = int(rows[((curves[rows] - centre) ** 2).sum(axis=1).argmin()])
@@ -198,14 +198,14 @@ def _describe_doubt(name: str, centre: Floats) -> str:
 
 
 def _compute_oracle_shares(
-    cases: Sequence[ScoredPool], result: _Grouping, budgets: tuple[int, ...]
+    cases: Sequence[PaperPool], result: _Grouping, budgets: tuple[int, ...]
 ) -> BudgetShares:
     labels = np.concatenate([compute_oracle_labels(case.windows, BUDGET)[0] for case in cases])
     return _compute_budget_shares(result.group, labels, len(result.names), budgets)
 
 
 def _compute_split_shares(
-    cases: Sequence[ScoredPool], names: tuple[str, ...], budgets: tuple[int, ...]
+    cases: Sequence[PaperPool], names: tuple[str, ...], budgets: tuple[int, ...]
 ) -> BudgetShares | None:
     """Group by one half of the samples, take budgets from the other; None with too few samples.
 
@@ -495,7 +495,7 @@ def _build_budget_data(archetypes: Archetypes, spent: BudgetShares | None) -> di
     return None if spent is None else dict(zip(archetypes.names, spent.shares, strict=True))
 
 
-def build_section(case: ScoredPool) -> Section:
+def build_section(case: PaperPool) -> Section:
     """Four problems, and the four groups behind them."""
     result = compute_archetypes([case])
     return Section(
@@ -598,7 +598,7 @@ def _format_large_share(own: BudgetShares | None, at: int) -> float | None:
     return None if own is None else float(own.large[at])
 
 
-def _list_missing(result: Archetypes, case: ScoredPool) -> tuple[str, ...]:
+def _list_missing(result: Archetypes, case: PaperPool) -> tuple[str, ...]:
     missing = []
     least = int(case.ballots.drawn.min())
     if len(result.groups) < len(ARCHETYPE_NAMES):

@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from adacompute.errors import NotRecorded
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval, random_split
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, OneShotPolicy, RandomPolicy
 from adacompute.policies.classifier import fit_scorer
 from adacompute.records import AccuracyTable
 from adacompute.report.document import Spread
 from adacompute.score import score
 from adacompute.solve import solve
+from studies.paper.paper_pool import PaperPool
 
 __all__ = [
     "RULES",
@@ -61,7 +61,7 @@ def mix_accuracy(costs: Floats, accuracy: Floats, cost: Floats) -> Floats:
     return best
 
 
-def align_budgets(cases: Sequence[ScoredPool]) -> tuple[ScoredPool, ...]:
+def align_budgets(cases: Sequence[PaperPool]) -> tuple[PaperPool, ...]:
     """Score the recordings at the budgets that all of them have."""
     if not cases:
         raise NotRecorded("no recording was given; give one or more")
@@ -106,11 +106,11 @@ class ClassifierFits:
     predicted: Ints = field(repr=False)  # (seeds, problems) columns
     train: Bools = field(repr=False)  # (seeds, problems) learned from
 
-    def paper(self, case: ScoredPool) -> FitReading:
+    def paper(self, case: PaperPool) -> FitReading:
         """Scored as the paper does: on all problems, by its windows."""
         return self._score(case.windows, np.ones_like(self.train))
 
-    def held_out(self, case: ScoredPool) -> FitReading:
+    def held_out(self, case: PaperPool) -> FitReading:
         """On the problems not learned from, by all subsets of their samples."""
         return self._score(case.exact, ~self.train)
 
@@ -149,7 +149,7 @@ def compute_oracle_labels(table: AccuracyTable, budget: float) -> tuple[Ints, fl
 
 
 def fit_classifiers(
-    case: ScoredPool, budgets: Sequence[float], *, seeds: int = 3, model: str = "xgboost", seed: int = 0
+    case: PaperPool, budgets: Sequence[float], *, seeds: int = 3, model: str = "xgboost", seed: int = 0
 ) -> dict[float, ClassifierFits]:
     """Fit classifiers for each average budget, with the same splits for all of them."""
     rng = np.random.default_rng([seed, 0xF175])
@@ -272,7 +272,7 @@ Rule = Literal["fixed", "random", "heuristic"]
 RULES: tuple[Rule, ...] = ("fixed", "random", "heuristic")
 
 
-def choose_by_rule(case: ScoredPool, rule: Rule, budget: float, *, seen: Bools) -> Ints:
+def choose_by_rule(case: PaperPool, rule: Rule, budget: float, *, seen: Bools) -> Ints:
     """Choose each problem's column of the case's table by a rule, (seeds, problems).
 
     The heuristic takes its cuts from the prompts in `seen`, (seeds, problems); random choices differ
@@ -283,7 +283,7 @@ def choose_by_rule(case: ScoredPool, rule: Rule, budget: float, *, seen: Bools) 
     return np.asarray(np.searchsorted(modes, np.stack(rows)), dtype=np.int64)
 
 
-def _build_rule(case: ScoredPool, rule: Rule, budget: float, seen: Bools, seed: int) -> OneShotPolicy:
+def _build_rule(case: PaperPool, rule: Rule, budget: float, seen: Bools, seed: int) -> OneShotPolicy:
     longest = case.budgets[-1]
     if rule == "fixed":
         return FixedPolicy(budget, budgets=case.budgets, longest=longest)

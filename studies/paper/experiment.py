@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adacompute.evaluate.parallel import ProgressCallback, open_workers
-from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper.classifier_checks import CHECKS
 from studies.paper.oracle_checks import Finding, Observation, judge_claim
 from studies.paper.paper_claims import load_paper
+from studies.paper.paper_pool import PaperPool
 from studies.paper.runs import PooledRun, RecordingRun, run_pooled, run_recording
 
 __all__ = ["Reproduction", "check_claims", "run_experiment"]
@@ -34,7 +34,7 @@ class Reproduction:
 
 
 def run_experiment(
-    cases: Sequence[ScoredPool],
+    cases: Sequence[PaperPool],
     *,
     quick: bool = False,
     seed: int = 0,
@@ -83,7 +83,7 @@ def check_claims(runs: Sequence[RecordingRun], together: PooledRun) -> dict[str,
 
 
 def _run_job(
-    cases: tuple[ScoredPool, ...], at: int | None, quick: bool, seed: int
+    cases: tuple[PaperPool, ...], at: int | None, quick: bool, seed: int
 ) -> tuple[RecordingRun | PooledRun, float]:
     """Do one job; returns its run and the seconds of computing that it took."""
     start = time.process_time()

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import CrossFit, Pair, cross_fit, score_halves
 from adacompute.evaluate.resampling import Bootstrap, Interval
-from adacompute.evaluate.scored_pool import ScoredPool, Scoring
+from adacompute.evaluate.scored_pool import Scoring
 from adacompute.records import AccuracyTable
 from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import (
@@ -35,6 +35,7 @@ from adacompute.report.theme import colour, ramp
 from adacompute.score import score
 from adacompute.solve import solve
 from studies.paper.budget_choices import JudgedTable
+from studies.paper.paper_pool import PaperPool
 from studies.paper.pareto import ParetoCurve, fit_folds, space_budgets
 
 __all__ = ["BUDGET_SETS", "BudgetSet", "Granularity", "build_section", "compute_granularity"]
@@ -81,7 +82,7 @@ class Granularity:
 
 
 def compute_granularity(
-    case: ScoredPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0
+    case: PaperPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0
 ) -> Granularity:
     """Compare the three sets on one recording, as far as its samples reach and the sets differ."""
     sets = _select_sets(case)
@@ -107,7 +108,7 @@ def compute_granularity(
     )
 
 
-def _select_sets(case: ScoredPool) -> dict[str, tuple[int, ...]]:
+def _select_sets(case: PaperPool) -> dict[str, tuple[int, ...]]:
     """The paper's sets as far as the samples reach, without duplicates and sets of a single budget."""
     least, result = int(case.ballots.drawn.min()), dict[str, tuple[int, ...]]()
     for name, budgets in BUDGET_SETS.items():
@@ -122,7 +123,7 @@ def _select_sets(case: ScoredPool) -> dict[str, tuple[int, ...]]:
     return result
 
 
-def _split_pairs(case: ScoredPool, exact: AccuracyTable) -> tuple[Pair, ...]:
+def _split_pairs(case: PaperPool, exact: AccuracyTable) -> tuple[Pair, ...]:
     try:
         return score_halves(case.ballots, exact, scoring=Scoring(), splits=2)
     except TooFewSamples:
@@ -139,7 +140,7 @@ def _select_columns(table: AccuracyTable, budgets: Sequence[int]) -> AccuracyTab
 class _SetTables:
     """One set's tables."""
 
-    case: ScoredPool
+    case: PaperPool
     windows: AccuracyTable
     exact: AccuracyTable
     pairs: tuple[Pair, ...]
@@ -381,7 +382,7 @@ def _build_points(curve: ParetoCurve) -> dict[str, Any]:
     return {name: getattr(curve, name) for name in ("budget", "cost", "accuracy")}
 
 
-def build_section(case: ScoredPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0) -> Section:
+def build_section(case: PaperPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0) -> Section:
     """Coarse, default and fine sets of budgets."""
     result = compute_granularity(case, quick=quick, model=model, seed=seed)
     return Section(
@@ -457,7 +458,7 @@ def _describe_classifier(result: Granularity) -> str:
     )
 
 
-def _list_missing(result: Granularity, case: ScoredPool) -> tuple[str, ...]:
+def _list_missing(result: Granularity, case: PaperPool) -> tuple[str, ...]:
     least, missing = int(case.ballots.drawn.min()), []
     there = {tier.name: tier.budgets for tier in result.tiers}
     for name, budgets in BUDGET_SETS.items():

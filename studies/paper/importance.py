@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.policies.classifier import compute_gains, fit_scorer
 from adacompute.policies.features import FEATURE_NAMES
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour
 from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.paper_pool import PaperPool
 
 __all__ = ["Importance", "build_section", "compute_importance"]
 
@@ -65,7 +65,7 @@ class Importance:
 
 
 def compute_importance(
-    case: ScoredPool, *, budget: float = BUDGET, repeats: int = _REPEATS, seed: int = 0
+    case: PaperPool, *, budget: float = BUDGET, repeats: int = _REPEATS, seed: int = 0
 ) -> Importance:
     """Compute the importance of features in the boosted trees for one average budget."""
     labels, _ = compute_oracle_labels(case.windows, min(budget, float(case.budgets[-1])))
@@ -89,7 +89,7 @@ def compute_importance(
 
 
 def _measure_shuffling(
-    case: ScoredPool, labels: Ints, *, repeats: int, seed: int
+    case: PaperPool, labels: Ints, *, repeats: int, seed: int
 ) -> tuple[Floats, float, float]:
     """Measure what shuffling costs each judged problem in imitation and accuracy, (2, features, problems).
 
@@ -118,7 +118,7 @@ def _measure_shuffling(
 class _FoldJudge:
     """Boosted trees of one fold, asked about its judged problems."""
 
-    def __init__(self, case: ScoredPool, labels: Ints, split: Split, seed: int) -> None:
+    def __init__(self, case: PaperPool, labels: Ints, split: Split, seed: int) -> None:
         train, test = split.train, split.test
         self.scorer, self.classes = fit_scorer("xgboost", case.features[train], labels[train], seed=seed)
         self.labels, self.exact = labels[test], case.exact.accuracy[test]
@@ -280,7 +280,7 @@ _QUICK_SHUFFLES = 2  # shuffles
 _CHANCE_SHARE = 0.0455  # share of averages that lie two standard errors or more from 0 by luck
 
 
-def build_section(case: ScoredPool, *, quick: bool = False, seed: int = 0) -> Section:
+def build_section(case: PaperPool, *, quick: bool = False, seed: int = 0) -> Section:
     """The boosted trees' importance, what shuffling costs, and each budget's mean features."""
     result = (
         compute_importance(case, repeats=_QUICK_SHUFFLES, seed=seed)
@@ -345,7 +345,7 @@ def _compose_words(result: Importance) -> tuple[str, ...]:
     return (first if used else f"{first}.", second, third)
 
 
-def _list_missing(result: Importance, case: ScoredPool) -> tuple[str, ...]:
+def _list_missing(result: Importance, case: PaperPool) -> tuple[str, ...]:
     missing = []
     if len(result.names) < len(FEATURE_NAMES):
         missing.append(

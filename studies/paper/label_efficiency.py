@@ -13,7 +13,6 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from adacompute.evaluate.resampling import random_split
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.report.canvas import Canvas, set_accuracy_axis
 from adacompute.report.document import (
@@ -35,6 +34,7 @@ from studies.paper.budget_choices import (
     compute_spread,
     predict_columns,
 )
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = ["EfficiencyReading", "LabelEfficiency", "compute_efficiency"]
@@ -84,7 +84,7 @@ class LabelEfficiency:
 
 
 def compute_efficiency(
-    case: ScoredPool,
+    case: PaperPool,
     *,
     targets: Sequence[float] = TARGET_BUDGETS,
     fractions: Sequence[float] = SHARES,
@@ -112,7 +112,7 @@ def compute_efficiency(
 
 
 def _compute_curve(
-    case: ScoredPool, budget: float, train: Bools, parts: Sequence[Sequence[Bools]]
+    case: PaperPool, budget: float, train: Bools, parts: Sequence[Sequence[Bools]]
 ) -> EfficiencyCurve:
     labels, price = compute_oracle_labels(case.windows, budget)
     paper, held_out = [], []
@@ -272,7 +272,7 @@ def _build_data(efficiency: LabelEfficiency) -> dict[str, Any]:
 _QUICK_SHARES, _QUICK_SEEDS = (0.2, 0.6, 1.0), 2
 
 
-def build_section(case: ScoredPool, *, quick: bool = False, seed: int = 0) -> Section:
+def build_section(case: PaperPool, *, quick: bool = False, seed: int = 0) -> Section:
     """Accuracy by share of the training part, in both readings."""
     result = compute_efficiency(
         case,

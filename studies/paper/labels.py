@@ -11,12 +11,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from adacompute.evaluate.scored_pool import QUINTILES, ScoredPool
+from adacompute.evaluate.scored_pool import QUINTILES
 from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, ramp
 from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
 from studies.paper.mechanism import describe_sample, sample_rows
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = [
@@ -84,7 +85,7 @@ class Scatter:
         return 0 < at < len(self.decile_chosen) - 1
 
 
-def compute_labels(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[LabelShares, ...]:
+def compute_labels(case: PaperPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[LabelShares, ...]:
     """The label distribution for each average budget that the pool can reach."""
     result = []
     for budget in select_reachable(case, budgets):
@@ -101,12 +102,12 @@ def compute_labels(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) 
     return tuple(result)
 
 
-def compute_scatters(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[Scatter, ...]:
+def compute_scatters(case: PaperPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[Scatter, ...]:
     """The scatter for each average budget that the pool can reach."""
     return tuple(compute_scatter(case, budget) for budget in select_reachable(case, budgets))
 
 
-def compute_scatter(case: ScoredPool, budget: float) -> Scatter:
+def compute_scatter(case: PaperPool, budget: float) -> Scatter:
     """Compute who gets how much at one average budget."""
     column, _ = compute_oracle_labels(case.windows, budget)
     accuracy = case.windows.accuracy
@@ -160,13 +161,13 @@ class Heatmap:
 
 
 def compute_heatmaps(
-    case: ScoredPool, fits: Mapping[float, ClassifierFits], budgets: Sequence[float] = HEATMAP_BUDGETS
+    case: PaperPool, fits: Mapping[float, ClassifierFits], budgets: Sequence[float] = HEATMAP_BUDGETS
 ) -> tuple[Heatmap, ...]:
     """A heatmap for each average budget that there are fits for."""
     return tuple(compute_heatmap(case, fits[budget]) for budget in map(float, budgets) if budget in fits)
 
 
-def compute_heatmap(case: ScoredPool, fits: ClassifierFits) -> Heatmap:
+def compute_heatmap(case: PaperPool, fits: ClassifierFits) -> Heatmap:
     """One average budget, by level or by fifth."""
     group, everyone = case.difficulty.group, np.ones_like(fits.train)
     labels = np.broadcast_to(fits.labels, fits.predicted.shape)
@@ -432,7 +433,7 @@ def _build_heatmap_data(heatmap: Heatmap) -> dict[str, object]:
     }
 
 
-def build_section(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Section:
+def build_section(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Section:
     """Label distribution, scatter and heatmap."""
     shares, spread, heat = compute_labels(case), compute_scatters(case), compute_heatmaps(case, fits)
     pictures = (*((draw_scatter(spread),) if spread else ()), *((draw_heatmap(heat),) if heat else ()))

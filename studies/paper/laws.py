@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.report.document import Column, Section, Table
 from adacompute.solve import averages, best_at, dual, solve
 from studies.paper import theory
 from studies.paper.budget_choices import ClassifierFits
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, compute_staircase, select_reachable
 
 __all__ = ["OWN_FORM", "Law", "build_section", "try_laws"]
@@ -59,7 +59,7 @@ class _Decision:
     raised: bool = False  # whether the budget is more than was asked for
 
 
-def try_laws(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> tuple[Law, ...]:
+def try_laws(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> tuple[Law, ...]:
     """Try every statement on the paper's windows; those about a learned policy also held-out."""
     result = [*_try_table_laws(case.windows, select_reachable(case, TARGET_BUDGETS))]
     for protocol, decided in (
@@ -172,13 +172,13 @@ def _try_budget_laws(decided: list[_Decision]) -> Iterator[Law]:
     )
 
 
-def _decide_all(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Iterator[_Decision]:
+def _decide_all(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Iterator[_Decision]:
     for fit in fits.values():
         for predicted in fit.predicted:
             yield _Decision(table=case.windows, price=fit.price, budget=fit.budget, choice=predicted)
 
 
-def _decide_held_out(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Iterator[_Decision]:
+def _decide_held_out(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Iterator[_Decision]:
     """Decide on held-out problems, by all subsets; B is raised to the oracle's own cost if that is more.
 
     The price is that of all problems by the windows. On a fifth of them, over all subsets, its
@@ -220,7 +220,7 @@ _NONE = (
 )
 
 
-def build_section(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Section:
+def build_section(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Section:
     """Every statement with a quantity, its bound, and whether it holds."""
     result = try_laws(case, fits)
     return Section(

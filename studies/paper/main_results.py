@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import Pair, compute_expectation, score_halves
-from adacompute.evaluate.scored_pool import ScoredPool, Scoring
+from adacompute.evaluate.scored_pool import Scoring
 from adacompute.report.document import (
     Cell,
     Column,
@@ -33,6 +33,7 @@ from studies.paper.budget_choices import (
     choose_by_rule,
     compute_spread,
 )
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = [
@@ -80,7 +81,7 @@ class MainResults:
     )  # the oracle's other end; {}: can't be told
 
 
-def compute_main_results(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> MainResults:
+def compute_main_results(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> MainResults:
     """Compute the table of one recording; `fits` has classifiers for each average budget."""
     budgets = select_fitted_budgets(case, fits)
     train = fits[budgets[0]].train
@@ -118,13 +119,13 @@ def compute_main_results(case: ScoredPool, fits: Mapping[float, ClassifierFits])
     )
 
 
-def select_fitted_budgets(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> tuple[float, ...]:
+def select_fitted_budgets(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> tuple[float, ...]:
     """The paper's average budgets that there are classifiers and samples for, rising; else all there are."""
     within = sorted(select_reachable(case, list(fits)))
     return tuple(budget for budget in within if budget in TARGET_BUDGETS) or tuple(within)
 
 
-def split_halves(case: ScoredPool) -> tuple[Pair, ...]:
+def split_halves(case: PaperPool) -> tuple[Pair, ...]:
     """Tables to choose on and tables to judge on, in pairs; none where samples are too few to halve."""
     try:
         return score_halves(case.ballots, case.exact, scoring=Scoring(), splits=2)
@@ -160,7 +161,7 @@ NOTHING = (
 _SAME_COST = 0.02  # samples: costs that differ by less count as the same
 
 
-def build_section(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Section:
+def build_section(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Section:
     """Build the main table in both readings, and the classifier against uniform at its own cost."""
     result = compute_main_results(case, fits)
     return Section(
@@ -172,7 +173,7 @@ def build_section(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Sec
     )
 
 
-def list_missing(case: ScoredPool) -> tuple[str, ...]:
+def list_missing(case: PaperPool) -> tuple[str, ...]:
     """List what else this pool doesn't allow, one line each."""
     result = []
     least, needed = int(case.ballots.drawn.min()), 2 * case.budgets[-1]

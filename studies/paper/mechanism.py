@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Picture, to_plain
 from adacompute.report.theme import colour, ramp
 from adacompute.solve.hull import compute_slopes
+from studies.paper.paper_pool import PaperPool
 
 __all__ = [
     "Mechanism",
@@ -68,7 +68,7 @@ class Mechanism:
     shown: ExampleProblem | None  # None: no problem's vote ever gains
 
 
-def compute_mechanism(case: ScoredPool) -> Mechanism:
+def compute_mechanism(case: PaperPool) -> Mechanism:
     """Every problem's budget at every price, by the paper's windows."""
     table = case.windows
     critical = compute_slopes(np.asarray(table.accuracy), np.asarray(table.costs))  # (budgets - 1, problems)
@@ -88,7 +88,7 @@ def compute_mechanism(case: ScoredPool) -> Mechanism:
     )
 
 
-def _choose_example(case: ScoredPool, critical: Floats) -> ExampleProblem | None:
+def _choose_example(case: PaperPool, critical: Floats) -> ExampleProblem | None:
     paying = np.where(critical > 0, critical, np.nan)
     edges = [np.unique(row[~np.isnan(row)]) for row in paying.T]  # rising slopes, an edge each
     accuracy = np.asarray(case.windows.accuracy)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.evaluate.resampling import Interval
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.document import (
     Cell,
     Column,
@@ -24,6 +23,7 @@ from adacompute.report.document import (
 )
 from studies.paper.budget_choices import ClassifierFits, FitReading, JudgedTable, compute_spread
 from studies.paper.main_results import AS_PAPER, HELD_OUT, NOTHING, select_fitted_budgets
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import describe_unreachable
 
 __all__ = ["OracleGap", "build_section", "compute_gaps"]
@@ -61,12 +61,12 @@ class OracleGap:
     held_out: GapReading
 
 
-def compute_gaps(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> tuple[OracleGap, ...]:
+def compute_gaps(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> tuple[OracleGap, ...]:
     """Oracle gap and imitation for each average budget that the pool can reach."""
     return tuple(_compute_gap(case, fits[budget]) for budget in select_fitted_budgets(case, fits))
 
 
-def _compute_gap(case: ScoredPool, own: ClassifierFits) -> OracleGap:
+def _compute_gap(case: PaperPool, own: ClassifierFits) -> OracleGap:
     common = np.array([np.bincount(own.labels[train]).argmax() for train in own.train])  # (seeds,)
     everyone = JudgedTable.of(case.windows, np.ones_like(own.train))
     return OracleGap(
@@ -94,7 +94,7 @@ def _score_reading(
     )
 
 
-def build_section(case: ScoredPool, fits: Mapping[float, ClassifierFits]) -> Section:
+def build_section(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> Section:
     """Oracle gap and imitation, both readings side by side."""
     result = compute_gaps(case, fits)
     return Section(

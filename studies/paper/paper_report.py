@@ -21,7 +21,7 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_source import read_ballots
+from adacompute.cli.pool_options import read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import format_path, print_line, print_paragraph
 from adacompute.evaluate.parallel import ProgressCallback
@@ -46,6 +46,7 @@ from studies.paper import (
     price_search,
 )
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
+from studies.paper.paper_pool import PaperPool, extend_pool
 
 __all__ = ["PAPER_JOBS", "PAPER_PARTS", "build_paper_report", "report"]
 
@@ -67,18 +68,27 @@ _SEEDS, _QUICK_SEEDS = 3, 2
 _QUICK_NOTICE = "The paper's sections have fewer seeds, splits and grid points than the paper, too."
 
 
-@cache  # in each worker process: several sections need the same classifiers
-def _fit_classifiers(pool: ScoredPool, *, quick: bool, seed: int) -> Mapping[float, ClassifierFits]:
+@cache  # in each worker process, as the next one: several sections need the same
+def _extend_pool(pool: ScoredPool) -> PaperPool:
+    return extend_pool(pool)
+
+
+@cache
+def _fit_classifiers(pool: PaperPool, *, quick: bool, seed: int) -> Mapping[float, ClassifierFits]:
     budgets = [budget for budget in _FIT_BUDGETS if budget <= pool.budgets[-1]]
     return fit_classifiers(pool, budgets, seeds=_QUICK_SEEDS if quick else _SEEDS, seed=seed)
 
 
+def _pool(inputs: ReportInputs) -> PaperPool:
+    return _extend_pool(inputs.graded_pool)
+
+
 def _fits(inputs: ReportInputs) -> Mapping[float, ClassifierFits]:
-    return _fit_classifiers(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return _fit_classifiers(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_archetypes(inputs: ReportInputs) -> Section:
-    return archetypes.build_section(inputs.graded_pool)
+    return archetypes.build_section(_pool(inputs))
 
 
 def _build_pipeline(_inputs: ReportInputs) -> Section:
@@ -86,43 +96,43 @@ def _build_pipeline(_inputs: ReportInputs) -> Section:
 
 
 def _build_main_results(inputs: ReportInputs) -> Section:
-    return main_results.build_section(inputs.graded_pool, _fits(inputs))
+    return main_results.build_section(_pool(inputs), _fits(inputs))
 
 
 def _build_oracle_gap(inputs: ReportInputs) -> Section:
-    return oracle_gap.build_section(inputs.graded_pool, _fits(inputs))
+    return oracle_gap.build_section(_pool(inputs), _fits(inputs))
 
 
 def _build_pareto(inputs: ReportInputs) -> Section:
-    return pareto.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return pareto.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_labels(inputs: ReportInputs) -> Section:
-    return labels.build_section(inputs.graded_pool, _fits(inputs))
+    return labels.build_section(_pool(inputs), _fits(inputs))
 
 
 def _build_price_search(inputs: ReportInputs) -> Section:
-    return price_search.build_section(inputs.graded_pool)
+    return price_search.build_section(_pool(inputs))
 
 
 def _build_ablation(inputs: ReportInputs) -> Section:
-    return ablation.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return ablation.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_importance(inputs: ReportInputs) -> Section:
-    return importance.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return importance.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_granularity(inputs: ReportInputs) -> Section:
-    return granularity.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return granularity.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_label_efficiency(inputs: ReportInputs) -> Section:
-    return label_efficiency.build_section(inputs.graded_pool, quick=inputs.quick, seed=inputs.seed)
+    return label_efficiency.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
 def _build_laws(inputs: ReportInputs) -> Section:
-    return laws.build_section(inputs.graded_pool, _fits(inputs))
+    return laws.build_section(_pool(inputs), _fits(inputs))
 
 
 PAPER_JOBS = (  # in the order of the page
@@ -152,9 +162,7 @@ def build_paper_report(
     progress: ProgressCallback | None = None,
 ) -> Report:
     """Build the report of a pool with the paper's tables and figures; needs grades or gold answers."""
-    score_pool(
-        ballots, name
-    )  # raises, before minutes of work, where the samples don't allow the paper's tables
+    score_pool(ballots, name)  # raises before minutes of work where grades or samples are too few
     result = build_report(
         ballots,
         name=name,

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.oracle_bounds import cross_fit
 from adacompute.evaluate.resampling import Interval, kfold
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Picture, Section, find_clear_signs, format_gains, to_plain
@@ -30,6 +29,7 @@ from studies.paper.budget_choices import (
     predict_columns,
 )
 from studies.paper.main_results import NOTHING, list_missing, split_halves
+from studies.paper.paper_pool import PaperPool
 
 __all__ = [
     "ParetoCurve",
@@ -87,7 +87,7 @@ class FoldFits:
 
 
 def compute_pareto(
-    case: ScoredPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0
+    case: PaperPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0
 ) -> ParetoFrontiers:
     """Frontiers of one recording."""
     steps = _QUICK_STEPS if quick else _STEPS
@@ -120,7 +120,7 @@ def space_budgets(most: float, steps: int) -> Floats:
 
 
 def fit_folds(
-    case: ScoredPool,
+    case: PaperPool,
     table: AccuracyTable,
     budgets: Sequence[float] | Floats,
     *,
@@ -150,7 +150,7 @@ def fit_folds(
 
 
 def _compute_curves(
-    case: ScoredPool, judged: JudgedTable, grid: Floats, taught: Sequence[FoldFits], *, seen: Bools
+    case: PaperPool, judged: JudgedTable, grid: Floats, taught: Sequence[FoldFits], *, seen: Bools
 ) -> dict[str, ParetoCurve]:
     result = {}
     for rule in RULES:
@@ -189,7 +189,7 @@ def _compute_uniform(table: AccuracyTable, grid: Floats) -> ParetoCurve:
     return ParetoCurve(budget=grid, cost=grid, accuracy=mix_accuracy(table.costs, accuracy, grid))
 
 
-def _compute_crossfitted(case: ScoredPool, grid: Floats) -> dict[str, ParetoCurve]:
+def _compute_crossfitted(case: PaperPool, grid: Floats) -> dict[str, ParetoCurve]:
     pairs = split_halves(case)
     if not pairs:
         return {}
@@ -327,7 +327,7 @@ def _build_data(curves: Mapping[str, ParetoCurve]) -> dict[str, Any]:
 _SAME_ACCURACY = 0.0005  # of accuracy: half of what a table shows
 
 
-def build_section(case: ScoredPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0) -> Section:
+def build_section(case: PaperPool, *, quick: bool = False, model: str = "xgboost", seed: int = 0) -> Section:
     """Accuracy against average budget on a dense grid, in both readings."""
     result = compute_pareto(case, quick=quick, model=model, seed=seed)
     return Section(

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable, Trace
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
@@ -24,6 +23,7 @@ from studies.paper.mechanism import (
     draw_price_axis,
     format_price,
 )
+from studies.paper.paper_pool import PaperPool
 
 __all__ = [
     "TARGET_BUDGETS",
@@ -93,7 +93,7 @@ def compute_staircase(table: AccuracyTable) -> Staircase:
     return Staircase(price=price[::-1].copy(), cost=curve.cost[::-1].copy())
 
 
-def compute_staircases(case: ScoredPool) -> Staircases:
+def compute_staircases(case: PaperPool) -> Staircases:
     """Both staircases of a recording."""
     return Staircases(
         name=case.name, windows=compute_staircase(case.windows), exact=compute_staircase(case.exact)
@@ -135,12 +135,12 @@ class BudgetSearch:
         return max(0.0, self.bound - self.accuracy)
 
 
-def select_reachable(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[float, ...]:
+def select_reachable(case: PaperPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[float, ...]:
     """Those average budgets that the pool has samples for."""
     return tuple(float(budget) for budget in budgets if budget <= case.budgets[-1])
 
 
-def describe_unreachable(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[str, ...]:
+def describe_unreachable(case: PaperPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[str, ...]:
     """Describe the average budgets that the pool has too few samples for, one line each."""
     return tuple(
         f"B = {budget:g}: some problem has too few samples for a budget above {case.budgets[-1]}; "
@@ -175,7 +175,7 @@ def search_price(table: AccuracyTable, budget: float) -> BudgetSearch:
     )
 
 
-def search_prices(case: ScoredPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[BudgetSearch, ...]:
+def search_prices(case: PaperPool, budgets: Sequence[float] = TARGET_BUDGETS) -> tuple[BudgetSearch, ...]:
     """Search the price for each average budget that the pool can reach, on the paper's windows."""
     return tuple(search_price(case.windows, budget) for budget in select_reachable(case, budgets))
 
@@ -398,7 +398,7 @@ _LOOSE = (
 )
 
 
-def build_section(case: ScoredPool) -> Section:
+def build_section(case: PaperPool) -> Section:
     """How the price is found, and what it does."""
     result, stairs, how = search_prices(case), compute_staircases(case), compute_mechanism(case)
     binding = any(one.binding for one in result)

@@ -19,15 +19,15 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_source import read_ballots
+from adacompute.cli.pool_options import read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import format_count, format_path, print_json, print_line, print_message
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbiguous, TooFewSamples
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import bundled_names
 from adacompute.report.folder import check_writable, lock_folder, publish_files
 from studies.paper import PROGRAM
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 
 if TYPE_CHECKING:
     from studies.paper.experiment import Reproduction
@@ -194,13 +194,13 @@ def _find_source(name: str, files: Sequence[Path]) -> _RecordingSource:
 
 def _read_cases(
     sources: Sequence[_RecordingSource], answers: AnswersConfig, *, named: bool
-) -> list[ScoredPool]:
+) -> list[PaperPool]:
     ballots = [read_ballots(one.path, answers=answers, model=None, parameters=None) for one in sources]
     names = _choose_names(sources, [str(one.model) for one in ballots])
     cases = []
     for name, own in zip(names, ballots, strict=True):
         try:
-            cases.append(score_pool(own, name))
+            cases.append(score_paper_pool(own, name))
         except (NotRecorded, TooFewSamples) as exc:
             if named:
                 raise

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adacompute.errors import AdacomputeError
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.exhibits.difficulty import LevelTable, compute_levels
 from studies.paper.ablation import Ablation, compute_ablation
 from studies.paper.archetypes import Archetypes, compute_archetypes
@@ -26,6 +25,7 @@ from studies.paper.laws import Law, try_laws
 from studies.paper.main_results import MainResults, compute_main_results
 from studies.paper.mechanism import Mechanism, compute_mechanism
 from studies.paper.oracle_gap import OracleGap, compute_gaps
+from studies.paper.paper_pool import PaperPool
 from studies.paper.pareto import ParetoFrontiers, compute_pareto
 from studies.paper.price_search import (
     TARGET_BUDGETS,
@@ -50,7 +50,7 @@ _POOLED_RECORDINGS = 3  # recordings that the ablation pools, as the paper pools
 class RecordingRun:
     """Everything computed on one recording. What its samples don't allow is None, and listed in `missing`."""
 
-    case: ScoredPool
+    case: PaperPool
     fits: dict[float, ClassifierFits] = field(repr=False)
     main: MainResults = field(repr=False)
     gaps: tuple[OracleGap, ...] = field(repr=False)
@@ -87,7 +87,7 @@ class PooledRun:
     missing: tuple[str, ...]
 
 
-def run_recording(case: ScoredPool, *, quick: bool = False, seed: int = 0) -> RecordingRun:
+def run_recording(case: PaperPool, *, quick: bool = False, seed: int = 0) -> RecordingRun:
     """Compute everything in the paper that is about one recording."""
     largest_budget = case.budgets[-1]
     fit_budgets = sorted(
@@ -118,13 +118,13 @@ def run_recording(case: ScoredPool, *, quick: bool = False, seed: int = 0) -> Re
     )
 
 
-def _compute_efficiency(case: ScoredPool, *, quick: bool, seed: int) -> LabelEfficiency:
+def _compute_efficiency(case: PaperPool, *, quick: bool, seed: int) -> LabelEfficiency:
     if quick:
         return compute_efficiency(case, fractions=_QUICK_SHARES, seeds=_QUICK_SEEDS, seed=seed)
     return compute_efficiency(case, seed=seed)
 
 
-def run_pooled(cases: Sequence[ScoredPool], *, quick: bool = False, seed: int = 0) -> PooledRun:
+def run_pooled(cases: Sequence[PaperPool], *, quick: bool = False, seed: int = 0) -> PooledRun:
     """Compute everything in the paper about several recordings: the ablation on three, archetypes on all."""
     missing: list[str] = []
     splits = _QUICK_SPLITS if quick else _SPLITS
@@ -144,9 +144,9 @@ def _try(find: Callable[[], T], missing: list[str]) -> T | None:
         return None
 
 
-def choose_pooled(cases: Sequence[ScoredPool]) -> list[ScoredPool]:
+def choose_pooled(cases: Sequence[PaperPool]) -> list[PaperPool]:
     """Choose the recordings to pool: three of the model with most recordings; all where no model has two."""
-    by_model: dict[str, list[ScoredPool]] = {}
+    by_model: dict[str, list[PaperPool]] = {}
     for case in sorted(cases, key=lambda case: case.name):
         by_model.setdefault(str(case.ballots.model), []).append(case)
     most = max(by_model.values(), key=len)

@@ -1,7 +1,4 @@
-"""A graded recording with its accuracy tables, features and difficulty groups, and how tables are scored.
-
-Accuracies are kept twice: by disjoint windows, as in the paper, and exactly over all subsets.
-"""
+"""A graded recording with its accuracy table and difficulty groups, and how tables are scored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +9,6 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import NotRecorded, TooFewSamples
-from adacompute.policies.feature_set import FeatureSet
-from adacompute.policies.features import ENTROPY_COLUMN
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score import score
@@ -93,24 +88,17 @@ class Difficulty:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredPool:
-    """A recording without its ungraded problems, scored, with features and difficulty groups."""
+    """A recording without its ungraded problems, scored, with difficulty groups."""
 
     name: str
     ballots: Ballots = field(repr=False)
     budgets: tuple[int, ...]  # those of `BUDGETS` that every problem has samples for
-    windows: AccuracyTable = field(repr=False)  # (problems, budgets) the paper's estimator
     exact: AccuracyTable = field(repr=False)  # (problems, budgets) over all subsets
-    features: Floats = field(repr=False)  # (problems, 16) the paper's; 15 where no entropy is recorded
     difficulty: Difficulty
     dropped: int  # problems without grades
 
     def __len__(self) -> int:
         return len(self.ballots)
-
-    @property
-    def has_entropy(self) -> bool:
-        """Whether the sixteenth feature, the first sample's entropy, is there."""
-        return bool(self.features.shape[1] > ENTROPY_COLUMN)
 
     @property
     def single(self) -> Floats:
@@ -122,30 +110,23 @@ def score_pool(ballots: Ballots, name: str) -> ScoredPool:
     """Score a recording; needs grades, and at least 2 samples of every problem."""
     has_grades = mask_graded(ballots, grade_samples(ballots))
     if not has_grades.any():
-        raise NotRecorded(f"{name}: no problem has grades or a gold answer, which the paper's tables need")
+        raise NotRecorded(f"{name}: no problem has grades or a gold answer, which difficulty groups need")
     graded_ballots = ballots if has_grades.all() else ballots.only(np.flatnonzero(has_grades))
     fewest = int(graded_ballots.drawn.min())
     budgets = tuple(budget for budget in BUDGETS if budget <= fewest)
     if len(budgets) < 2:
         raise TooFewSamples(
-            f"{name}: some problem has {fewest} samples, and the paper's tables need 2 of each"
+            f"{name}: some problem has {fewest} samples, and difficulty groups need 2 of each"
         )
     exact = score(graded_ballots, budgets)
     return ScoredPool(
         name=name,
         ballots=graded_ballots,
         budgets=budgets,
-        windows=score(graded_ballots, budgets, estimator="windows"),
         exact=exact,
-        features=_read_features(graded_ballots),
         difficulty=_group_by_level(graded_ballots) or _group_by_fifth(exact.accuracy[:, 0]),
         dropped=len(ballots) - len(graded_ballots),
     )
-
-
-def _read_features(ballots: Ballots) -> Floats:
-    feature_set = FeatureSet.parse("text+entropy").drop_missing_entropy(ballots)
-    return feature_set.build_rows(feature_set.read(ballots.prompts), ballots.entropy[:, 0])
 
 
 def _group_by_level(ballots: Ballots) -> Difficulty | None:

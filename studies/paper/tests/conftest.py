@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "solve"))  # tables
 
 from recorded import lines, written
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor as poor_recordings
 from synthetic import synthetic
 
@@ -22,30 +22,30 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="session")
-def case() -> ScoredPool:
+def case() -> PaperPool:
     """A recording with a bit of everything."""
-    return score_pool(synthetic(), "made")
+    return score_paper_pool(synthetic(), "made")
 
 
 @pytest.fixture(scope="session")
-def poor_cases() -> dict[str, ScoredPool]:
+def poor_cases() -> dict[str, PaperPool]:
     """Recordings that lack something, by what they lack."""
-    return poor_recordings()
+    return poor_recordings(score_paper_pool)
 
 
-def read_case(folder: Path, rows: list, name: str = "small") -> ScoredPool:
+def read_case(folder: Path, rows: list, name: str = "small") -> PaperPool:
     with open_pool(written(folder / f"{name}.jsonl", rows)) as pool:
-        return score_pool(pool.ballots(), name)
+        return score_paper_pool(pool.ballots(), name)
 
 
 @pytest.fixture(scope="session")
-def good(tmp_path_factory: pytest.TempPathFactory) -> ScoredPool:
+def good(tmp_path_factory: pytest.TempPathFactory) -> PaperPool:
     """A recording with levels, from hopeless to easy problems."""
     return read_case(tmp_path_factory.mktemp("good"), lines(60, 16, seed=1, levels=True))
 
 
 @pytest.fixture(params=["two samples", "all right", "all wrong"])
-def poor(request: pytest.FixtureRequest, tmp_path: Path) -> ScoredPool:
+def poor(request: pytest.FixtureRequest, tmp_path: Path) -> PaperPool:
     """Recordings that have little to tell."""
     rows = {
         "two samples": lambda: lines(12, 2, seed=2),

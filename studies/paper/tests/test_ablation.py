@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, compute_ablation
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 SPLITS = 2
@@ -15,12 +15,12 @@ PAPER, HELD_OUT = READINGS
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
-    return score_pool(synthetic(40, 16), "dice")
+def case() -> PaperPool:
+    return score_paper_pool(synthetic(40, 16), "dice")
 
 
 @pytest.fixture(scope="module")
-def found(case: ScoredPool) -> Ablation:
+def found(case: PaperPool) -> Ablation:
     return compute_ablation([case], splits=SPLITS)
 
 
@@ -80,7 +80,7 @@ def test_a_feature_that_names_the_label_is_learned_by_all_in_both_readings(case)
 
 
 def test_recordings_without_entropy_stand_beside_those_with_it(case):
-    bare = score_pool(synthetic(20, 6, signals=False, seed=2), "bare")
+    bare = score_paper_pool(synthetic(20, 6, signals=False, seed=2), "bare")
     found = compute_ablation([case, bare], targets=(1.5,), splits=1)
     assert found.rows == len(case) + len(bare)
     assert found.budgets == (1, 2, 4)
@@ -88,11 +88,11 @@ def test_recordings_without_entropy_stand_beside_those_with_it(case):
 
 
 def test_where_nothing_is_to_be_learned_everyone_imitates_perfectly():
-    found = compute_ablation([poor()["all right"]], splits=1)
+    found = compute_ablation([poor(score_paper_pool)["all right"]], splits=1)
     assert all(one.imitation.mean == 1.0 for one in found.outcomes)
     assert found.slope == 0.0
 
 
 def test_budgets_out_of_reach_are_refused_where_none_is_left():
     with pytest.raises(TooFewSamples, match="collect more samples"):
-        compute_ablation([poor()["three samples"]], targets=(3.0,))
+        compute_ablation([poor(score_paper_pool)["three samples"]], targets=(3.0,))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import NotRecorded
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from studies.paper.archetypes import ARCHETYPE_NAMES, Archetypes, compute_archetypes
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 PLANTED = {"Easy": 0.97, "Responsive": 0.6, "Diminishing": 0.33, "Hard": 0.02}
@@ -13,13 +13,13 @@ EACH = 12
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
+def case() -> PaperPool:
     chance = np.repeat(list(PLANTED.values()), EACH)
-    return score_pool(synthetic(len(chance), 64, chance=chance), "planted")
+    return score_paper_pool(synthetic(len(chance), 64, chance=chance), "planted")
 
 
 @pytest.fixture(scope="module")
-def found(case: ScoredPool) -> Archetypes:
+def found(case: PaperPool) -> Archetypes:
     return compute_archetypes([case])
 
 
@@ -65,7 +65,7 @@ def test_the_oracles_shares_add_up_whether_from_the_same_samples_or_others(found
 
 
 def test_recordings_are_grouped_together_at_the_budgets_that_all_have(case):
-    short = score_pool(synthetic(20, 6, seed=3), "short")
+    short = score_paper_pool(synthetic(20, 6, seed=3), "short")
     found = compute_archetypes([case, short])
     assert found.budgets == (1, 2, 4)
     assert found.problems == (len(case), 20)
@@ -80,7 +80,7 @@ def test_twice_the_same_recording_gives_the_same_groups(case, found):
 
 
 def test_fewer_different_curves_give_fewer_groups():
-    cases = poor()
+    cases = poor(score_paper_pool)
     assert compute_archetypes([cases["all right"]]).names == ("Easy",)
     assert compute_archetypes([cases["all wrong"]]).names == ("Hard",)
     assert compute_archetypes([cases["three samples"]]).apart is None

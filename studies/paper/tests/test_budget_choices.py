@@ -6,7 +6,6 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.records import AccuracyTable
 from adacompute.solve import frontier
 from studies.paper.budget_choices import (
@@ -16,6 +15,7 @@ from studies.paper.budget_choices import (
     fit_classifiers,
     mix_accuracy,
 )
+from studies.paper.paper_pool import PaperPool
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,15 +38,15 @@ def test_no_mix_within_the_cost_is_better():
 
 
 @pytest.fixture(scope="module")
-def taught(good: ScoredPool) -> ClassifierFits:
+def taught(good: PaperPool) -> ClassifierFits:
     return fit_classifiers(good, [3.0], seeds=2)[3.0]
 
 
-def alike(case: ScoredPool, fits: ClassifierFits) -> ChoiceOutcome:
+def alike(case: PaperPool, fits: ClassifierFits) -> ChoiceOutcome:
     return JudgedTable.of(case.exact, ~fits.train).compute_outcome(fits.predicted)
 
 
-def test_who_gives_all_problems_the_same_gains_nothing(good: ScoredPool, taught: ClassifierFits):
+def test_who_gives_all_problems_the_same_gains_nothing(good: PaperPool, taught: ClassifierFits):
     found = alike(good, replace(taught, predicted=np.full_like(taught.predicted, 2)))
     assert found.spent == 4
     assert found.gain.mean <= 1e-12
@@ -54,7 +54,7 @@ def test_who_gives_all_problems_the_same_gains_nothing(good: ScoredPool, taught:
     assert found.gain.high <= 1e-12
 
 
-def test_who_knows_the_oracles_budgets_gains(good: ScoredPool, taught: ClassifierFits):
+def test_who_knows_the_oracles_budgets_gains(good: PaperPool, taught: ClassifierFits):
     known = np.broadcast_to(taught.labels, taught.predicted.shape)
     found = alike(good, replace(taught, predicted=known))
     assert found.gain.low is not None

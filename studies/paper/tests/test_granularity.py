@@ -5,13 +5,13 @@ from itertools import pairwise
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.solve import solve
 from studies.paper.granularity import BUDGET_SETS, Granularity, compute_granularity
+from studies.paper.paper_pool import PaperPool
 
 
 @pytest.fixture(scope="module")
-def found(case: ScoredPool) -> Granularity:
+def found(case: PaperPool) -> Granularity:
     return compute_granularity(case, quick=True, model="logistic")
 
 

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.policies.classifier import compute_gains
 from adacompute.policies.features import FEATURE_NAMES
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.importance import compute_importance
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
-    return score_pool(synthetic(40, 16), "dice")
+def case() -> PaperPool:
+    return score_paper_pool(synthetic(40, 16), "dice")
 
 
 @pytest.fixture(scope="module")
-def planted(case: ScoredPool) -> ScoredPool:
+def planted(case: PaperPool) -> PaperPool:
     """One feature names the oracle's budget, the others are dice."""
     labels, _ = compute_oracle_labels(case.windows, 2.0)
     told = np.random.default_rng(0).random(case.features.shape)
@@ -54,11 +54,11 @@ def test_signatures_are_class_means_that_average_to_nothing(case):
 
 
 def test_without_entropy_there_are_fifteen_features():
-    assert compute_importance(poor()["no signals"], repeats=1).names == FEATURE_NAMES[:-1]
+    assert compute_importance(poor(score_paper_pool)["no signals"], repeats=1).names == FEATURE_NAMES[:-1]
 
 
 def test_one_class_has_no_importance():
-    found = compute_importance(poor()["all right"], repeats=1)
+    found = compute_importance(poor(score_paper_pool)["all right"], repeats=1)
     assert found.classes == (1,)
     assert not found.gain.any()
     assert found.kept == 1.0

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Spread
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.label_efficiency import EfficiencyReading, compute_efficiency
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
-    return score_pool(synthetic(40, 8), "dice")
+def case() -> PaperPool:
+    return score_paper_pool(synthetic(40, 8), "dice")
 
 
 def test_accuracy_on_all_problems_grows_with_the_share_that_was_learned_from(case):
@@ -48,5 +48,5 @@ def test_the_share_from_which_on_a_curve_stays_above_fixed():
 
 
 def test_budgets_out_of_reach_have_no_curve():
-    found = compute_efficiency(poor()["three samples"], fractions=(1.0,), seeds=1)
+    found = compute_efficiency(poor(score_paper_pool)["three samples"], fractions=(1.0,), seeds=1)
     assert [curve.budget for curve in found.curves] == [1.5, 2.0]

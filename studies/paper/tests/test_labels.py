@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.solve import best_at, solve
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
 from studies.paper.labels import compute_heatmap, compute_heatmaps, compute_labels, compute_scatter
 from studies.paper.laws import OWN_FORM, try_laws
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 SEEDS = 2
 
 
 @pytest.fixture(scope="module")
-def fits(case: ScoredPool) -> dict[float, ClassifierFits]:
+def fits(case: PaperPool) -> dict[float, ClassifierFits]:
     return fit_classifiers(case, (1.5, 3.0), seeds=SEEDS, model="logistic")
 
 
@@ -75,7 +75,7 @@ def test_b_is_raised_only_where_the_oracles_own_budgets_cost_more(case, fits):
 
 def test_the_papers_near_optimality_is_told_to_fail_where_it_does_and_the_corrected_form_holds():
     """Problems alike, one of them decided wrongly: B′ buys more than M̄ε allows for."""
-    case = score_pool(synthetic(20, 32, chance=[0.55] * 20), "alike")
+    case = score_paper_pool(synthetic(20, 32, chance=[0.55] * 20), "alike")
     own = fit_classifiers(case, (2.0,), seeds=1, model="logistic")[2.0]
     choice = np.array(best_at(case.windows, own.price))
     choice[choice.argmin()] += 1
@@ -86,9 +86,9 @@ def test_the_papers_near_optimality_is_told_to_fail_where_it_does_and_the_correc
     assert found["stated"].quantity > found["stated"].bound
 
 
-@pytest.mark.parametrize("name", sorted(poor()))
+@pytest.mark.parametrize("name", sorted(poor(score_paper_pool)))
 def test_a_poor_pool_has_labels_and_laws(name: str):
-    case = poor()[name]
+    case = poor(score_paper_pool)[name]
     budgets = [budget for budget in (1.5, 3.0) if budget <= case.budgets[-1]]
     found = fit_classifiers(case, budgets, seeds=1, model="logistic")
     assert len(compute_heatmaps(case, found)) == len(budgets)

@@ -6,12 +6,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Section, to_markdown
 from adacompute.report.theme import COLOURS
 from studies.paper import ablation, archetypes, importance, label_efficiency
 from studies.paper.archetypes import compute_archetypes as grouped
 from studies.paper.archetypes import draw_archetypes
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
 LIGHT = {light for light, _ in COLOURS.values()}
@@ -19,12 +19,12 @@ LEARNING = (ablation, label_efficiency, importance)
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
-    return score_pool(synthetic(20, 16), "made <of> dice & co")
+def case() -> PaperPool:
+    return score_paper_pool(synthetic(20, 16), "made <of> dice & co")
 
 
 @pytest.fixture(scope="module")
-def made(case: ScoredPool) -> dict[str, Section]:
+def made(case: PaperPool) -> dict[str, Section]:
     found = [archetypes.build_section(case), *(one.build_section(case, quick=True) for one in LEARNING)]
     return {one.key: one for one in found}
 
@@ -69,14 +69,14 @@ def test_twice_the_same_figure_is_twice_the_same_file(case, made):
 
 
 def test_several_recordings_are_told_apart(case):
-    other = score_pool(synthetic(12, 16, seed=5), "other")
+    other = score_paper_pool(synthetic(12, 16, seed=5), "other")
     svg = draw_archetypes(grouped([case, other])).svg
     assert "made &lt;of&gt; dice &amp; co" in svg
     assert "other" in svg
 
 
 def test_a_poor_pool_gets_its_figures_and_a_line_that_says_what_is_missing():
-    case = poor()["two samples"]
+    case = poor(score_paper_pool)["two samples"]
     made = [archetypes.build_section(case), *(one.build_section(case, quick=True) for one in LEARNING)]
     for section in made:
         assert section.words
@@ -88,6 +88,6 @@ def test_a_poor_pool_gets_its_figures_and_a_line_that_says_what_is_missing():
 
 
 def test_a_pool_with_nothing_to_learn_says_so():
-    case = poor()["all right"]
+    case = poor(score_paper_pool)["all right"]
     assert any("nothing to learn" in line for line in importance.build_section(case, quick=True).missing)
     assert "nothing to learn" in ablation.build_section(case, quick=True).words[0]

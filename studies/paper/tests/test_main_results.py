@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.document import Spread, Table
 from studies.paper import main_results
 from studies.paper.budget_choices import (
@@ -17,6 +16,7 @@ from studies.paper.budget_choices import (
     fit_classifiers,
 )
 from studies.paper.main_results import METHODS, MainResults, compute_main_results
+from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS
 from synthetic import POOR
 
@@ -24,12 +24,12 @@ SEEDS = 3
 
 
 @pytest.fixture(scope="module")
-def fits(case: ScoredPool) -> dict[float, ClassifierFits]:
+def fits(case: PaperPool) -> dict[float, ClassifierFits]:
     return fit_classifiers(case, (1.2, *TARGET_BUDGETS), seeds=SEEDS, model="logistic")
 
 
 @pytest.fixture(scope="module")
-def found(case: ScoredPool, fits: dict[float, ClassifierFits]) -> MainResults:
+def found(case: PaperPool, fits: dict[float, ClassifierFits]) -> MainResults:
     return compute_main_results(case, fits)
 
 

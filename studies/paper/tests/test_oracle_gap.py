@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper import oracle_gap
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
 from studies.paper.oracle_gap import compute_gaps
+from studies.paper.paper_pool import PaperPool
 from synthetic import POOR
 
 SEEDS = 2
 
 
 @pytest.fixture(scope="module")
-def fits(case: ScoredPool) -> dict[float, ClassifierFits]:
+def fits(case: PaperPool) -> dict[float, ClassifierFits]:
     return fit_classifiers(case, (1.5, 3.0), seeds=SEEDS, model="logistic")
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from studies.paper.pareto import ParetoFrontiers, compute_pareto, fit_folds, space_budgets
 from synthetic import poor, synthetic
 
@@ -14,7 +14,7 @@ METHODS = {"fixed", "random", "heuristic", "classifier", "oracle"}
 
 
 @pytest.fixture(scope="module")
-def found(case: ScoredPool) -> ParetoFrontiers:
+def found(case: PaperPool) -> ParetoFrontiers:
     return compute_pareto(case, quick=True, model="logistic")
 
 
@@ -52,7 +52,7 @@ def test_fixed_is_a_staircase_and_all_alike_are_its_concave_hull(case, found):
 def test_folds_judge_every_problem_once_and_part_no_question():
     ballots = synthetic(30, 16)
     twice = replace(ballots, prompts=ballots.prompts[:15] * 2)
-    case = score_pool(twice, "twice")
+    case = score_paper_pool(twice, "twice")
     (one,) = fit_folds(case, case.windows, [2.0], folds=5, model="logistic", seed=0)
     assert (~one.train).sum(axis=0).tolist() == [1] * 30
     assert (one.train[:, :15] == one.train[:, 15:]).all()
@@ -85,6 +85,6 @@ def test_doublings_are_met_exactly():
 
 
 def test_a_poor_pool_has_a_shorter_grid():
-    found = compute_pareto(poor()["three samples"], quick=True, model="logistic")
+    found = compute_pareto(poor(score_paper_pool)["three samples"], quick=True, model="logistic")
     assert found.grid[-1] == 2
     assert "crossfitted" not in found.held_out

@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Section
 from adacompute.report.theme import COLOURS
 from studies.paper import granularity
 from studies.paper import pareto as frontiers
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from studies.paper.pareto import compute_pareto, draw_pareto
 from synthetic import synthetic
 
@@ -19,12 +19,12 @@ LIGHT = {light for light, _ in COLOURS.values()}
 
 
 @pytest.fixture(scope="module")
-def case() -> ScoredPool:
-    return score_pool(synthetic(), "made <of> dice & co")
+def case() -> PaperPool:
+    return score_paper_pool(synthetic(), "made <of> dice & co")
 
 
 @pytest.fixture(scope="module")
-def made(case: ScoredPool) -> list[Section]:
+def made(case: PaperPool) -> list[Section]:
     return [one.build_section(case, quick=True, model="logistic") for one in (frontiers, granularity)]
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.pool import open_pool
 from kept import assert_same_text
 from studies.paper.labels import compute_labels
 from studies.paper.paper_claims import format_setting, load_paper
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from studies.paper.price_search import search_prices
 from studies.paper.reproduction_page import PARTS
 
@@ -83,13 +83,13 @@ def test_every_statement_has_its_line_and_its_verdict(page: str):
 
 
 @pytest.fixture(scope="module")
-def math500(recordings: Path) -> ScoredPool:
+def math500(recordings: Path) -> PaperPool:
     with open_pool(next(recordings.glob("math500-*.jsonl.gz"))) as pool:
-        return score_pool(pool.ballots(), "math500")
+        return score_paper_pool(pool.ballots(), "math500")
 
 
 @pytest.mark.recordings
-def test_the_label_distribution_in_the_page_is_what_the_code_gives(page: str, math500: ScoredPool):
+def test_the_label_distribution_in_the_page_is_what_the_code_gives(page: str, math500: PaperPool):
     rows = [row for row in part(page, "labels")[0] if row[0] == "**math500**"]
     made = [
         ["**math500**", f"{one.budget:g}", *(f"{share:.3f}" for share in one.shares)]
@@ -99,7 +99,7 @@ def test_the_label_distribution_in_the_page_is_what_the_code_gives(page: str, ma
 
 
 @pytest.mark.recordings
-def test_the_search_in_the_page_is_what_the_code_gives(page: str, math500: ScoredPool):
+def test_the_search_in_the_page_is_what_the_code_gives(page: str, math500: PaperPool):
     rows = [row[:5] for row in part(page, "search")[0] if row[0] == "**math500**"]
     made = [
         ["**math500**", f"{one.budget:g}", f"{one.price:.4g}", f"{one.cost:.3f}", f"{one.error:.3f}"]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from adacompute.evaluate.scored_pool import ScoredPool
 from studies.paper.comparison_tables import (
     build_efficiency_cost_table,
     build_efficiency_table,
@@ -16,10 +15,11 @@ from studies.paper.comparison_tables import (
 )
 from studies.paper.experiment import check_claims
 from studies.paper.paper_claims import load_paper
+from studies.paper.paper_pool import PaperPool
 from studies.paper.runs import PooledRun, choose_pooled, run_recording
 
 
-def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: ScoredPool):
+def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: PaperPool):
     run = run_recording(poor, quick=True)
     found = check_claims([run], PooledRun(ablation=None, archetypes=None, missing=()))
     for one in found.values():
@@ -28,7 +28,7 @@ def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: ScoredPool
     assert found["ablation-trees"].verdict == "can't be told"
 
 
-def test_every_fit_is_tried_on_every_statement_about_a_learned_policy(good: ScoredPool):
+def test_every_fit_is_tried_on_every_statement_about_a_learned_policy(good: PaperPool):
     run = run_recording(good, quick=True)
     tried = {law.tried for law in run.laws if law.protocol in ("scored as the paper does", "held-out")}
     assert tried == {sum(len(own.predicted) for own in run.fits.values())}
@@ -56,8 +56,8 @@ def test_table_5_leaves_less_for_new_problems_the_better_the_others_are_known():
     assert 0.98 < find_break_even_share() < 0.991
 
 
-def test_three_recordings_of_one_model_are_pooled(good: ScoredPool):
-    def named(name: str, model: str) -> ScoredPool:
+def test_three_recordings_of_one_model_are_pooled(good: PaperPool):
+    def named(name: str, model: str) -> PaperPool:
         return replace(good, name=name, ballots=replace(good.ballots, model=model))
 
     cases = [named("e", "a"), named("z", "b"), named("y", "b"), named("x", "b"), named("w", "b")]

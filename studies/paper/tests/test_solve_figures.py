@@ -7,12 +7,12 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.report.document import Picture, Section, format_cell
 from adacompute.report.theme import COLOURS
 from studies.paper import labels, laws, pipeline, price_search
 from studies.paper.budget_choices import fit_classifiers
 from studies.paper.labels import compute_heatmaps, draw_heatmap
+from studies.paper.paper_pool import PaperPool, score_paper_pool
 from studies.paper.price_search import compute_staircases, draw_staircase
 from synthetic import poor, synthetic
 
@@ -20,7 +20,7 @@ LIGHT = {light for light, _ in COLOURS.values()}
 MARKS = 400
 
 
-def sections(case: ScoredPool) -> list[Section]:
+def sections(case: PaperPool) -> list[Section]:
     budgets = [budget for budget in (1.5, 3.0) if budget <= case.budgets[-1]]
     fits = fit_classifiers(case, budgets, seeds=1, model="logistic")
     return [
@@ -32,7 +32,7 @@ def sections(case: ScoredPool) -> list[Section]:
 
 @pytest.fixture(scope="module")
 def made() -> list[Section]:
-    return [*sections(score_pool(synthetic(), "made")), pipeline.build_section()]
+    return [*sections(score_paper_pool(synthetic(), "made")), pipeline.build_section()]
 
 
 def pictures(made: list[Section]) -> dict[str, Picture]:
@@ -58,7 +58,7 @@ def test_figures_are_well_formed_use_the_palette_alone_and_tell_their_values(mad
 
 
 def test_the_data_of_the_heatmap_is_its_record():
-    case = score_pool(synthetic(), "made")
+    case = score_paper_pool(synthetic(), "made")
     found = compute_heatmaps(case, fit_classifiers(case, [1.5, 3.0], seeds=1, model="logistic"))
     drawn = draw_heatmap(found).data
     assert list(drawn) == ["1.5", "3"]
@@ -72,7 +72,7 @@ def test_the_data_of_the_heatmap_is_its_record():
 
 
 def test_the_scatter_has_a_row_a_problem_with_its_budget_at_each_average(made):
-    case, data = score_pool(synthetic(), "made"), pictures(made)["scatter"].data
+    case, data = score_paper_pool(synthetic(), "made"), pictures(made)["scatter"].data
     assert [row["id"] for row in data["problems"]] == list(case.ballots.ids)
     for average, own in data["averages"].items():
         budgets = [row["budget"][average] for row in data["problems"]]
@@ -82,7 +82,7 @@ def test_the_scatter_has_a_row_a_problem_with_its_budget_at_each_average(made):
 
 
 def test_the_same_numbers_give_the_same_file():
-    case = score_pool(synthetic(12, 16), "made")
+    case = score_paper_pool(synthetic(12, 16), "made")
     assert draw_staircase(compute_staircases(case)).svg == draw_staircase(compute_staircases(case)).svg
 
 
@@ -105,13 +105,13 @@ def test_in_sample_and_held_out_are_both_shown_where_a_classifier_is(made):
 
 
 def test_a_pool_of_two_samples_each_says_which_budgets_are_missing():
-    found = price_search.build_section(poor()["two samples"])
+    found = price_search.build_section(poor(score_paper_pool)["two samples"])
     assert found.words
     assert any("B = 3" in line and "collect more samples" in line for line in found.missing)
 
 
 def test_a_pool_without_a_right_answer_is_drawn_and_says_that_nothing_is_binding():
-    case = poor()["all wrong"]
+    case = poor(score_paper_pool)["all wrong"]
     found = [
         price_search.build_section(case),
         labels.build_section(case, fit_classifiers(case, [1.5], seeds=1)),
