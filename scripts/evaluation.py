@@ -1,4 +1,4 @@
-"""Makes docs/reference/evaluation.md from the recordings beside the checkout: `make evaluation`, half an hour.
+"""Makes docs/reference/evaluation.md from the recordings beside the checkout (`make evaluation`, 30 minutes).
 
 `python scripts/evaluation.py --keep FILE` keeps the numbers too; `--from FILE` writes the page from them
 without measuring again; `--peers FOLDER` keeps what the other policies gave, to measure ours alone next time.
@@ -66,22 +66,22 @@ class Calibrated:
         return StoppingPolicy(prior=self.prior).fit(train, labels=self.labels)
 
 
-def recordings(folder: Path) -> dict[str, Ballots]:
+def read_recordings(folder: Path) -> dict[str, Ballots]:
     """Every recording by its short name: what comes before the model's."""
-    found = {}
+    results = {}
     for file in sorted(folder.glob("*.jsonl.gz")):
         with open_pool(file) as pool:
             short = file.name.split("-qwen")[0].split("-smollm")[0].split("-r1")[0]
-            found[short] = pool.ballots()
-    return found
+            results[short] = pool.ballots()
+    return results
 
 
-def withheld(ballots: Ballots) -> Ballots:
+def withhold_logprobs(ballots: Ballots) -> Ballots:
     """The same samples, as if no log-probability had been recorded."""
     return replace(ballots, logprob=np.full(ballots.logprob.shape, np.nan))
 
 
-def weighable(ballots: Ballots) -> bool:
+def can_weigh_votes(ballots: Ballots) -> bool:
     return bool(np.isfinite(ballots.signal("logprob")[ballots.classes != -2]).all())
 
 
@@ -93,26 +93,28 @@ class Run:
     points: dict[str, PolicyPoints]
 
 
-def ran(name: str, ballots: Ballots, others: Sequence[Ballots], given: argparse.Namespace) -> Run:
+def run_recording(name: str, ballots: Ballots, others: Sequence[Ballots], options: argparse.Namespace) -> Run:
     """The peers, kept from an earlier run where asked for, and ours, fitted on the other recordings."""
-    kept = given.peers / f"{name.replace(', ', '-')}.npz" if given.peers else None
+    kept = options.peers / f"{name.replace(', ', '-')}.npz" if options.peers else None
     if kept is not None and kept.is_file():
-        peers = read(kept)
+        peers = read_points(kept)
     else:
-        peers = points_of(went(name, ballots, PEERS, given.workers))
+        peers = list_points(run_with_shared_folds(name, ballots, PEERS, options.workers))
         if kept is not None:
-            given.peers.mkdir(parents=True, exist_ok=True)
+            options.peers.mkdir(parents=True, exist_ok=True)
             np.savez(kept, **{f"{one}|{part}": getattr(peers[one], part) for one in peers for part in PARTS})
     start = time.monotonic()
     prior = StoppingPolicy.pooled(list(others), without=ballots)
     waves = StoppingPolicy(prior=prior, max_waves=3)
-    say(f"{name}: prior fitted on {len(others)} others, {time.monotonic() - start:.0f} s")
+    print_progress(f"{name}: prior fitted on {len(others)} others, {time.monotonic() - start:.0f} s")
     makers = ((TRANSFERRED, As(prior)), (LABELS, Calibrated(prior, True)), (BARE, Calibrated(prior, False)))
-    ours = went(name, ballots, (*makers, (WAVES, As(waves))), given.workers)
-    return Run(ours.setup, peers | points_of(ours))
+    ours = run_with_shared_folds(name, ballots, (*makers, (WAVES, As(waves))), options.workers)
+    return Run(ours.setup, peers | list_points(ours))
 
 
-def went(name: str, ballots: Ballots, policies: PolicyChoices, workers: int) -> EvaluationRuns:
+def run_with_shared_folds(
+    name: str, ballots: Ballots, policies: PolicyChoices, workers: int
+) -> EvaluationRuns:
     """Policies on one recording: the same folds and orders whoever they are."""
     return run_policies(
         ballots,
@@ -122,39 +124,44 @@ def went(name: str, ballots: Ballots, policies: PolicyChoices, workers: int) -> 
         seed=SEED,
         workers=workers,
         calibrates=False,
-        progress=lambda done, total, last: say(f"{name}: {done} of {total} ({last})"),
+        progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
 
 
-def points_of(run: EvaluationRuns) -> dict[str, PolicyPoints]:
+def list_points(run: EvaluationRuns) -> dict[str, PolicyPoints]:
     return {one.name: one.points for one in run.everyone}
 
 
-def read(file: Path) -> dict[str, PolicyPoints]:
+def read_points(file: Path) -> dict[str, PolicyPoints]:
     with np.load(file) as kept:
         return {one: PolicyPoints(**{part: kept[f"{one}|{part}"] for part in PARTS}) for one in PEERS}
 
 
-def numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
+def compute_numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
     """One recording: accuracies at matched cost, differences with intervals, the oracle."""
     main = runs.get("weighted", runs["plain"])
     peers = join_points([run.points[one] for run in runs.values() for one in PEERS])
     oracles = {votes: {one.budget: one for one in bracket_oracle(run.setup)} for votes, run in runs.items()}
-    found: dict[str, Any] = {"name": name, "problems": len(main.setup.ballots), "votes": list(runs), "at": {}}
+    results: dict[str, Any] = {
+        "name": name,
+        "problems": len(main.setup.ballots),
+        "votes": list(runs),
+        "at": {},
+    }
     for budget in AVERAGE_BUDGETS:
         at = {one: match_cost(points, budget) for one, points in main.points.items()}
         plain = {one: match_cost(points, budget) for one, points in runs["plain"].points.items()}
         at["peers"] = match_cost(peers, budget)
-        found["at"][str(budget)] = {
+        results["at"][str(budget)] = {
             "accuracy": {one: own and own.accuracy for one, own in at.items()},
             "plain": {one: own and own.accuracy for one, own in plain.items()},
             "oracle": {
                 votes: [own[budget].low and own[budget].low.mean, own[budget].high]
                 for votes, own in oracles.items()
             },
-            **differences(at, make_bootstrap(main.setup)),
+            **compute_differences(at, make_bootstrap(main.setup)),
         }
-    return found
+    return results
 
 
 PAIRS = {
@@ -167,49 +174,53 @@ PAIRS = {
 }
 
 
-def differences(at: dict[str, MatchedCost | None], boot: Bootstrap) -> dict[str, Any]:
+def compute_differences(at: dict[str, MatchedCost | None], boot: Bootstrap) -> dict[str, Any]:
     """Paired, with intervals; and problem by problem, for the mean over recordings."""
     each = {}
     for key, (one, other) in PAIRS.items():
         a, b = at[one], at[other]
         each[key] = a.each - b.each if a is not None and b is not None else None
-    told = {key: None if gap is None else plain_interval(boot.interval(gap)) for key, gap in each.items()}
-    return {"difference": told, "each": each}
+    intervals = {
+        key: None if gap is None else plain_interval(boot.interval(gap)) for key, gap in each.items()
+    }
+    return {"difference": intervals, "each": each}
 
 
-def plain_interval(found: Interval) -> dict[str, float | None]:
-    return {"mean": found.mean, "low": found.low, "high": found.high}
+def plain_interval(interval: Interval) -> dict[str, float | None]:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
-def means(each: list[dict[str, Any]]) -> dict[str, Any]:
+def average_recordings(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Over recordings: mean accuracies, and paired differences with their intervals."""
-    found = {}
+    results = {}
     for budget in map(str, AVERAGE_BUDGETS):
         here = [one["at"][budget] for one in each]
         keys = here[0]["each"]
-        found[budget] = {
+        results[budget] = {
             key: plain_interval(mean_over_recordings([one["each"][key] for one in here], seed=SEED))
             for key in keys
             if all(one["each"][key] is not None for one in here)
         }
-    return found
+    return results
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    pools = recordings(FOLDER)
-    say(f"{len(pools)} recordings: {', '.join(pools)}")
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    pools = read_recordings(FOLDER)
+    print_progress(f"{len(pools)} recordings: {', '.join(pools)}")
     each = []
     for name, ballots in pools.items():
         others = [one for other, one in pools.items() if other != name]
         runs = {}
-        if weighable(ballots):
-            runs["weighted"] = ran(f"{name}, weighted", ballots, others, given)
-        bare = withheld(ballots)
-        runs["plain"] = ran(f"{name}, plain", bare, [withheld(one) for one in others], given)
-        each.append(numbers(name, runs))
-    found = {
+        if can_weigh_votes(ballots):
+            runs["weighted"] = run_recording(f"{name}, weighted", ballots, others, options)
+        bare = withhold_logprobs(ballots)
+        runs["plain"] = run_recording(
+            f"{name}, plain", bare, [withhold_logprobs(one) for one in others], options
+        )
+        each.append(compute_numbers(name, runs))
+    results = {
         "recordings": each,
-        "means": means(each),
+        "means": average_recordings(each),
         "orders": ORDERS,
         "folds": FOLDS,
         "budgets": list(AVERAGE_BUDGETS),
@@ -217,10 +228,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     for one in each:
         for at in one["at"].values():
             del at["each"]  # one number a problem: not for the page
-    return found
+    return results
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
@@ -232,19 +243,19 @@ def main() -> None:
     parser.add_argument("--from", dest="given", type=Path, help="make the page from kept numbers")
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--peers", type=Path, help="keep the peers' numbers here, and take them from here")
-    given = parser.parse_args()
-    if given.given:
-        found = json.loads(given.given.read_text("utf-8"))
+    options = parser.parse_args()
+    if options.given:
+        results = json.loads(options.given.read_text("utf-8"))
     elif not (FOLDER / "README.md").is_file():
         sys.exit(
             f"{FOLDER}: the recordings are not there; this page is made from them, and can't be renewed here"
         )
     else:
-        found = measure(given)
-    if given.keep:
-        given.keep.write_text(json.dumps(found), "utf-8")
-    PAGE.write_text(page(found), "utf-8")
-    say(f"wrote {PAGE.relative_to(ROOT)}")
+        results = measure(options)
+    if options.keep:
+        options.keep.write_text(json.dumps(results), "utf-8")
+    PAGE.write_text(page(results), "utf-8")
+    print_progress(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The words and tables of docs/reference/evaluation.md. Knows nothing of how its numbers were measured."""
+"""The text and tables of docs/reference/evaluation.md, from numbers that scripts/evaluation.py measured."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -63,20 +63,20 @@ Made by `make evaluation` from recordings that are not part of the repository; e
 
 - **at a cost**: on the upper concave hull of a policy's own settings (a grid of 64 prices, or of
   thresholds; for policies without a dial some fitted budgets), read at exactly that average number of
-  samples: mixing two settings by lot is always allowed. Hulls are read off the problems they are judged on,
-  which flatters whoever has most settings: the joint hull of the peers above all.
+  samples: choosing randomly between two settings is always allowed. Hulls are computed on the problems they
+  are judged on, which favours the policies with most settings: the joint hull of the peers above all.
 - **transferred**: fitted on the other recordings only. Of the recording that it is judged on it sees
-  nothing but the scale of the votes' confidence, which is label-free and taken from other folds.
+  only the scale of the votes' confidence, which needs no labels and is taken from other folds.
 - **calibrated**: {folds} folds over problems, fitted on the other folds, starting from the transferred
   policy. The peers `curve` and `classifier` are fitted in the same folds.
 - **peers**: `fixed`, `asc`, `esc` (every window), `doubling`, `curve` and `classifier`, as one: the joint
   hull of all their settings with plain votes and, where log-probabilities are recorded, with weighted ones.
-- Votes are weighted by confidence where log-probabilities are recorded (not for math500), and for the peers
-  alike.
+- Votes are weighted by confidence where log-probabilities are recorded (not for math500), also for the
+  peers.
 - {orders} random orders of each problem's samples, the same for all; at most 16 samples a request; 95%
   intervals by bootstrap over problems, paired where two are compared. The oracle decides beforehand among
-  1, 2, 4, 8 and 16 samples with the answers known: from chosen and judged on different samples, to on the
-  same. Who decides as votes come in knows something that it doesn't, and may pass it.
+  1, 2, 4, 8 and 16 samples with the answers known; its bracket is from "chosen and judged on different
+  samples" to "on the same". A policy that decides as votes come in has information that it lacks, and may exceed it.
 - **sketches**: two first, simple stopping rules, plain and weighted, measured on 10 to 100 orders before this
   was built; their accuracies at 2, 3 and 4 samples are the marks in the first two bars.
 - The recordings: facts (353 problems) of SmolLM2-135M; words (441), reasoning-gym (600), gsm8k (300) and math
