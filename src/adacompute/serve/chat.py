@@ -2,7 +2,7 @@
 
 `ChatEndpoint` is the HTTP side. `Gateway` brings the parts together: the policy registry (who decides), the
 pacers (at what price), the ledger (within what caps), the sample loop (what is drawn), and the `Reporter`,
-which tells metrics, the recorder and the log of what has ended.
+which tells metrics, the recorder and the log of what has ended. The endpoint comes last in this file.
 """
 
 import asyncio

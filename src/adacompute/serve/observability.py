@@ -1,5 +1,8 @@
 """What the gateway did, for Prometheus and the dashboard: `Observability` gets every event.
 
+In this order: `Metrics` (Prometheus); `TrafficHistory` and `DialTable` (the dashboard); `Observability`,
+which feeds them.
+
 There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
 hour and a day, and the last requests. Texts are kept only if the operator allows it.
 

@@ -4,6 +4,9 @@ What serves is never changed in place: reading a folder again gives a new `Serve
 progress keep the one that they began with. A broken folder is refused, and the last good policy stays.
 
 A policy has drifted when the agreement of its votes has left what calibration measured.
+
+In this order: `ModelScales` (weights), `DriftMonitors`, `ServedPolicy`, and `PolicyRegistry`, which reads and
+swaps them.
 """
 
 import itertools

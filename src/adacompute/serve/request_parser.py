@@ -1,5 +1,8 @@
 """Reading a request: whose key it carries, its body within limits, its fields checked, and its route.
 
+In this order: the records `ChatRequest` and `Route`; keys; the body; messages; `choose_route`, which reads
+the gateway's own headers; `parse_request`, which reads the body's fields.
+
 Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
 A field that is null counts as absent.
 """
