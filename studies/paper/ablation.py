@@ -118,7 +118,9 @@ class Ablation:
     def count_above(self, which: str, *, of: str) -> int:
         """Count the points above a line: the regret named `which` over ε times the mean or worst M."""
         slope = self.mean_gap if of == "mean" else self.worst_gap
-        return sum(int((getattr(some, which) > slope * some.error + _ROUNDING).sum()) for some in self.points)
+        return sum(
+            int((getattr(points, which) > slope * points.error + _ROUNDING).sum()) for points in self.points
+        )
 
     @property
     def normalised(self) -> Floats:
@@ -129,8 +131,8 @@ class Ablation:
     @property
     def slope(self) -> float:
         """Task regret per unit of ε, over all points: the line through 0 that fits them best."""
-        error = np.concatenate([some.error for some in self.points])
-        task = np.concatenate([some.task for some in self.points])
+        error = np.concatenate([points.error for points in self.points])
+        task = np.concatenate([points.task for points in self.points])
         return float((error * task).sum() / max(float((error**2).sum()), _ROUNDING))
 
 
@@ -403,14 +405,16 @@ def _choose_marker(number: int) -> str:
 
 def _draw_regret(canvas: Canvas, ax: Axes, ablation: Ablation) -> None:
     ax.set_title("b  regret by imitation error")
-    reach = max(float(some.error.max(initial=0.0)) for some in ablation.points)
+    reach = max(float(points.error.max(initial=0.0)) for points in ablation.points)
     reach = 1.12 * reach if reach > 0 else 1.0
-    for some in ablation.points:
-        tint = colour(_TINTS[some.reading])
-        ax.plot(some.error, some.task, color=tint, linestyle="", marker="o", markersize=4.5, mew=0, alpha=0.7)
-        _draw_points(canvas, ax, some)
-    highest = max(float(some.task.max(initial=0.0)) for some in ablation.points)
-    lowest = min(0.0, min(float(some.task.min(initial=0.0)) for some in ablation.points))
+    for points in ablation.points:
+        tint = colour(_TINTS[points.reading])
+        ax.plot(
+            points.error, points.task, color=tint, linestyle="", marker="o", markersize=4.5, mew=0, alpha=0.7
+        )
+        _draw_points(canvas, ax, points)
+    highest = max(float(points.task.max(initial=0.0)) for points in ablation.points)
+    lowest = min(0.0, min(float(points.task.min(initial=0.0)) for points in ablation.points))
     top = max(_ROOM * highest, ablation.mean_gap * reach, 0.01)
     ax.set_xlim(0, reach)
     ax.set_ylim(lowest - 0.05 * top, top)
@@ -438,10 +442,12 @@ def _draw_regret(canvas: Canvas, ax: Axes, ablation: Ablation) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}")
 
 
-def _draw_points(canvas: Canvas, ax: Axes, some: RegretPoints) -> None:
-    for model, error, task, relaxed in zip(some.model, some.error, some.task, some.relaxed, strict=True):
+def _draw_points(canvas: Canvas, ax: Axes, points: RegretPoints) -> None:
+    for model, error, task, relaxed in zip(
+        points.model, points.error, points.task, points.relaxed, strict=True
+    ):
         text = (
-            f"{LEARNER_NAMES[model]}, {some.reading}: ε {100 * error:.1f}%, {100 * task:.1f} points below "
+            f"{LEARNER_NAMES[model]}, {points.reading}: ε {100 * error:.1f}%, {100 * task:.1f} points below "
             f"the oracle, {100 * relaxed:.1f} in net value"
         )
         canvas.mark(ax, error, task, text)
@@ -494,13 +500,13 @@ def _build_data(ablation: Ablation) -> dict[str, Any]:
         "mean_gap": ablation.mean_gap,
         "worst_gap": ablation.worst_gap,
         "points": {
-            some.reading: {
-                "model": list(some.model),
-                "error": some.error,
-                "task": some.task,
-                "relaxed": some.relaxed,
+            points.reading: {
+                "model": list(points.model),
+                "error": points.error,
+                "task": points.task,
+                "relaxed": points.relaxed,
             }
-            for some in ablation.points
+            for points in ablation.points
         },
         "by_case": {
             f"{one.model}, {one.reading}": dict(zip(ablation.cases, one.by_case, strict=True))
@@ -571,7 +577,7 @@ def build_table(result: Ablation) -> Table:
 def build_bound_table(result: Ablation) -> Table:
     """Build the table of how many points lie above each line."""
     rows: list[tuple[Cell, ...]] = []
-    every = sum(len(some.error) for some in result.points)
+    every = sum(len(points.error) for points in result.points)
     for which, name in (("relaxed", "net value, each row at its own price"), ("task", "accuracy")):
         for of, slope in (("worst", result.worst_gap), ("mean", result.mean_gap)):
             rows.append(
@@ -646,7 +652,7 @@ def _describe_imitation(result: Ablation) -> str:
 
 
 def _describe_bound(result: Ablation) -> str:
-    every = sum(len(some.error) for some in result.points)
+    every = sum(len(points.error) for points in result.points)
     return (
         f"The theorem bounds the regret in net value by ε times the largest M, {result.worst_gap:.2f} here: "
         f"{result.count_above('relaxed', of='worst')} of {every} points lie above. The paper draws that "

@@ -131,14 +131,14 @@ class ClassifierFits:
                     mix_accuracy(table.costs, accuracy.mean(axis=0)[None], np.array([spent]))[0],
                 )
             )
-        found = np.array(rows, dtype=np.float64).T
+        columns = np.array(rows, dtype=np.float64).T
         return FitReading(
-            accuracy=found[0],
-            cost=found[1],
-            imitation=found[2],
-            majority=found[3],
-            oracle=found[4],
-            uniform=found[5],
+            accuracy=columns[0],
+            cost=columns[1],
+            imitation=columns[2],
+            majority=columns[3],
+            oracle=columns[4],
+            uniform=columns[5],
         )
 
 

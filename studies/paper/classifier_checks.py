@@ -293,11 +293,10 @@ def _compute_step(run: RecordingRun, before: str, after: str) -> tuple[float, fl
     )
     if not {before, after} <= set(tiers):
         return None
-    one, other = tiers[before], tiers[after]
-    cross = (
-        None if one.crossfitted is None or other.crossfitted is None else other.crossfitted - one.crossfitted
-    )
-    return other.windows - one.windows, cross
+    first, second = tiers[before], tiers[after]
+    if first.crossfitted is None or second.crossfitted is None:
+        return second.windows - first.windows, None
+    return second.windows - first.windows, second.crossfitted - first.crossfitted
 
 
 def _check_coarse(run: RecordingRun) -> Observation:
@@ -516,18 +515,18 @@ def _make_tree_check(
     column = Column(name="", kind=kind)
 
     def see(pooled: PooledRun) -> dict[str, Observation]:
-        found: dict[str, Observation] = {}
+        observations: dict[str, Observation] = {}
         for model in _TREES if pooled.ablation is not None else ():
-            one = _make_check(_bind_model(value, model), holds)(pooled)
-            both = f"{format_cell(one.value, column)}, held-out {format_cell(one.own, column)}"
-            found[LEARNER_NAMES[model]] = replace(one, note=f"{LEARNER_NAMES[model]}: {both}")
-        return found
+            observed = _make_check(_bind_model(value, model), holds)(pooled)
+            both = f"{format_cell(observed.value, column)}, held-out {format_cell(observed.own, column)}"
+            observations[LEARNER_NAMES[model]] = replace(observed, note=f"{LEARNER_NAMES[model]}: {both}")
+        return observations
 
     return see
 
 
 def _bind_model(value: Callable[[Ablation, str, str], float], model: str) -> Callable[[Ablation, str], float]:
-    return lambda found, reading: value(found, reading, model)
+    return lambda ablation, reading: value(ablation, reading, model)
 
 
 def _compute_lead(ablation: Ablation, reading: str, model: str) -> float:

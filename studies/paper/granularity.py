@@ -154,7 +154,7 @@ class _SetTables:
         step = None
         if there is not None and before is not None:
             step = Bootstrap.of(len(self.case)).difference(there.each, before.each)
-        paper, held_out = self._learned(quick=quick, seed=seed)
+        paper, held_out = self._fit_curves(quick=quick, seed=seed)
         return BudgetSet(
             name=name,
             budgets=tuple(int(mode) for mode in self.windows.modes),
@@ -164,7 +164,7 @@ class _SetTables:
             crossfitted=None if there is None else there.accuracy.mean,
             step=step,
             oracle=self._oracle(),
-            halved=self._halved(),
+            halved=self._cross_fit_curve(),
             paper=paper,
             held_out=held_out,
         )
@@ -181,34 +181,35 @@ class _SetTables:
             accuracy=np.array([plan.mixed_accuracy for plan in plans]),
         )
 
-    def _halved(self) -> ParetoCurve | None:
+    def _cross_fit_curve(self) -> ParetoCurve | None:
+        """The oracle's curve, chosen on half of the samples and judged on the other half."""
         if not self.pairs:
             return None
-        told = [cross_fit(self.pairs, budget=float(budget)) for budget in self._grid]
+        points = [cross_fit(self.pairs, budget=float(budget)) for budget in self._grid]
         return ParetoCurve(
             budget=self._grid,
-            cost=np.array([one.cost for one in told]),
-            accuracy=np.array([one.accuracy.mean for one in told]),
+            cost=np.array([point.cost for point in points]),
+            accuracy=np.array([point.accuracy.mean for point in points]),
         )
 
-    def _learned(self, *, quick: bool, seed: int) -> tuple[ParetoCurve, ParetoCurve]:
+    def _fit_curves(self, *, quick: bool, seed: int) -> tuple[ParetoCurve, ParetoCurve]:
         """The classifier's curves: scored as the paper does, and held-out."""
         most = float(self.windows.costs[-1])
         budgets = [budget for budget in (_QUICK_BUDGETS if quick else _BUDGETS) if budget <= most]
         folds = _QUICK_FOLDS if quick else _FOLDS
-        taught = fit_folds(self.case, self.windows, budgets, folds=folds, model=self.model, seed=seed)
-        train, found = taught[0].train, []
+        fits = fit_folds(self.case, self.windows, budgets, folds=folds, model=self.model, seed=seed)
+        train, curves = fits[0].train, []
         for table, mask in ((self.windows, np.ones_like(train)), (self.exact, ~train)):
             judged = JudgedTable.of(table, mask)
-            outcomes = [judged.compute_outcome(own.predicted) for own in taught]
-            found.append(
+            outcomes = [judged.compute_outcome(own.predicted) for own in fits]
+            curves.append(
                 ParetoCurve(
                     budget=np.array(budgets),
                     cost=np.array([outcome.spent for outcome in outcomes]),
                     accuracy=np.array([outcome.interval.mean for outcome in outcomes]),
                 )
             )
-        return found[0], found[1]
+        return curves[0], curves[1]
 
 
 _COLOURS = {"coarse": "yellow", "default": "blue", "fine": "purple"}

@@ -249,7 +249,7 @@ def _list_ends(own: EfficiencyReading) -> str:
 
 
 def _build_data(efficiency: LabelEfficiency) -> dict[str, Any]:
-    def followed(own: EfficiencyReading) -> dict[str, Any]:
+    def describe_reading(own: EfficiencyReading) -> dict[str, Any]:
         return {
             "accuracy": [one.mean for one in own.accuracy],
             "std": [one.std for one in own.accuracy],
@@ -263,7 +263,10 @@ def _build_data(efficiency: LabelEfficiency) -> dict[str, Any]:
     return {
         "learned": list(efficiency.learned),
         "curves": {
-            f"{curve.budget:g}": {"paper": followed(curve.paper), "held_out": followed(curve.held_out)}
+            f"{curve.budget:g}": {
+                "paper": describe_reading(curve.paper),
+                "held_out": describe_reading(curve.held_out),
+            }
             for curve in efficiency.curves
         },
     }

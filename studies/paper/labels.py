@@ -173,13 +173,13 @@ def compute_heatmap(case: PaperPool, fits: ClassifierFits) -> Heatmap:
     labels = np.broadcast_to(fits.labels, fits.predicted.shape)
     width = len(case.budgets)
 
-    def counted(columns: Ints, here: npt.NDArray[np.bool_]) -> Ints:
+    def count_choices(columns: Ints, here: npt.NDArray[np.bool_]) -> Ints:
         """Decisions by group and budget, (groups, budgets)."""
         place = np.broadcast_to(group, columns.shape)[here] * width + columns[here]
         return np.bincount(place, minlength=len(case.difficulty.names) * width).reshape(-1, width)
 
-    oracle, paper = counted(labels, everyone), counted(fits.predicted, everyone)
-    told, held_out = counted(labels, ~fits.train), counted(fits.predicted, ~fits.train)
+    oracle, paper = count_choices(labels, everyone), count_choices(fits.predicted, everyone)
+    held_out_oracle, held_out = count_choices(labels, ~fits.train), count_choices(fits.predicted, ~fits.train)
     return Heatmap(
         budget=fits.budget,
         kind=case.difficulty.kind,
@@ -191,7 +191,7 @@ def compute_heatmap(case: PaperPool, fits: ClassifierFits) -> Heatmap:
         paper=_compute_shares(paper),
         held_out=_compute_shares(held_out),
         paper_moved=_count_moved(oracle, paper),
-        held_out_moved=_count_moved(told, held_out),
+        held_out_moved=_count_moved(held_out_oracle, held_out),
     )
 
 

@@ -37,11 +37,7 @@ Verdict = Literal[
     "can't be told",
 ]
 BOTH_SIDES: Verdict = "only with the same question on both sides"  # of a split: nothing is judged in-sample
-AGREES_FROM, HALF_SHARE, FAILS_UP_TO = (
-    0.8,
-    0.5,
-    0.2,
-)  # of the recordings: above the first it agrees, below the last it doesn't
+AGREES_FROM, HALF_SHARE, FAILS_UP_TO = 0.8, 0.5, 0.2  # shares of the recordings
 HELD_OUT = "held-out"
 
 

@@ -138,14 +138,14 @@ def _draw_box(ax: Axes, box: _PipelineBox, left: float, bottom: float, tint: str
 
 
 def _describe() -> str:
-    def told(boxes: tuple[_PipelineBox, ...]) -> str:
+    def describe_boxes(boxes: tuple[_PipelineBox, ...]) -> str:
         return "; then ".join(f"{box.title} ({box.when}): {' '.join(box.lines)}" for box in boxes)
 
-    return f"The paper: {told(_PAPER)}. Ours: {told(_OURS)}."
+    return f"The paper: {describe_boxes(_PAPER)}. Ours: {describe_boxes(_OURS)}."
 
 
 _WORDS = (
-    "The paper solves for the best budget of every recorded problem, learns to foretell that budget from the "
+    "The paper solves for the best budget of every recorded problem, learns to predict that budget from the "
     "question, and draws so many samples at once. adacompute draws, counts the votes, and goes on only while "
     "the next samples are worth their price."
 )
