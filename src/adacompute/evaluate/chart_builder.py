@@ -52,7 +52,9 @@ class PolicyReplays:
         )
         self.problems = sum(len(some.ballots) for _, some in parts)
         self._parts = [(CachedPolicy(policy, some), some) for policy, some in parts]
-        self._share = np.concatenate([np.full(len(some), 1 / some.orders) for _, some in parts])  # of a path
+        self._share = np.concatenate(
+            [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
+        )  # of a path
         self._known: dict[float | None, dict[str, float]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:

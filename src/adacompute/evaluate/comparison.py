@@ -19,9 +19,12 @@ from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_inte
 from adacompute.replay.sweep import find_hull
 
 __all__ = [
+    "SMALLEST_GAIN",
+    "UNREACHABLE",
     "CostCurve",
     "Evaluation",
     "EvaluationRow",
+    "HullCurve",
     "Imitation",
     "Match",
     "MatchedCost",
@@ -31,6 +34,7 @@ __all__ = [
     "ProtocolName",
     "Verdict",
     "basis_name",
+    "find_least_cost",
     "format_sample_count",
     "join_points",
     "make_cost_grid",
@@ -39,12 +43,21 @@ __all__ = [
     "pool_folds",
     "pool_seeds",
     "trace_curve",
+    "trace_hull",
     "uniform_equivalent",
 ]
 
 Floats = npt.NDArray[np.float64]
+ProtocolName = Literal["held-out", "paper"]
+SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
+HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
 
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-9  # of a cost: sums in another order differ by less
+_ROUNDING = 1e-12  # of an accuracy
+_POOLED_FIELDS = ("cost", "accuracy", "waves", "tokens", "point_cost", "point_accuracy", "point_tokens")
+_STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
+UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
+SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,9 +70,7 @@ class PolicyPoints:
 
     def curve(self) -> tuple[Floats, Floats]:
         """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
-        cost, accuracy = self.cost.mean(axis=1), self.accuracy.mean(axis=1)
-        corners = find_hull(cost, accuracy)
-        return cost[corners], accuracy[corners]
+        return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,9 +136,6 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
         accuracy=np.concatenate([each.accuracy for each in points]),
         labels=tuple(label for each in points for label in each.labels),
     )
-
-
-ProtocolName = Literal["held-out", "paper"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,11 +240,6 @@ class Evaluation:
         return asdict(self)
 
 
-SplitResults = Mapping[tuple[int, str], SplitResult]
-
-_POOLED_FIELDS = ("cost", "accuracy", "waves", "tokens", "point_cost", "point_accuracy", "point_tokens")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyResult:
     """One policy on all problems, pooled over folds or seeds."""
@@ -308,10 +311,6 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
     )
 
 
-_STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
-_CURVE_TOLERANCE = 1e-9
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
     """A policy's accuracy by average cost, (points,) each, from its cheapest setting to its best one."""
@@ -327,7 +326,7 @@ class CostCurve:
 
     def at(self, cost: float) -> float | None:
         """The accuracy at one cost; None outside of the curve."""
-        if not self.cost[0] - _CURVE_TOLERANCE <= cost <= self.cost[-1] + _CURVE_TOLERANCE:
+        if not self.cost[0] - _TOLERANCE <= cost <= self.cost[-1] + _TOLERANCE:
             return None
         return float(np.interp(cost, self.cost, self.accuracy))
 
@@ -356,7 +355,7 @@ def trace_curve(
             difference = boot.difference(mix.each, base_mix.each)
             gain = (difference.mean, *_interval_ends(difference, difference.mean))
         rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
-        if mix.cost < budget - _CURVE_TOLERANCE:  # this is its best setting; the curve ends here
+        if mix.cost < budget - _TOLERANCE:  # this is its best setting; the curve ends here
             break
     if not rows:
         return None
@@ -385,19 +384,13 @@ def basis_name(basis: Basis) -> str:
     return "accuracy" if basis == "accuracy" else "agreement with the full vote"
 
 
-_HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
-
-_UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
-_SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformCurves:
     """The uniform policy's accuracy by cost, made rising and concave: over all problems, and in each draw."""
 
     most: float  # samples
-    overall: _HullCurve
-    by_draw: list[_HullCurve]  # (draws,); empty where there is one problem
+    overall: HullCurve
+    by_draw: list[HullCurve]  # (draws,); empty where there is one problem
 
     @classmethod
     def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
@@ -407,8 +400,8 @@ class UniformCurves:
         draws = boot.shares @ accuracy.T if accuracy.shape[1] > 1 else ()  # (draws, settings)
         return cls(
             float(cost[-1]),
-            _hull_curve(cost, accuracy.mean(axis=1)),
-            [_hull_curve(cost, each) for each in draws],
+            trace_hull(cost, accuracy.mean(axis=1)),
+            [trace_hull(cost, each) for each in draws],
         )
 
 
@@ -472,7 +465,7 @@ def _compute_recovered_shares(
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
     low, high = (
-        None if gain is None or gain < _SMALLEST_GAIN else (mix.accuracy - base.accuracy) / gain
+        None if gain is None or gain < SMALLEST_GAIN else (mix.accuracy - base.accuracy) / gain
         for gain in gains
     )
     return low, high
@@ -483,28 +476,27 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
 
     Both sides are computed again in each draw of problems, so the interval is paired.
     """
-    mean = _cost_for_accuracy(uniform.overall, mix.accuracy)
+    mean = find_least_cost(uniform.overall, mix.accuracy)
     if not uniform.by_draw:
         return Interval(mean=mean, low=None, high=None)
     reached = boot.means(mix.each)  # (draws,)
     values = np.array(
-        [_cost_for_accuracy(own, wanted) for own, wanted in zip(uniform.by_draw, reached, strict=True)]
+        [find_least_cost(own, wanted) for own, wanted in zip(uniform.by_draw, reached, strict=True)]
     )
-    interval = make_interval(mean, np.minimum(values, _UNREACHABLE))  # percentiles need finite values
+    interval = make_interval(mean, np.minimum(values, UNREACHABLE))  # percentiles need finite values
     low, high = (
         math.inf if end is None or end > uniform.most else end for end in (interval.low, interval.high)
     )
     return Interval(mean=mean, low=low, high=high)
 
 
-def _hull_curve(cost: Floats, accuracy: Floats) -> _HullCurve:
+def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
+    """The corners of the upper concave hull of points, (points,) both."""
     corners = find_hull(cost, accuracy)
     return cost[corners], accuracy[corners]
 
 
-def _cost_for_accuracy(curve: _HullCurve, wanted: float) -> float:
-    """The least cost at which a rising curve reaches an accuracy."""
-    spent, reached = curve
-    if wanted > reached[-1] + 1e-12:
-        return math.inf
-    return float(np.interp(wanted, reached, spent))
+def find_least_cost(curve: HullCurve, wanted: float) -> float:
+    """The least cost at which a hull reaches an accuracy; infinite where it never does."""
+    cost, accuracy = curve
+    return math.inf if wanted > accuracy[-1] + _ROUNDING else float(np.interp(wanted, accuracy, cost))

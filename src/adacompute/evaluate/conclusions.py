@@ -36,6 +36,16 @@ __all__ = [
     "summarise_verdicts",
 ]
 
+_PROTOCOL_LABELS = {
+    "held-out": "held-out",
+    "paper": "in-sample (the paper's: fitted on 80%, judged on all problems)",
+}
+_CAVEATS = {
+    "held-out": "",
+    "paper": "In-sample, judged on problems that were learned from too: this says little of new ones. ",
+}
+_DEFAULT_BUDGET = 3.0  # average samples, fixed beforehand
+
 
 def judge_budget(budget: float, matches: Sequence[Match], *, basis: Basis) -> Verdict:
     """The verdict at one budget: the best learned policy against uniform."""
@@ -137,16 +147,6 @@ def _find_match(matches: Sequence[Match], verdict: Verdict) -> Match:
     return next(
         match for match in matches if (match.policy, match.budget) == (verdict.policy, verdict.budget)
     )
-
-
-_PROTOCOL_LABELS = {
-    "held-out": "held-out",
-    "paper": "in-sample (the paper's: fitted on 80%, judged on all problems)",
-}
-_CAVEATS = {
-    "held-out": "",
-    "paper": "In-sample, judged on problems that were learned from too: this says little of new ones. ",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +283,6 @@ def _oracle_rows(bracket: OracleBracket) -> list[EvaluationRow]:
 
 def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-_DEFAULT_BUDGET = 3.0  # average samples, fixed beforehand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

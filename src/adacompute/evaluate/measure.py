@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Basis = Literal["accuracy", "agreement"]  # what answers are judged by
 
 ORACLE, OURS = "oracle", "stopping"
 LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
@@ -52,8 +54,14 @@ PEERS = "peers"  # the joint hull of all policies but ours and the oracle
 UNIFORM = "fixed"  # every problem gets the same number of samples
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-_PRICES = 64
-_THRESHOLDS = 16
+ACCURACY, AGREEMENT = "predicted accuracy", "share of the votes"  # what a policy says of its answers
+_PRICES, _THRESHOLDS = 64, 16  # settings of a dial that are tried
+_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
+_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
+_CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
+_ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
+_BELOW_SMALLEST = 1.2  # and one below the smallest budget
+_FORECAST_BUDGET = 3.0  # average samples at which policies are asked how sure they are
 
 
 class PolicyMaker(Protocol):
@@ -136,11 +144,6 @@ def make_dial_grid(policy: Policy) -> Floats:
     return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
 
 
-Ints = npt.NDArray[np.int64]
-
-ACCURACY, AGREEMENT = "predicted accuracy", "share of the votes"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forecast:
     """Requests, each with the probability a policy gave for its answer and whether that was
@@ -192,12 +195,6 @@ def join_forecasts(forecasts: Sequence[Forecast], rows: Sequence[Ints]) -> Forec
         probability=np.concatenate([part.probability for part in forecasts]),
         correct=np.concatenate([part.correct for part in forecasts]),
     )
-
-
-_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
-
-
-_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
@@ -280,14 +277,6 @@ class _JudgmentCache:
             standing = self.paths.state_after(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
             self.by_draws[drawn] = self.judge(self.reading, standing)
         return self.by_draws[drawn]
-
-
-Basis = Literal["accuracy", "agreement"]
-
-_CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
-_ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
-_BELOW_SMALLEST = 1.2  # and one below the smallest budget
-_FORECAST_BUDGET = 3.0  # average samples at which policies are asked how sure they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

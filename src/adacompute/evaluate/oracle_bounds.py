@@ -42,8 +42,13 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
 
 _TOLERANCE = 1e-9  # of accuracy: sums in another order may differ by less
+_SPLITS = 5
+_SEED = 0  # of the splits where no generator is given, so that results repeat
+_DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
+CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +117,6 @@ def _average_modes(table: AccuracyTable) -> AccuracyTable:
         unit=table.unit,
         order="any",
     )
-
-
-Pair = tuple[AccuracyTable, AccuracyTable]
-
-_SPLITS = 5
-_SEED = 0  # of the splits where no generator is given, so that results repeat
-_DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,9 +257,6 @@ def _ballots_of(ballots: Ballots, table: AccuracyTable) -> Ballots:
 def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
     wanted = set(table.ids or ballots.ids)
     return [row for row, name in enumerate(ballots.ids) if name in wanted]
-
-
-CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

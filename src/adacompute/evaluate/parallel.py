@@ -28,6 +28,8 @@ from adacompute.evaluate.resampling import Split
 
 __all__ = ["ProgressCallback", "measure_all", "open_workers"]
 
+ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
+
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
 ProgressCallback = Callable[[int, int, str], None]  # tasks done, of how many, and the last one's name
 T = TypeVar("T")
@@ -113,9 +115,6 @@ def _call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
 
     with threadpool_limits(limits=1):
         return function(*arguments)
-
-
-ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
 
 def measure_all(

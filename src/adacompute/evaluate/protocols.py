@@ -57,9 +57,29 @@ __all__ = [
     "uses_weighted_votes",
 ]
 
+Floats = npt.NDArray[np.float64]
+PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
 Votes = Literal["auto", "plain", "weighted"]
 
 LONGEST = 16  # samples per request at most, where all problems have as many
+AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
+POLICY_NAMES = (
+    "fixed",
+    "random",
+    "heuristic",
+    "asc",
+    "esc",
+    "doubling",
+    "classifier",
+    "curve",
+    "stopping",
+    "oracle",
+)
+_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
+_GROUPS = 5  # of problems: each group takes its coefficients from the others
+_FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
+_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # of the errors' mean square, and of the votes' own
+_TOLERANCE = 1e-9
 
 
 def prepare_setup(
@@ -143,23 +163,6 @@ def select_eligible(
     if not eligible:
         raise PolicyError("there is no policy to evaluate; name one or more, e.g. fixed and stopping")
     return eligible, excluded
-
-
-AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
-POLICY_NAMES = (
-    "fixed",
-    "random",
-    "heuristic",
-    "asc",
-    "esc",
-    "doubling",
-    "classifier",
-    "curve",
-    "stopping",
-    "oracle",
-)
-
-PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,15 +265,6 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
     if parts < 1:
         raise PolicyError(f"{parts} seeds make no split; give 1 or more, e.g. 3")
     return tuple(random_split(prompts, rng) for _ in range(parts))
-
-
-Floats = npt.NDArray[np.float64]
-
-_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
-_GROUPS = 5  # of problems: each group takes its coefficients from the others
-_FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
-_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # of the errors' mean square, and of the votes' own
-_TOLERANCE = 1e-9
 
 
 def reduce_order_noise(runs: EvaluationRuns) -> EvaluationRuns:

@@ -27,9 +27,11 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _SEED = 0
 _PERCENTILES = (2.5, 97.5)  # percentiles of a 95% interval
+_Z = 1.959964  # standard errors to each side of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +86,6 @@ def make_interval(mean: float, draws: Floats | None) -> Interval:
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
     return Interval(mean=mean, low=float(low), high=float(high))
-
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,9 +152,6 @@ def mean_over_recordings(values_by_recording: Sequence[Floats], *, seed: int = 0
     return make_interval(
         float(np.mean([values.mean() for values in values_by_recording])), np.mean(draws, axis=0)
     )
-
-
-_Z = 1.959964  # of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

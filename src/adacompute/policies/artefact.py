@@ -38,10 +38,33 @@ __all__ = [
     "write_artefact",
 ]
 
-CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed with it
+_Array = npt.NDArray[Any]
 
+SCHEMA, VERSION = "adacompute.policy", 1
+DOCUMENT = "policy.json"
+CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed with it
+FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
+SAVE_REMEDY = "save the policy again"
+MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
+MAX_ARRAY_BYTES = 256 << 20  # of the arrays file
+MAX_ARRAYS = 1000
+MAX_AXES = 8
+_DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # files of the policy before, and what killed writers left of this version's (.NAME.part) or older ones
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.policy\.json\.part")
+_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    struct.error,
+    ArithmeticError,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+)
+_ATTEMPTS = 5  # at reading a folder that is being overwritten
 
 
 def check_folder(value: object) -> Path:
@@ -132,12 +155,6 @@ def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Calla
     return True
 
 
-FOLDER_REMEDY, SAVE_REMEDY = (
-    "give a folder that `adacompute fit` or `policy.save` wrote",
-    "save the policy again",
-)
-
-
 def compute_digest(document: Mapping[str, Any]) -> str:
     """The hash of everything in a document except its own "sha256"."""
     content = {key: value for key, value in document.items() if key != "sha256"}
@@ -184,31 +201,6 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
         )
     except (ValueError, RecursionError) as exc:  # JSON and UTF-8 errors are ValueErrors
         raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); {remedy}") from exc
-
-
-SCHEMA, VERSION = "adacompute.policy", 1
-DOCUMENT = "policy.json"
-MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
-MAX_ARRAY_BYTES = 256 << 20  # of the arrays file
-MAX_ARRAYS = 1000
-MAX_AXES = 8
-
-_DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
-_READ_ERRORS = (
-    zipfile.BadZipFile,
-    struct.error,
-    ArithmeticError,
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-)
-_ATTEMPTS = 5  # at reading a folder that is being overwritten
-
-_Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -41,6 +41,13 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Arrays = Mapping[str, npt.NDArray[Any]]  # what a policy has learned, by name
+Dial = Literal["price", "threshold"]
+_TableKey = tuple[tuple[int, ...], VoteWeights | None]
+
+DEFAULT_LONGEST = 16  # samples a request, at most, by default
+SHARPNESS = 1.0  # of vote weights: see docs/findings.md
+_LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,9 +126,6 @@ def _nan_if_none(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-SHARPNESS = 1.0  # of vote weights: see docs/findings.md
-
-
 def fit_confidence_weights(ballots: Ballots) -> VoteWeights | None:
     """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded."""
     try:
@@ -131,11 +135,6 @@ def fit_confidence_weights(ballots: Ballots) -> VoteWeights | None:
     return (
         replace(weights, sharpness=SHARPNESS) if weights.sharpness else None
     )  # 0: all samples are equally certain
-
-
-_TableKey = tuple[tuple[int, ...], VoteWeights | None]
-
-_LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
@@ -154,12 +153,6 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
         table = score(ballots, budgets, aggregate="weighted", by=weigh)
     _LAST_TABLES[ballots] = key, table
     return table
-
-
-Dial = Literal["price", "threshold"]
-Arrays = Mapping[str, npt.NDArray[Any]]
-
-DEFAULT_LONGEST = 16  # samples a request, at most, by default
 
 
 class Policy(ABC):

@@ -57,10 +57,14 @@ __all__ = [
     "hash_to_unit",
 ]
 
+BudgetSource = Policy | npt.ArrayLike  # a one-shot policy, or the budgets that requests got
 Spread = Literal["adjacent", "ends", "all"]
 
+BUDGETS = (1, 2, 4, 8, 16)  # the paper's
+MAX_SEED = 2**63 - 1
 _BISECTIONS = 200  # of an interval of tilts: beyond the precision of a float
 _MAX_TILT = 800.0  # at which all shares but that of the nearest budget are 0
+_TIE_SEED = 0  # of the hash that orders prompts of one length
 
 
 def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
@@ -122,10 +126,6 @@ def _max_entropy_shares(modes: Floats, average: float) -> Floats:
         middle = (low + high) / 2
         low, high = (middle, high) if shares_at(middle) @ modes < average else (low, middle)
     return shares_at((low + high) / 2)
-
-
-BUDGETS = (1, 2, 4, 8, 16)  # the paper's
-MAX_SEED = 2**63 - 1
 
 
 class OneShotPolicy(Policy):
@@ -269,9 +269,6 @@ class RandomPolicy(OneShotPolicy):
         return {"budget": self.budget, "spread": self.spread, "seed": self.seed, **super().settings()}
 
 
-_TIE_SEED = 0  # of the hash that orders prompts of one length
-
-
 class HeuristicPolicy(OneShotPolicy):
     """The paper's heuristic: budgets by the prompt's length in characters, averaging `budget` over the pool.
 
@@ -362,9 +359,6 @@ def _measure_lengths(prompts: Sequence[str]) -> Floats:
     return np.array([len(prompt) for prompt in prompts], dtype=np.float64) + hash_to_unit(
         prompts, seed=_TIE_SEED
     )
-
-
-BudgetSource = Policy | npt.ArrayLike
 
 
 class ShuffledPolicy(OneShotPolicy):

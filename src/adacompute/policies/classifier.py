@@ -61,6 +61,11 @@ __all__ = [
 ]
 
 _CELLS = 1 << 21  # (row, support vector) pairs held at a time
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # of boosting: the paper's
+_FOREST_TREES = 100
+_HIDDEN_UNITS = 64
+_MAX_STEPS = 2000  # of a solver, at most
+_SETTING_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
 
 
 class Scorer(ABC):
@@ -272,11 +277,6 @@ SCORERS: dict[str, type[Scorer]] = {
 
 Learner = Callable[[Floats, Ints, int], Scorer]  # rows, labels from 0 on without a gap, seed
 
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # the paper's
-_FOREST_TREES = 100  # trees
-_HIDDEN_UNITS = 64
-_MAX_STEPS = 2000  # of a solver, at most
-
 
 def fit_scorer(model: str | Learner, rows: Floats, labels: Ints, *, seed: int) -> tuple[Scorer, Ints]:
     """A scorer of the classes that occur in `labels`, and those classes, (classes,) ascending.
@@ -413,9 +413,6 @@ LEARNERS: dict[str, Learner] = {
     "forest": _fit_forest,
     "mlp": fit_network,
 }
-
-
-_SETTING_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
 
 
 class ClassifierPolicy(FeaturePolicy):

@@ -34,6 +34,25 @@ from adacompute.score.grades import grade_samples, measure_classes
 __all__ = ["CurvePolicy", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
 
 _CELLS = 1 << 22  # pairs of draws compared at a time
+_ROUNDS = 60  # of boosting
+_TREE_SETTINGS: dict[str, Any] = {
+    "objective": "reg:squarederror",
+    "max_depth": 3,
+    "learning_rate": 0.1,
+    "min_child_weight": 5.0,  # problems, not rows: a problem's rows weigh 1 together
+    "subsample": 0.7,
+    "colsample_bytree": 0.5,
+    "base_score": 0.0,
+    "nthread": 1,
+    "verbosity": 0,
+}
+_FOLDS = 5
+_STANDARD_ERRORS = 2.0  # by which a group of columns must do better than the mean curve
+_MIN_PROMPTS = 20  # prompts that can be split into folds
+_SETTING_NAMES = ("budgets", "features", "seed", "longest", "weigh")
+_TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
+_MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
+_ORDERS = (8, 32)  # of a problem, at least and at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,23 +136,6 @@ def _find_leaders(classes: npt.NDArray[np.int32], weights: Ints, budgets: Sequen
         best = sums.argmax(axis=1)  # ties go to the first seen
         leaders.append(np.where(sums[rows, best] > 0, classes[rows, best], -1))
     return np.stack(leaders, axis=1).astype(np.int64)
-
-
-_ROUNDS = 60
-_TREE_SETTINGS: dict[str, Any] = {
-    "objective": "reg:squarederror",
-    "max_depth": 3,
-    "learning_rate": 0.1,
-    "min_child_weight": 5.0,  # problems, not rows: a problem's rows weigh 1 together
-    "subsample": 0.7,
-    "colsample_bytree": 0.5,
-    "base_score": 0.0,
-    "nthread": 1,
-    "verbosity": 0,
-}
-_FOLDS = 5
-_STANDARD_ERRORS = 2.0  # standard errors
-_MIN_PROMPTS = 20  # prompts that can be split into folds
 
 
 def fit_curves(
@@ -226,12 +228,6 @@ def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, s
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
     booster = xgboost.train({**_TREE_SETTINGS, "seed": seed}, data, num_boost_round=_ROUNDS)
     return read_booster(booster.save_raw("json"), outputs=1).remap_columns(columns)
-
-
-_SETTING_NAMES = ("budgets", "features", "seed", "longest", "weigh")
-_TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
-_MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
-_ORDERS = (8, 32)  # of a problem, at least and at most
 
 
 class CurvePolicy(FeaturePolicy):

@@ -21,7 +21,12 @@ from adacompute.pool import Ballots
 
 __all__ = ["FeaturePolicy", "FeatureSet", "RowCache"]
 
+RowValues = npt.NDArray[Any]
+
 _PARTS = ("text", "entropy")
+
+_MIN_ROWS = 256  # rows: fewer are not worth a search for equal ones
+_SEED = 20260415
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,6 @@ class FeatureSet:
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
         return FeatureSet(self.text, learned)
-
-
-RowValues = npt.NDArray[Any]
-
-_MIN_ROWS = 256  # rows: fewer are not worth a search for equal ones
-_SEED = 20260415
 
 
 class RowCache:

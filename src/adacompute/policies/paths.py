@@ -24,6 +24,11 @@ __all__ = ["PathLayout", "Paths", "VoteState", "build_paths", "compute_full_vote
 
 Int16s = npt.NDArray[np.int16]
 
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_CELLS = 1 << 16  # (path, class) pairs at a time, so that they stay in the second-level cache
+_COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
+_VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathVotes:
@@ -100,11 +105,6 @@ def _update_leaders(
     runner[rows[to_top]] = leader[to_top]
     top[rows[to_top]] = cell[to_top]
     runner[rows[to_runner]] = cell[to_runner]
-
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-_CELLS = 1 << 16  # (path, class) pairs at a time, so that they stay in the second-level cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -232,10 +232,6 @@ def build_paths(
     return Paths(
         ballots=ballots, orders=orders, longest=longest, weigh=weigh, entropy=entropy, **counts, **values
     )
-
-
-_COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
-_VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
 
 
 def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:

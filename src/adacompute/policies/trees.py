@@ -27,6 +27,8 @@ LEAF_UNIT = (
 _MAX_LIST_TREES = 128  # trees, at most, that are walked as lists for a single row
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 
+_ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
+
 
 class _ListTrees:
     """The same trees as lists: for one row, numpy calls would take five times as long."""
@@ -161,9 +163,6 @@ class Trees:
             if ((loaded[name] < 0) | (loaded[name] >= limit)).any():
                 raise PolicyInvalid(f"{name} of trees: a number is not within 0 to {limit - 1}")
         return cls(**loaded, depth=_measure_depth(loaded["roots"], loaded["left"], loaded["right"]))
-
-
-_ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
 
 def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:

@@ -39,6 +39,8 @@ __all__ = [
 DEFAULT_SEED = 0  # where no generator is given, so that results repeat
 _MAX_ORDERS = 1_000_000  # of a problem: more is taken for a mistake
 _MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
+RESAMPLES = 2000  # of the bootstrap over problems
+_TAIL = 0.025  # on each side of a 95% interval
 
 
 def adapt_policy(policy: Policy, ballots: Ballots) -> Policy:
@@ -145,10 +147,6 @@ def find_replayable(
         f"{int((~has_votes).sum())} of {len(ids)} problems have grades but no recorded answers to vote on, "
         f"e.g. {ids[int(has_votes.argmin())]!r}; record answers{remedy}"
     )
-
-
-RESAMPLES = 2000
-_TAIL = 0.025  # on each side of a 95% interval
 
 
 def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:

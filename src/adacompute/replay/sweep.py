@@ -16,6 +16,8 @@ from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_repla
 
 __all__ = ["Sweep", "find_hull", "sweep"]
 
+Indices = npt.NDArray[np.intp]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
@@ -55,9 +57,6 @@ def sweep(
     names = [f.name for f in fields(Sweep) if f.name != "dials"]
     stacked = {name: np.array([getattr(each, name) for each in results]).reshape(shape) for name in names}
     return Sweep(dials=tuple(dials), **stacked)
-
-
-Indices = npt.NDArray[np.intp]
 
 
 def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> Indices:

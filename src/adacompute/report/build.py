@@ -46,6 +46,51 @@ from adacompute.report.exhibits.token_cost import measure_tokens
 
 __all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_report", "run_jobs"]
 
+Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
+_HELD_OUT_PROTOCOL = (
+    "Held-out: the problems are split into folds; a policy is fitted, and its dial calibrated, on the other "
+    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Uniform "
+    "sampling is exact over all orders; its known error on these orders is used to correct the others. "
+    "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
+    "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
+)
+PARTS: tuple[Part, ...] = (
+    ("verdict", "Verdict", "", False),
+    ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
+    ("held-out", "Every policy, held-out", "Fitted on other problems than it is judged on.", False),
+)
+_SKIPPED = "skipped by --quick, since it takes long; leave --quick out to have it"
+POLICIES = (
+    "fixed",
+    "random",
+    "heuristic",
+    "shuffled",
+    "asc",
+    "esc",
+    "doubling",
+    "classifier",
+    "curve",
+    "stopping",
+)
+_FOLDS, _FEW_FOLDS = 5, 3
+_ORDERS, _FEW_ORDERS = 20, 8
+_QUICK_NOTICE = (
+    "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
+    "must be recorded. Leave --quick out for the full one."
+)
+_ENOUGH_PROBLEMS = 50  # problems; with fewer, percentile intervals are too short
+_FEW_PROBLEMS = (
+    "Few problems: {problems}. Intervals are wide, and still too short: the percentile bootstrap that makes "
+    "them is too sure of few problems. Collect {many} or more to rely on them."
+)
+_UNGRADED_NOTICE = (
+    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
+    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the oracle "
+    "and what must be recorded need grades and are left out; record grades or gold answers to have them."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInputs:
@@ -79,108 +124,6 @@ class Job:
     graded: bool = True  # False: it needs no grades
     slow: bool = False  # skipped by a quick report
     effort: float = 1.0  # rough seconds for 600 problems; the longest start first
-
-
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
-
-
-def hash_ballots(ballots: Ballots) -> str:
-    """A hash of everything a report looks at: questions, votes, grades, tokens, log-probabilities."""
-    hasher = hashlib.sha256()
-    for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
-        hasher.update(repr(fields).encode("utf-8", "replace"))
-    for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
-        values = np.ascontiguousarray(getattr(ballots, name))
-        hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
-        hasher.update(values.tobytes())
-    return hasher.hexdigest()
-
-
-def collect_facts(
-    ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
-) -> dict[str, Any]:
-    """What went in and which versions made it, as plain data."""
-    return {
-        "adacompute": version("adacompute"),
-        "problems": evaluation.problems,
-        "dropped": evaluation.dropped,
-        "samples": int(ballots.drawn.sum()),
-        "samples_least": int(ballots.drawn.min()),
-        "samples_most": int(ballots.drawn.max()),
-        "model": ballots.model,
-        "parameters": dict(ballots.parameters),
-        "parameters_fingerprint": fingerprint(ballots.parameters),
-        "basis": evaluation.basis,
-        "votes": evaluation.votes,
-        "folds": evaluation.folds,
-        "orders": evaluation.orders,
-        "longest": evaluation.longest,
-        "seed": seed,
-        "quick": quick,
-        "command": command,
-        "digest": hash_ballots(ballots),
-        "versions": {"Python": platform.python_version(), **_package_versions()},
-    }
-
-
-def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
-    """The last section: what went in and what was used."""
-    samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
-    if facts["samples_least"] == facts["samples_most"]:
-        samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
-    parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
-    rows = (
-        ("model", facts["model"] or "not named"),
-        ("sampling parameters", parameters or "none recorded"),
-        ("problems", f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"),
-        ("samples", samples),
-        (
-            "judged by",
-            "grades or gold answers" if facts["basis"] == "accuracy" else "agreement with the full vote",
-        ),
-        ("votes", "weighted by confidence" if facts["votes"] == "weighted" else "plain"),
-        ("held-out", f"{facts['folds']} folds over problems, {facts['orders']} random orders of the samples"),
-        ("seed", str(facts["seed"])),
-        ("command", facts["command"]),
-        ("hash of the samples", facts["digest"]),
-        ("versions", ", ".join(f"{name} {release}" for name, release in facts["versions"].items())),
-    )
-    table = Table(
-        key="made",
-        title="What went in",
-        protocol="the same command on the same samples gives the same numbers, with any number of workers.",
-        columns=(Column(name="what"), Column(name="value")),
-        rows=(("adacompute", facts["adacompute"]), *rows),
-    )
-    return Section(
-        key="made", title="What went in", tables=(table,), words=(_HELD_OUT_PROTOCOL,), missing=missing
-    )
-
-
-_HELD_OUT_PROTOCOL = (
-    "Held-out: the problems are split into folds; a policy is fitted, and its dial calibrated, on the other "
-    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Uniform "
-    "sampling is exact over all orders; its known error on these orders is used to correct the others. "
-    "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
-    "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
-)
-
-
-def _package_versions() -> dict[str, str]:
-    """The versions of the libraries that made the numbers, as far as they are installed."""
-    versions = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
-
-
-Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
-PARTS: tuple[Part, ...] = (
-    ("verdict", "Verdict", "", False),
-    ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
-    ("held-out", "Every policy, held-out", "Fitted on other problems than it is judged on.", False),
-)
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -234,9 +177,6 @@ JOBS = (  # in the order of the page
 )
 
 
-_SKIPPED = "skipped by --quick, since it takes long; leave --quick out to have it"
-
-
 def count_steps(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> int:
     """How many times `run_jobs` reports progress."""
     return len(_possible_jobs(scored_pool, jobs))
@@ -269,36 +209,6 @@ def _run_job(inputs: ReportInputs, job: Job) -> Section:
         return job.build(inputs)
     except AdacomputeError as exc:
         return Section(key=job.key, title=job.title, missing=(str(exc),))
-
-
-POLICIES = (
-    "fixed",
-    "random",
-    "heuristic",
-    "shuffled",
-    "asc",
-    "esc",
-    "doubling",
-    "classifier",
-    "curve",
-    "stopping",
-)
-_FOLDS, _FEW_FOLDS = 5, 3
-_ORDERS, _FEW_ORDERS = 20, 8
-_QUICK_NOTICE = (
-    "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
-    "must be recorded. Leave --quick out for the full one."
-)
-_ENOUGH_PROBLEMS = 50  # problems; with fewer, percentile intervals are too short
-_FEW_PROBLEMS = (
-    "Few problems: {problems}. Intervals are wide, and still too short: the percentile bootstrap that makes "
-    "them is too sure of few problems. Collect {many} or more to rely on them."
-)
-_UNGRADED_NOTICE = (
-    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
-    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the oracle "
-    "and what must be recorded need grades and are left out; record grades or gold answers to have them."
-)
 
 
 def build_report(
@@ -460,3 +370,85 @@ def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
     """The usual average budgets that the problem with fewest samples allows."""
     fewest = int(ballots.drawn.min())
     return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or AVERAGE_BUDGETS[:1]
+
+
+def hash_ballots(ballots: Ballots) -> str:
+    """A hash of everything a report looks at: questions, votes, grades, tokens, log-probabilities."""
+    hasher = hashlib.sha256()
+    for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
+        hasher.update(repr(fields).encode("utf-8", "replace"))
+    for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
+        values = np.ascontiguousarray(getattr(ballots, name))
+        hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        hasher.update(values.tobytes())
+    return hasher.hexdigest()
+
+
+def collect_facts(
+    ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
+) -> dict[str, Any]:
+    """What went in and which versions made it, as plain data."""
+    return {
+        "adacompute": version("adacompute"),
+        "problems": evaluation.problems,
+        "dropped": evaluation.dropped,
+        "samples": int(ballots.drawn.sum()),
+        "samples_least": int(ballots.drawn.min()),
+        "samples_most": int(ballots.drawn.max()),
+        "model": ballots.model,
+        "parameters": dict(ballots.parameters),
+        "parameters_fingerprint": fingerprint(ballots.parameters),
+        "basis": evaluation.basis,
+        "votes": evaluation.votes,
+        "folds": evaluation.folds,
+        "orders": evaluation.orders,
+        "longest": evaluation.longest,
+        "seed": seed,
+        "quick": quick,
+        "command": command,
+        "digest": hash_ballots(ballots),
+        "versions": {"Python": platform.python_version(), **_package_versions()},
+    }
+
+
+def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
+    """The last section: what went in and what was used."""
+    samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
+    if facts["samples_least"] == facts["samples_most"]:
+        samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
+    parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
+    rows = (
+        ("model", facts["model"] or "not named"),
+        ("sampling parameters", parameters or "none recorded"),
+        ("problems", f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"),
+        ("samples", samples),
+        (
+            "judged by",
+            "grades or gold answers" if facts["basis"] == "accuracy" else "agreement with the full vote",
+        ),
+        ("votes", "weighted by confidence" if facts["votes"] == "weighted" else "plain"),
+        ("held-out", f"{facts['folds']} folds over problems, {facts['orders']} random orders of the samples"),
+        ("seed", str(facts["seed"])),
+        ("command", facts["command"]),
+        ("hash of the samples", facts["digest"]),
+        ("versions", ", ".join(f"{name} {release}" for name, release in facts["versions"].items())),
+    )
+    table = Table(
+        key="made",
+        title="What went in",
+        protocol="the same command on the same samples gives the same numbers, with any number of workers.",
+        columns=(Column(name="what"), Column(name="value")),
+        rows=(("adacompute", facts["adacompute"]), *rows),
+    )
+    return Section(
+        key="made", title="What went in", tables=(table,), words=(_HELD_OUT_PROTOCOL,), missing=missing
+    )
+
+
+def _package_versions() -> dict[str, str]:
+    """The versions of the libraries that made the numbers, as far as they are installed."""
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

@@ -45,6 +45,9 @@ Kind = Literal[
     "text", "share", "percent", "fraction", "points", "number", "amount", "count", "money", "price", "flag"
 ]
 
+_DIGITS = 6  # significant digits: more than a figure shows, and the file stays readable
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a text that spreadsheets evaluate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
@@ -276,9 +279,6 @@ class Report:
             yield from section.pictures
 
 
-_DIGITS = 6  # significant digits: more than a figure shows, and the file stays readable
-
-
 def to_plain(value: object) -> Any:  # noqa: ANN401
     """Arrays as lists, intervals and spreads by name, six digits, and None for what isn't finite.
 
@@ -300,9 +300,6 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value
-
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a text that spreadsheets evaluate
 
 
 def to_csv(table: Table) -> str:

@@ -33,6 +33,12 @@ __all__ = [
     "write_report",
 ]
 
+PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
+_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # of browsers and killed runs
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come from pools
+
 
 def check_writable(folder: Path) -> None:
     """Raise ReportError where no file can be created in the folder; leaves nothing behind."""
@@ -101,14 +107,6 @@ def _remove_if_idle(folder: Path) -> None:
         folder.rmdir()
     finally:
         os.close(descriptor)
-
-
-PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
-_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # of browsers and killed runs
-
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come from pools
 
 
 def render_files(report: Report) -> dict[str, bytes]:

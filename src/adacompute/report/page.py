@@ -39,6 +39,8 @@ _STYLE_TAG = re.compile(
     r"<style\b.*?</style>", re.DOTALL
 )  # it would style the whole page; page.css has the same rules
 
+MONEY_TABLE = "money"  # key of the table that page.js recomputes when prices are typed in
+
 
 def render_table(exhibit: Table) -> str:
     """A table with its title, what its headings mean, its protocol, and a link to its file."""
@@ -124,9 +126,6 @@ def _render_footer(exhibit: Table | Picture, kind: str, path: str, name: str, *,
         f'<span class=links><a href="{path}">{name}</a> {numbers}'
         f'<a href="#{kind}-{exhibit.key}" aria-label="Link to this {kind}">#</a></span></p>'
     )
-
-
-MONEY_TABLE = "money"  # key of the table that page.js recomputes when prices are typed in
 
 
 def render_page(report: Report) -> str:

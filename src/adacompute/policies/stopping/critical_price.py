@@ -52,6 +52,38 @@ MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # the leader's sureness where no sample gave an answer
 _ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
 
+# where advantages fall through zero
+_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # as logarithms, from the ends of the grid
+
+# the table over plain tallies
+_TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
+_MIN_PROBLEMS = 4  # problems: with fewer, a tally's own price is not used
+MIN_PRICE = 1e-5  # the critical price where going on is never worth it
+
+# waves
+WAVE_QUANTILES = (0.0, 0.3, 0.5)  # of critical prices: no limit on waves, several waves, one wave
+_STEEP_RATIO = 2.5  # critical price over price, from which the larger of two steps is taken
+
+# the trees over features of a state
+TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
+_TREES = 40
+_SETTINGS: dict[str, Any] = {
+    "max_depth": 4,
+    "eta": 0.1,
+    "tree_method": "hist",
+    "min_child_weight": 100,  # rows, many of them of one problem
+    "reg_lambda": 50,
+    "max_bin": 64,
+    "subsample": 0.7,
+    "colsample_bynode": 0.7,
+    "nthread": 1,
+    "base_score": 0.0,
+    "verbosity": 0,
+}
+_FINAL_SETTINGS: dict[str, Any] = {"max_depth": 5, "eta": 0.2, "min_child_weight": 20, "reg_lambda": 1}
+_FINAL_TREES = 40
+
 
 def compute_features(state: VoteState) -> Floats:
     """The features of vote states, (requests, features) in the order of FEATURE_NAMES.
@@ -81,10 +113,6 @@ def find_unweighted(state: VoteState) -> Bools:
     return np.asarray(
         (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
     )
-
-
-_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # as logarithms, from the ends of the grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,11 +156,6 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
     below = grid[0] + np.clip(falling[:, 0] * _SLOPE_BELOW, _MIN_BELOW, 0.0)
     above = grid[-1] + np.clip(falling[:, -1] * _SLOPE_ABOVE, 0.0, _MAX_ABOVE)
     return np.asarray(np.where(count == 0, below, np.where(count == len(prices), above, inside)))
-
-
-_TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
-_MIN_PROBLEMS = 4  # problems: with fewer, a tally's own price is not used
-MIN_PRICE = 1e-5  # the critical price where going on is never worth it
 
 
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
@@ -217,10 +240,6 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     return np.asarray((upper + lower) / 2)
 
 
-WAVE_QUANTILES = (0.0, 0.3, 0.5)  # of critical prices: no limit on waves, several waves, one wave
-_STEEP_RATIO = 2.5  # critical price over price, from which the larger of two steps is taken
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
     """How samples are drawn together.
@@ -280,25 +299,6 @@ class WavePlan:
         target = np.where(done < wave_limit - 1, between, last)
         draws_on = (steepness > 1) & (done < wave_limit)
         return np.where(drawn < start, start, np.where(draws_on, target, drawn))
-
-
-TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
-_TREES = 40
-_SETTINGS: dict[str, Any] = {
-    "max_depth": 4,
-    "eta": 0.1,
-    "tree_method": "hist",
-    "min_child_weight": 100,  # rows, many of them of one problem
-    "reg_lambda": 50,
-    "max_bin": 64,
-    "subsample": 0.7,
-    "colsample_bynode": 0.7,
-    "nthread": 1,
-    "base_score": 0.0,
-    "verbosity": 0,
-}
-_FINAL_SETTINGS: dict[str, Any] = {"max_depth": 5, "eta": 0.2, "min_child_weight": 20, "reg_lambda": 1}
-_FINAL_TREES = 40
 
 
 def fit_critical_prices(

@@ -56,7 +56,13 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["StoppingPolicy"]
 
-_MAX_TALLIES = 10_000  # tallies
+_MAX_TALLIES = 10_000  # that decisions are kept for
+_SETTING_NAMES = (
+    "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
+    "auto", "scaled", "prior", "own",
+)  # fmt: skip
+_ORDERS = 8  # a problem, for the quantiles of critical prices
+_UNITS = ("samples", "tokens", "money")
 
 
 class DecisionCache:
@@ -95,15 +101,6 @@ class DecisionCache:
 def is_unweighted(tally: Tally) -> bool:
     """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
     return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
-
-
-_SETTING_NAMES = (
-    "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
-    "auto", "scaled", "prior", "own",
-)  # fmt: skip
-
-_ORDERS = 8  # a problem, for the quantiles of critical prices
-_UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):

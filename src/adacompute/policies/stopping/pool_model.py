@@ -32,6 +32,11 @@ _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _PAIR_FACTOR = 31  # of the first word of a pair, so that order matters
 _STANDARD_ERRORS = 2.0  # standard errors by which words must do better than the mean
+_PATHS = 12000  # in all
+_ORDERS = (8, 64)  # a problem, at least and at most
+_MAX_HINT_PROBLEMS = 2000  # problems that hints are learned on, at most: time grows with the cube
+_EQUAL_WEIGHT_HINTS = 120  # problems with which the pool and the prior have equal weight
+_EQUAL_WEIGHT_BARE = 480  # the same, where prompts hint at nothing: the prior knows most of the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,13 +186,6 @@ def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> l
 def _normalise(marks: Floats, rarity: Floats) -> Floats:
     weighted = marks * rarity
     return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
-
-
-_PATHS = 12000  # in all
-_ORDERS = (8, 64)  # a problem, at least and at most
-_MAX_HINT_PROBLEMS = 2000  # problems that hints are learned on, at most: time grows with the cube
-_EQUAL_WEIGHT_HINTS = 120  # problems with which the pool and the prior have equal weight
-_EQUAL_WEIGHT_BARE = 480  # the same, where prompts hint at nothing: the prior knows most of the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -45,19 +45,19 @@ __all__ = [
     "select_unseen_prior",
 ]
 
-
-def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A hash of each prompt, (prompts,), to recognise prompts by without keeping them."""
-    digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
 BUNDLED_PRIORS = ("facts-words", "words", "facts")  # the recordings that each was learned on
 _FOLDER = "priors"
 _PATHS = 24000  # in all: more add little, because the problems are few
 _ORDERS = (8, 64)  # a problem, at least and at most
 _TABLE_ORDERS = 64  # a problem: the table is cheap to fit, and its rare tallies need them
 _EQUAL_WEIGHT = 500  # problems with which trees and table have equal weight
+_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, where none knows fewer
+
+
+def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """A hash of each prompt, (prompts,), to recognise prompts by without keeping them."""
+    digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,9 +185,6 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
     return replace(prior, price_quantiles=quantiles)
 
 
-_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, where none knows fewer
-
-
 def count_known(prior: Prior, ballots: Ballots) -> int:
     """How many of these prompts a prior was learned on."""
     return int(np.isin(fingerprint_prompts(ballots.prompts), prior.fingerprints).sum())
@@ -212,7 +209,7 @@ def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
     """The error for a prior that was learned on the prompts it is to judge."""
     return PolicyError(
         f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
-        "give one that was not (pooled(..., without=...)), so that the result is not a recollection"
+        "give one that was not (pooled(..., without=...)), so that it is judged on new prompts"
     )
 
 

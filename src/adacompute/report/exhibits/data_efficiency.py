@@ -56,6 +56,8 @@ _FIXED_PROBLEMS = 50  # problems, while the number of samples varies
 _PRICES = (0.0, *np.geomspace(0.004, 0.3, 14).tolist(), 1.1)
 _ABOVE_BUDGET = 1.6  # times the budget, so that a classifier that underspends has a point above it
 
+_POLICIES = ("stopping", "classifier")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingAmount:
@@ -284,9 +286,6 @@ def _cut_samples(ballots: Ballots, samples: int) -> Ballots:
     """The first samples of each problem."""
     names = ("classes", "correct", "tokens", "logprob", "entropy")
     return replace(ballots, **{name: getattr(ballots, name)[:, :samples] for name in names})
-
-
-_POLICIES = ("stopping", "classifier")
 
 
 def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Picture:

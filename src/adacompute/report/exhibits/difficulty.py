@@ -15,6 +15,12 @@ __all__ = ["LevelTable", "build_section", "compute_levels"]
 
 Floats = npt.NDArray[np.float64]
 
+_CLEAR_LOSS = -0.001  # of accuracy: a loss worth mentioning
+_FIFTHS = (
+    "no levels recorded: problems are grouped in fifths by one-sample accuracy instead; "
+    "give `level` to every problem of the pool to see your own"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
@@ -70,13 +76,6 @@ def _make_level(name: str, first: Floats, last: Floats) -> Level:
         last=draws.interval(last),
         gain=draws.difference(last, first),
     )
-
-
-_CLEAR_LOSS = -0.001  # of accuracy: a loss worth mentioning
-_FIFTHS = (
-    "no levels recorded: problems are grouped in fifths by one-sample accuracy instead; "
-    "give `level` to every problem of the pool to see your own"
-)
 
 
 def build_section(pool: ScoredPool) -> Section:

@@ -38,6 +38,11 @@ Floats = npt.NDArray[np.float64]
 
 PUBLISHED_RULES = ("asc", "esc", "doubling")  # published rules that need no fitting
 PUBLISHED = "published"  # the joint hull of those and uniform
+_BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
+_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
+_PUBLISHED = PolicyStyle(name="published rules", colour="orange")
+_COST_LABEL = "samples a request, on average"
+_CLEARLY_ABOVE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,12 +115,6 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
         high=np.array(high),
         why=oracle.why,
     )
-
-
-_BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
-_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
-_PUBLISHED = PolicyStyle(name="published rules", colour="orange")
-_COST_LABEL = "samples a request, on average"
 
 
 def draw_frontier(
@@ -344,9 +343,6 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
             "in-sample": frontier.oracle.high,
         }
     return data
-
-
-_CLEARLY_ABOVE = 1e-9
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.comparison import match_cost
+from adacompute.evaluate.comparison import SMALLEST_GAIN, match_cost
 from adacompute.evaluate.conclusions import make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
@@ -28,7 +28,10 @@ __all__ = ["build_section", "compute_recovered_shares"]
 
 Floats = npt.NDArray[np.float64]
 
-_SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
+_SHOWN_POLICIES = ("stopping", "asc", "esc", "curve", "classifier", "heuristic")
+_FLOOR, _CEILING = -1.2, 2.2  # shares beyond are drawn at the edge
+_TITLE = "Share of the oracle's gain"
+_NOT_SHOWN = ("random", "shuffled", "heuristic")  # yardsticks: they are in the frontier's table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +92,15 @@ def _share_of_gain(gain: Floats, oracle_gain: Floats | None, boot: Bootstrap) ->
     """
     if (
         oracle_gain is None
-        or oracle_gain.mean() < _SMALLEST_GAIN
+        or oracle_gain.mean() < SMALLEST_GAIN
         or not (boot.interval(oracle_gain).low or 0.0) > 0
     ):
         return None
     mean = float(gain.mean() / oracle_gain.mean())
     oracle_means = boot.means(oracle_gain)
-    if oracle_means.min() < _SMALLEST_GAIN:  # in some draws there is no gain to share
+    if oracle_means.min() < SMALLEST_GAIN:  # in some draws there is no gain to share
         return Interval(mean=mean, low=None, high=None)
     return make_interval(mean, boot.means(gain) / oracle_means)
-
-
-_SHOWN_POLICIES = ("stopping", "asc", "esc", "curve", "classifier", "heuristic")
-_FLOOR, _CEILING = -1.2, 2.2  # shares beyond are drawn at the edge
 
 
 def draw_recovered_shares(shares: RecoveredShares, *, key: str = "recovered") -> Picture:
@@ -188,10 +187,6 @@ def _describe_share(share: RecoveredShare) -> str:
 
 def _figure_data(share: RecoveredShare) -> dict[str, Any]:
     return {"budget": share.budget, "cross-fitted": share.of_low, "in-sample": share.of_high}
-
-
-_TITLE = "Share of the oracle's gain"
-_NOT_SHOWN = ("random", "shuffled", "heuristic")  # yardsticks: they are in the frontier's table
 
 
 def build_section(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> Section:

@@ -13,16 +13,17 @@ from adacompute.evaluate.comparison import (
     PolicyPoints,
     PolicyResult,
     basis_name,
+    find_least_cost,
     make_cost_grid,
     match_cost,
     trace_curve,
+    trace_hull,
 )
 from adacompute.evaluate.conclusions import make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
 from adacompute.pool.ballots import ABSENT
-from adacompute.replay.sweep import find_hull
 from adacompute.report.canvas import Canvas, set_accuracy_axis, set_ticks
 from adacompute.report.document import Cell, Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, policy_style
@@ -36,6 +37,13 @@ Floats = npt.NDArray[np.float64]
 
 _DRAWS = 500  # of problems; each needs its own hull
 _TAIL = 0.025  # of the draws, above a 95% interval
+_SHOWN_POLICIES = ("fixed", "asc", "esc", "curve", "classifier", "stopping")
+_MARK_EVERY = 4  # points of a line to a mark
+_TITLE = "Cost in tokens"
+_NO_TOKENS = (
+    "tokens: not every sample has its output tokens recorded, so cost is in samples alone; record tokens "
+    "(collect does) to see them"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +137,7 @@ class _UniformTokens:
         self.shares = shares if points.cost.shape[1] > 1 else shares[:0]
         self.overall = points.curve()
         draws = zip(self.shares @ points.cost.T, self.shares @ points.accuracy.T, strict=True)
-        self.by_draw = [(cost[at], right[at]) for cost, right in draws for at in (find_hull(cost, right),)]
-
-    def tokens_for(self, wanted: float, curve: tuple[Floats, Floats]) -> float:
-        """Tokens at which uniform sampling reaches an accuracy; infinite where it never does."""
-        cost, accuracy = curve
-        return math.inf if wanted > accuracy[-1] + 1e-12 else float(np.interp(wanted, accuracy, cost))
+        self.by_draw = [trace_hull(cost, accuracy) for cost, accuracy in draws]
 
 
 def _measure_spending(
@@ -151,7 +154,7 @@ def _measure_spending(
     if mix is None:
         return None
     tokens_spent = _tokens_at_cost(mix, result.points.cost, tokens)
-    same = uniform.tokens_for(mix.accuracy, uniform.overall)
+    same = find_least_cost(uniform.overall, mix.accuracy)
     saved, open_end = None, False
     if not is_uniform and math.isfinite(same):
         saved, open_end = _compute_saving(mix, tokens_spent, same, uniform)
@@ -190,17 +193,13 @@ def _compute_saving(
         return Interval(mean=mean, low=None, high=None), False
     needs = np.array(
         [
-            uniform.tokens_for(wanted, own)
+            find_least_cost(own, wanted)
             for wanted, own in zip(uniform.shares @ mix.each, uniform.by_draw, strict=True)
         ]
     )
     largest = np.array([cost[-1] for cost, _ in uniform.by_draw])  # of uniform at its best
     interval = make_interval(mean, 1 - (uniform.shares @ tokens_spent) / np.minimum(needs, largest))
     return interval, float(np.isinf(needs).mean()) > _TAIL
-
-
-_SHOWN_POLICIES = ("fixed", "asc", "esc", "curve", "classifier", "stopping")
-_MARK_EVERY = 4  # points of a line to a mark
 
 
 def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
@@ -247,13 +246,6 @@ def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
 def _figure_data(curve: CostCurve) -> dict[str, object]:
     names = ("accuracy", "gain", "gain_low", "gain_high")
     return {"tokens": curve.cost} | {name: getattr(curve, name) for name in names}
-
-
-_TITLE = "Cost in tokens"
-_NO_TOKENS = (
-    "tokens: not every sample has its output tokens recorded, so cost is in samples alone; record tokens "
-    "(collect does) to see them"
-)
 
 
 def build_section(runs: EvaluationRuns) -> Section:

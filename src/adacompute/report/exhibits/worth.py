@@ -8,12 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.comparison import Evaluation, Match, PolicyPoints, basis_name
+from adacompute.evaluate.comparison import (
+    UNREACHABLE,
+    Evaluation,
+    Match,
+    PolicyPoints,
+    basis_name,
+    find_least_cost,
+    trace_hull,
+)
 from adacompute.evaluate.conclusions import make_bootstrap
 from adacompute.evaluate.measure import UNIFORM, Basis
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval, make_interval
-from adacompute.replay.sweep import find_hull
 from adacompute.report.canvas import Canvas, set_samples_axis
 from adacompute.report.document import (
     Cell,
@@ -30,9 +37,13 @@ from adacompute.score.grades import grade_samples
 
 __all__ = ["assess_worth", "build_section", "find_needed_samples"]
 
+Floats = npt.NDArray[np.float64]
+
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")  # decide by the prompt, and perhaps the first sample
 RANDOM_POLICIES = ("random", "shuffled")  # decide at random: for comparison
 _SMALLEST_CHANGE = 0.02  # of accuracy: a smaller change doesn't count
+_DRAWS = 500  # of problems; each needs its own hulls
+_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +123,6 @@ def _measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
     )
 
 
-Floats = npt.NDArray[np.float64]
-
-_DRAWS = 500  # of problems; each needs its own hulls
-_UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
-_TOLERANCE = 1e-12
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyNeed:
     """What one policy needs; infinite: it is never accurate enough."""
@@ -169,12 +173,17 @@ def _find_need(
     whole = np.full((1, points.cost.shape[1]), 1 / points.cost.shape[1])
     draws = np.concatenate([shares, whole])
     cost, accuracy = draws @ points.cost.T, draws @ points.accuracy.T  # (draws + 1, settings)
-    needed = np.array([_cost_for_accuracy(*pair) for pair in zip(cost, accuracy, targets, strict=True)])
+    needed = np.array(
+        [
+            find_least_cost(trace_hull(costs, values), target)
+            for costs, values, target in zip(cost, accuracy, targets, strict=True)
+        ]
+    )
     mean, by_draw = float(needed[-1]), needed[:-1]
     if not len(by_draw):
         samples = Interval(mean=mean, low=None, high=None)
     else:
-        ends = make_interval(mean, np.minimum(by_draw, _UNREACHABLE))
+        ends = make_interval(mean, np.minimum(by_draw, UNREACHABLE))
         # an end beyond the longest lies between draws that reach the target and draws that don't
         low, high = (
             math.inf if end is None or end > longest + _TOLERANCE else end for end in (ends.low, ends.high)
@@ -182,14 +191,6 @@ def _find_need(
         samples = Interval(mean=mean, low=low, high=high)
     reached = float(np.isfinite(by_draw).mean()) if len(by_draw) else float(math.isfinite(mean))
     return PolicyNeed(policy=policy, samples=samples, reached=reached, most=float(points.curve()[0][-1]))
-
-
-def _cost_for_accuracy(cost: Floats, accuracy: Floats, wanted: float) -> float:
-    """The least cost at which the hull of settings reaches an accuracy."""
-    corners = find_hull(cost, accuracy)
-    if wanted > accuracy[corners[-1]] + _TOLERANCE:
-        return math.inf
-    return float(np.interp(wanted, accuracy[corners], cost[corners]))
 
 
 def draw_needed_samples(needed: NeededSamples, *, key: str = "needed") -> Picture:
