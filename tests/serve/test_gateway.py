@@ -304,3 +304,10 @@ def test_what_an_upstream_quotes_of_a_client_is_not_in_the_log(caplog: pytest.Lo
     assert "diagnosis" in refused.error["message"]  # it is the client's own
     assert "the upstream answered 400" in caplog.text
     assert "diagnosis" not in caplog.text
+
+
+def test_without_a_pool_nothing_is_recorded():
+    with Upstream() as up, Running(up.url) as gate:
+        assert gate.ask().status == 200
+        assert gate.gateway.reporter.recorder is None
+        assert 'adacompute_recorder_requests{result="stored"} 0.0' in gate.get("/metrics").raw.decode()

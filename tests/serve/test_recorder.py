@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from running import Running
 
 from adacompute.answers import Task
 from adacompute.client import Response
@@ -23,7 +22,6 @@ from adacompute.pool import open_pool
 from adacompute.serve.recorder import Recorder, build_problem
 from adacompute.serve.reply import RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
-from upstream import Upstream
 
 
 def ask(question, *, n=1, **parameters):
@@ -130,13 +128,6 @@ def test_what_was_not_voted_on_or_was_left_is_not_recorded(tmp_path):
     recorder = recorded(path, requests)
     assert (recorder.stored, recorder.dropped) == (0, 0)
     assert recorded(path, [(told("4", mode="shadow", would=3), ask("2+2?"))]).stored == 1
-
-
-def test_without_a_pool_nothing_is_recorded():
-    with Upstream() as up, Running(up.url) as gate:
-        assert gate.ask().status == 200
-        assert gate.gateway.reporter.recorder is None
-        assert 'adacompute_recorder_requests{result="stored"} 0.0' in gate.get("/metrics").raw.decode()
 
 
 def test_half_a_surrogate_pair_and_odd_values_are_stored(tmp_path):
