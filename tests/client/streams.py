@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from asked import BODY, asked
+from client_runs import BODY, run_client
 
 from adacompute.client import Retries
 from adacompute.errors import EndpointError
@@ -29,7 +29,7 @@ async def read(client) -> None:
             pass
 
 
-def streamed(script, body=None, *, deadline=None, optional=frozenset(), **settings):
+def run_stream(script, body=None, *, deadline=None, optional=frozenset(), **settings):
     """Reads a stream to its end; what it gave, with the error where it broke off."""
     seen, told = [], []
 
@@ -50,7 +50,7 @@ def streamed(script, body=None, *, deadline=None, optional=frozenset(), **settin
                 await anext(stream)
 
     found, errors = [], []
-    done = asked(script, run, **settings)
+    done = run_client(script, run, **settings)
     (stream,) = found
     assert told == done.heard == list(stream.calls)
     assert stream.call == done.heard[-1]

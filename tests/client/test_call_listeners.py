@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked
+from client_runs import BODY, run_client
 
 from adacompute.client import LOGPROBS, RateLimits, Retries
 from adacompute.errors import EndpointFailed, EndpointRefused
@@ -31,7 +31,7 @@ def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
     def script(number, body):
         return Status(code=500) if number == 1 else Stall() if "stall" in body else Reply()
 
-    assert len(asked(script, run).heard) == 7
+    assert len(run_client(script, run).heard) == 7
 
 
 def test_who_hears_of_an_attempt_may_say_that_there_is_to_be_no_other():
@@ -41,7 +41,7 @@ def test_who_hears_of_an_attempt_may_say_that_there_is_to_be_no_other():
         with pytest.raises(EndpointFailed):
             await client.stream(BODY, on_call=lambda _: False).__aenter__()
 
-    assert asked(Status(code=500), run).up.count.requests == 2
+    assert run_client(Status(code=500), run).up.count.requests == 2
 
 
 def drawn_until(script, stop, n, *, most=None, **settings):
@@ -52,7 +52,7 @@ def drawn_until(script, stop, n, *, most=None, **settings):
             client.quirks.record_choices(n, most, "scripted")
         return [event async for event in client.draw(BODY, n, on_call=lambda call: not stop(call))]
 
-    done = asked(script, run, **settings)
+    done = run_client(script, run, **settings)
     indices = [event.first + i for event in done.failed for i in range(event.count)]
     assert sorted([*indices, *done.responses]) == list(range(n))
     return done
@@ -108,7 +108,7 @@ def test_what_was_refused_is_not_asked_without_it_where_nothing_more_may_be_sent
             await client.call({**BODY, "logprobs": True}, on_call=lambda _: False, optional=LOGPROBS)
         assert client.quirks.gives_logprobs("scripted") is None
 
-    assert asked(Honest(logprobs="refuse"), run).up.count.requests == 1
+    assert run_client(Honest(logprobs="refuse"), run).up.count.requests == 1
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_cached_tokens_are_told_where_they_can_be_true(cached, found, stream):
         else:
             assert (await client.call(BODY)).calls[0].cached_tokens == found
 
-    asked(Reply(usage=usage), run)
+    run_client(Reply(usage=usage), run)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -164,7 +164,7 @@ def test_who_hears_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
     def script(number, body):
         return Status(code=500) if number == 1 else Reply()
 
-    assert asked(script, run).up.count.requests == 1 + allowed
+    assert run_client(script, run).up.count.requests == 1 + allowed
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -186,5 +186,5 @@ def test_all_calls_of_a_draw_wait_until_it_is_said(allowed):
         await task
         return events
 
-    done = asked(Reply(texts=["1"]), run, limits=RateLimits(concurrency=2))
+    done = run_client(Reply(texts=["1"]), run, limits=RateLimits(concurrency=2))
     assert done.up.count.requests == (6 if allowed else 2)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked, drawn
+from client_runs import BODY, run_client, run_draw
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,14 +21,14 @@ def sizes(done) -> list[int]:
 
 
 def test_c05_a_server_that_honours_n_is_asked_once():
-    done = drawn(Honest(), 48)
+    done = run_draw(Honest(), 48)
     assert sizes(done) == [48]
     assert sorted(done.responses) == list(range(48))
     assert done.client.quirks.max_choices is None
 
 
 def test_c05_where_n_is_ignored_the_rest_is_topped_up_by_single_calls_in_parallel():
-    done = drawn(Honest(n="ignore", latency=0.05), 8)
+    done = run_draw(Honest(n="ignore", latency=0.05), 8)
     assert sizes(done) == [8] + [1] * 7
     assert "n" not in done.up.requests[1].body
     assert sorted(done.responses) == list(range(8))
@@ -44,14 +44,14 @@ def test_c05_what_was_learned_holds_for_the_next_draw():
         events += [event async for event in client.draw(BODY, 4, first=4)]
         return events
 
-    done = asked(Honest(n="ignore"), twice)
+    done = run_client(Honest(n="ignore"), twice)
     assert sizes(done) == [4] + [1] * 7
     assert sorted(done.responses) == list(range(8))
 
 
 @pytest.mark.parametrize("most", [1, 3, 8])
 def test_c05_a_limit_that_a_refusal_names_is_kept_to(most):
-    done = drawn(Honest(n="refuse", most=most), 16)
+    done = run_draw(Honest(n="refuse", most=most), 16)
     assert done.client.quirks.max_choices == most
     assert max(sizes(done)[1:]) == most
     assert len(sizes(done)) == 1 + -(-16 // most)
@@ -61,7 +61,7 @@ def test_c05_a_limit_that_a_refusal_names_is_kept_to(most):
 
 
 def test_c05_a_refusal_that_names_no_limit_is_halved_until_it_passes():
-    done = drawn(Honest(n="refuse", most=3, message="n is too large"), 16)
+    done = run_draw(Honest(n="refuse", most=3, message="n is too large"), 16)
     assert sizes(done)[:4] == [16, 8, 4, 2]
     assert done.client.quirks.max_choices == 2
     assert sorted(done.responses) == list(range(16))
@@ -69,14 +69,14 @@ def test_c05_a_refusal_that_names_no_limit_is_halved_until_it_passes():
 
 
 def test_c05_fewer_than_asked_are_topped_up_and_learned():
-    done = drawn(Honest(n="short", most=3), 8)
+    done = run_draw(Honest(n="short", most=3), 8)
     assert sizes(done) == [8, 3, 2]
     assert done.client.quirks.max_choices == 3
     assert sorted(done.responses) == list(range(8))
 
 
 def test_c05_more_than_asked_are_counted_and_not_used():
-    done = drawn(Reply(choices=5, tokens=12), 2)
+    done = run_draw(Reply(choices=5, tokens=12), 2)
     assert sorted(done.responses) == [0, 1]
     assert done.client.totals.completion_tokens == 60
     assert done.client.quirks.surplus == 3
@@ -90,7 +90,7 @@ def test_c05_one_short_reply_of_a_server_that_gave_more_is_no_limit():
             events += [event async for event in client.draw(BODY, 8, first=8 * i)]
         return events
 
-    done = asked(lambda number, body: Reply(choices=3) if number == 2 else Reply(), some)
+    done = run_client(lambda number, body: Reply(choices=3) if number == 2 else Reply(), some)
     assert sizes(done) == [8, 8, 3, 2, 8, 8]
     assert done.client.quirks.max_choices is None
 
@@ -107,7 +107,7 @@ def test_c05_a_short_reply_is_not_believed_over_calls_that_were_under_way():
         assert client.quirks.max_choices is None
         return [event for events in rounds for event in events]
 
-    assert sorted(asked(script, three).responses) == list(range(12))
+    assert sorted(run_client(script, three).responses) == list(range(12))
 
 
 def test_calls_under_way_with_the_old_size_do_not_halve_it_again():
@@ -118,21 +118,21 @@ def test_calls_under_way_with_the_old_size_do_not_halve_it_again():
         rounds = await asyncio.gather(*(one(i) for i in range(6)))
         return [event for events in rounds for event in events]
 
-    done = asked(Honest(n="refuse", most=4, message="n is too large"), three)
+    done = run_client(Honest(n="refuse", most=4, message="n is too large"), three)
     assert done.client.quirks.max_choices == 4
     assert sizes(done).count(8) == 6
     assert set(sizes(done)) == {8, 4}
 
 
 def test_a_refusal_of_something_else_is_not_about_n_and_teaches_nothing():
-    done = drawn(Status(code=400, message="This model's maximum context length is 4096 tokens"), 8)
+    done = run_draw(Status(code=400, message="This model's maximum context length is 4096 tokens"), 8)
     assert isinstance(done.error, EndpointRefused)
     assert sizes(done) == [8]
     assert done.client.quirks.max_choices is None
 
 
 def test_a_refusal_that_only_seems_to_be_about_n_ends_and_teaches_nothing():
-    done = drawn(Status(code=400, message="Unexpected token n in JSON"), 8)
+    done = run_draw(Status(code=400, message="Unexpected token n in JSON"), 8)
     assert {failed.error.status for failed in done.failed} == {400}
     assert sum(failed.count for failed in done.failed) == 8
     assert done.client.quirks.max_choices is None
@@ -206,10 +206,10 @@ def test_whatever_the_limit_all_comes_and_the_limit_learned_is_never_above_it(li
 
 
 def test_calls_of_one_draw_have_seeds_of_their_own_and_the_first_is_unchanged():
-    done = drawn(Honest(n="ignore"), 4, {**BODY, "seed": 100})
+    done = run_draw(Honest(n="ignore"), 4, {**BODY, "seed": 100})
     assert sorted(request.body["seed"] for request in done.up.requests) == [100, 101, 102, 103]
     assert done.up.requests[0].body["seed"] == 100
-    again = drawn(Honest(n="short", most=2), 4, {**BODY, "seed": 100}, first=10)
+    again = run_draw(Honest(n="short", most=2), 4, {**BODY, "seed": 100}, first=10)
     assert [request.body["seed"] for request in again.up.requests] == [110, 112]
 
 
@@ -220,26 +220,26 @@ def test_the_largest_seed_that_a_server_takes_is_followed_by_none_that_it_refuse
             return Status(code=400, message="seed: integer out of range", param="seed")
         return Reply(choices=1)
 
-    done = drawn(script, 5, {**BODY, "seed": 2**bits - 2})
+    done = run_draw(script, 5, {**BODY, "seed": 2**bits - 2})
     assert sorted(done.responses) == list(range(5))
     assert {r.body["seed"] for r in done.up.requests} == {2**bits - 2, 2**bits - 1, 0, 1, 2}
 
 
 def test_seeds_below_zero_or_beyond_all_bounds_are_of_their_own_too():
     for seed in (-3, 2**70):
-        done = drawn(Honest(n="ignore"), 5, {**BODY, "seed": seed})
+        done = run_draw(Honest(n="ignore"), 5, {**BODY, "seed": seed})
         assert len({r.body["seed"] for r in done.up.requests}) == 5
         assert done.up.requests[0].body["seed"] == seed
 
 
 @pytest.mark.parametrize("seed", [True, None, "7"])
 def test_what_is_no_whole_number_is_no_seed_of_ours(seed):
-    done = drawn(Honest(n="ignore"), 2, {**BODY, "seed": seed})
+    done = run_draw(Honest(n="ignore"), 2, {**BODY, "seed": seed})
     assert [request.body["seed"] for request in done.up.requests] == [seed, seed]
 
 
 def test_logprobs_are_passed_on_and_known_to_be_given():
-    done = drawn(Honest(), 2, LOGPROBS)
+    done = run_draw(Honest(), 2, LOGPROBS)
     assert done.client.quirks.logprobs is True
     for response in done.responses.values():
         assert response.logprob is not None
@@ -254,7 +254,7 @@ def test_optional_logprobs_that_are_refused_are_dropped_at_the_cost_of_one_unpai
         events = [event async for event in client.draw(LOGPROBS, 2, optional=MAY)]
         return events + [event async for event in client.draw(LOGPROBS, 2, first=2, optional=MAY)]
 
-    done = asked(Honest(logprobs="refuse"), twice)
+    done = run_client(Honest(logprobs="refuse"), twice)
     assert done.client.quirks.logprobs is False
     assert ["logprobs" in request.body for request in done.up.requests] == [True, False, False]
     assert "top_logprobs" not in done.up.requests[1].body
@@ -270,7 +270,7 @@ def test_logprobs_that_are_not_given_are_still_asked_for():
         events = [event async for event in client.draw(LOGPROBS, 2)]
         return events + [event async for event in client.draw(LOGPROBS, 2, first=2)]
 
-    done = asked(Honest(logprobs="ignore"), twice)
+    done = run_client(Honest(logprobs="ignore"), twice)
     assert done.client.quirks.logprobs is False
     assert all(request.body["logprobs"] for request in done.up.requests)
     assert done.responses[0].logprob is None
@@ -286,7 +286,7 @@ def test_a_call_by_hand_gives_its_reply_as_it_came_and_its_attempts():
             await client.call(BODY, n=3)
         assert len(vars(caught.value)["calls"]) == 1
 
-    asked([Status(code=500), Reply(), Status(code=400, message="n is too large")], one)
+    run_client([Status(code=500), Reply(), Status(code=400, message="n is too large")], one)
 
 
 def test_messages_of_every_shape_become_text():
@@ -298,7 +298,7 @@ def test_messages_of_every_shape_become_text():
         {},
     ]
     choices = [{"message": message, "finish_reason": "stop"} for message in bodies]
-    done = drawn(Reply(body={"choices": choices}), 5)
+    done = run_draw(Reply(body={"choices": choices}), 5)
     assert [done.responses[i].text for i in range(5)] == ["", "I won't", "ab", "42", ""]
     assert done.responses[3].message["reasoning_content"] == "6 times 7"
 
@@ -308,4 +308,4 @@ def test_models_are_listed_for_nothing():
         assert await client.models() == ["scripted"]
         assert client.totals.calls == 0
 
-    assert asked(None, ask).up.count.requests == 0
+    assert run_client(None, ask).up.count.requests == 0

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from asked import BODY, asked, endpoint
+from client_runs import BODY, endpoint, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +42,7 @@ def test_c07_it_opens_after_so_many_transport_errors_or_5xx_in_a_row(fault):
         assert not caught.value.paid
 
     rest = BreakerSettings(failures=3, seconds=30.0)
-    done = asked(fault, run, rest=rest, retries=ONCE, timeouts=SHORT)
+    done = run_client(fault, run, rest=rest, retries=ONCE, timeouts=SHORT)
     assert done.up.count.requests == 3
 
 
@@ -51,7 +51,7 @@ def test_c07_it_never_opens_on_4xx_429_or_garbage(fault):
     async def run(client, up):
         assert "resting" not in await outcomes(client, 12)
 
-    assert asked(fault, run, rest=QUICK, retries=ONCE).up.count.requests == 12
+    assert run_client(fault, run, rest=QUICK, retries=ONCE).up.count.requests == 12
 
 
 def test_c07_it_never_opens_on_cancels_nor_on_deadlines_that_callers_set():
@@ -71,7 +71,7 @@ def test_c07_it_never_opens_on_cancels_nor_on_deadlines_that_callers_set():
         calm[0] = True
         assert await outcomes(client, 1) == ["ok"]
 
-    asked(lambda number, body: Reply() if calm[0] else Stall(), run, rest=QUICK, retries=ONCE)
+    run_client(lambda number, body: Reply() if calm[0] else Stall(), run, rest=QUICK, retries=ONCE)
 
 
 def test_c07_successes_between_failures_keep_it_closed():
@@ -81,7 +81,7 @@ def test_c07_successes_between_failures_keep_it_closed():
     async def run(client, up):
         assert "resting" not in await outcomes(client, 30)
 
-    asked(script, run, rest=QUICK, retries=ONCE)
+    run_client(script, run, rest=QUICK, retries=ONCE)
 
 
 def test_c07_while_it_is_open_one_probe_goes_and_on_its_success_the_others_follow_gently():
@@ -102,7 +102,7 @@ def test_c07_while_it_is_open_one_probe_goes_and_on_its_success_the_others_follo
         soon = [at for at in times if at - times[0] < 0.095]
         assert len(soon) <= 3  # then two at once, then four: no herd
 
-    asked(script, run, rest=QUICK, retries=ONCE)
+    run_client(script, run, rest=QUICK, retries=ONCE)
 
 
 def test_c07_a_probe_that_fails_doubles_the_rest():
@@ -117,7 +117,7 @@ def test_c07_a_probe_that_fails_doubles_the_rest():
         first, second = (request.at for request in list(up.requests)[3:])
         assert second - first >= 0.58
 
-    asked(Status(code=500), run, rest=QUICK, retries=Retries(attempts=1, deadline=2.0))
+    run_client(Status(code=500), run, rest=QUICK, retries=Retries(attempts=1, deadline=2.0))
 
 
 def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_call_has_attempts():
@@ -126,7 +126,7 @@ def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_c
         assert all(isinstance(error, EndpointError) for error in rest)
 
     retries = Retries(attempts=3, first=0.01, longest=0.02, deadline=60.0)
-    done = asked(
+    done = run_client(
         Status(code=500), run, rest=BreakerSettings(failures=3, seconds=0.05, longest=0.2), retries=retries
     )
     assert done.seconds < 3.0
@@ -148,7 +148,7 @@ def test_c07_a_probe_that_is_cancelled_leaves_the_probe_to_another():
         probe.cancel()
         assert (await waiting).responses
 
-    asked(script, run, rest=QUICK, retries=Retries(attempts=1, deadline=5.0))
+    run_client(script, run, rest=QUICK, retries=Retries(attempts=1, deadline=5.0))
 
 
 def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
@@ -243,5 +243,5 @@ def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come
 
     retries = Retries(attempts=1, first=0.01, longest=0.02, deadline=60.0)
     rest = BreakerSettings(failures=3, seconds=60.0, longest=60.0, patience=0.1)
-    done = asked(Status(code=500), run, rest=rest, retries=retries)
+    done = run_client(Status(code=500), run, rest=rest, retries=retries)
     assert done.up.count.requests == 3

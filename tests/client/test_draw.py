@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked, drawn
+from client_runs import BODY, run_client, run_draw
 
 from adacompute.client import DrawFailure, DrawSuccess, RateLimits
 from adacompute.errors import EndpointRefused
@@ -23,7 +23,7 @@ def test_a_request_that_is_refused_for_one_choice_is_not_sent_for_all_the_others
         singly(client)
         return [event async for event in client.draw(BODY, 48)]
 
-    done = asked(Status(code=code, message="the prompt is too long", delay=0.02), run, limits=FEW)
+    done = run_client(Status(code=code, message="the prompt is too long", delay=0.02), run, limits=FEW)
     assert 4 <= done.up.count.requests <= 8  # those that were under way, and one in the place of each
     assert sum(failed.count for failed in done.failed) == 48
     assert sum(not failed.calls for failed in done.failed) == 1  # for all that were not sent
@@ -41,7 +41,7 @@ def test_what_is_under_way_when_the_request_is_refused_is_kept():
         singly(client)
         return [event async for event in client.draw(BODY, 20)]
 
-    done = asked(script, run, limits=FEW)
+    done = run_client(script, run, limits=FEW)
     sent = done.up.count.requests
     assert 4 <= sent <= 5  # those that were under way, and perhaps one in the place of the refused
     assert len(done.responses) == sent - 1
@@ -57,7 +57,7 @@ def test_other_failures_leave_the_others_to_be_asked(code):
         singly(client)
         return [event async for event in client.draw(BODY, 20)]
 
-    done = asked(script, run, limits=RateLimits(concurrency=2))
+    done = run_client(script, run, limits=RateLimits(concurrency=2))
     assert len(done.responses) == (20 if code == 500 else 19)
 
 
@@ -72,7 +72,7 @@ def test_a_large_draw_has_no_more_tasks_than_twice_what_may_run_at_once():
         assert 4 <= most <= 2 * 4
         return events
 
-    done = asked(Honest(n="ignore"), run, limits=FEW)
+    done = run_client(Honest(n="ignore"), run, limits=FEW)
     assert sorted(done.responses) == list(range(300))
     assert done.up.count.peak <= 4
 
@@ -86,7 +86,7 @@ def test_a_large_draw_that_is_stopped_ends_at_once():
             client.gate.end()
         return events
 
-    done = asked(Honest(n="ignore", latency=0.05), run, limits=FEW)
+    done = run_client(Honest(n="ignore", latency=0.05), run, limits=FEW)
     assert done.up.count.requests <= 8
     assert len(done.responses) + sum(failed.count for failed in done.failed) == 20_000
     assert {failed.error.kind for failed in done.failed} == {"stopped"}
@@ -96,19 +96,19 @@ def test_a_large_draw_that_is_stopped_ends_at_once():
 @pytest.mark.parametrize("way", ["ignore", "refuse", "short"])
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
 def test_every_index_comes_once_whatever_the_window(way, n):
-    done = drawn(Honest(n=way, most=3), n, first=5, limits=RateLimits(concurrency=1))
+    done = run_draw(Honest(n=way, most=3), n, first=5, limits=RateLimits(concurrency=1))
     assert sorted(done.responses) == list(range(5, 5 + n))
     assert not done.failed
 
 
 def test_calls_made_in_vain_are_told_also_where_the_rest_is_not_sent():
-    """`asked` checks that every call is told once."""
+    """`run_client` checks that every call is reported once."""
 
     def script(number, body):
         n = body.get("n", 1)
         return Status(code=400, message="n is too large" if n > 1 else "the prompt is too long")
 
-    done = drawn(script, 16, limits=FEW)
+    done = run_draw(script, 16, limits=FEW)
     assert sum(event.count for event in done.failed) == 16
     assert all(isinstance(event, DrawFailure) and not isinstance(event, DrawSuccess) for event in done.events)
     assert [r.body.get("n", 1) for r in done.up.requests] == [16, 8, 4, 2, 1]

@@ -7,7 +7,7 @@ import time
 from email.utils import formatdate
 
 import pytest
-from asked import BODY, asked, drawn
+from client_runs import BODY, run_client, run_draw
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ def kinds(done) -> list[tuple[str, str]]:
 
 
 def test_c01_a_429_is_asked_again_no_sooner_than_its_retry_after_in_seconds():
-    done = drawn([Status(code=429, retry_after=0.4), Reply()], 1)
+    done = run_draw([Status(code=429, retry_after=0.4), Reply()], 1)
     first, second = done.up.requests
     assert second.at - first.at >= 0.4
     assert kinds(done) == [("rate-limit", "no"), ("ok", "yes")]
@@ -38,14 +38,14 @@ def test_c01_a_429_is_asked_again_no_sooner_than_its_retry_after_in_seconds():
 
 def test_c01_a_retry_after_by_date_is_honoured():
     when = time.time() + 2.0
-    done = drawn([Status(code=429, retry_after=formatdate(when, usegmt=True)), Reply()], 1)
+    done = run_draw([Status(code=429, retry_after=formatdate(when, usegmt=True)), Reply()], 1)
     first, second = done.up.requests
     assert second.at - first.at >= 0.9  # the date has whole seconds
     assert done.responses
 
 
 def test_c01_a_retry_after_beyond_the_deadline_gives_up_at_once_and_says_so():
-    done = drawn(Status(code=429, retry_after=3600), 1, retries=Retries(deadline=2.0))
+    done = run_draw(Status(code=429, retry_after=3600), 1, retries=Retries(deadline=2.0))
     assert isinstance(done.error, RateLimited)
     assert "3.6e+03 s" in str(done.error)
     assert "deadline" in str(done.error)
@@ -55,14 +55,16 @@ def test_c01_a_retry_after_beyond_the_deadline_gives_up_at_once_and_says_so():
 
 
 def test_c01_attempts_are_bounded():
-    done = drawn(Status(code=429), 1, retries=Retries(attempts=4, first=0.01, longest=0.02))
+    done = run_draw(Status(code=429), 1, retries=Retries(attempts=4, first=0.01, longest=0.02))
     assert done.up.count.requests == 4
     assert isinstance(done.error, RateLimited)
     assert done.failed[0].calls == tuple(done.heard)
 
 
 def test_c01_the_deadline_of_a_call_bounds_all_its_attempts():
-    done = drawn(Status(code=429), 1, retries=Retries(attempts=1000, first=0.05, longest=0.1, deadline=0.5))
+    done = run_draw(
+        Status(code=429), 1, retries=Retries(attempts=1000, first=0.05, longest=0.1, deadline=0.5)
+    )
     assert 2 <= done.up.count.requests < 15
     assert done.seconds <= 0.5 * 1.1 + 0.5  # a busy machine; 1000 attempts would take a minute
     assert isinstance(done.error, RateLimited)
@@ -78,7 +80,7 @@ def test_c01_many_callers_do_not_hammer_an_endpoint_that_asks_to_wait():
         left = began + 0.6 - time.monotonic()
         return Status(code=429, retry_after=round(max(0.05, left), 3)) if left > 0 else Reply()
 
-    done = asked(script, run, limits=RateLimits(concurrency=8))
+    done = run_client(script, run, limits=RateLimits(concurrency=8))
     assert done.up.count.completions == 32
     assert done.up.count.statuses[429] <= 16  # 8 that were under way, and a few that came a moment too soon
 
@@ -118,7 +120,7 @@ def test_c01_callers_that_are_asked_to_wait_no_time_or_the_same_time_do_not_come
 
 def test_c01_a_retry_after_of_0_seconds_is_waited_for_as_if_it_said_nothing():
     retries = Retries(attempts=3, first=0.3, longest=1.0)
-    done = drawn(Status(code=429, retry_after=0), 1, retries=retries)
+    done = run_draw(Status(code=429, retry_after=0), 1, retries=retries)
     first, second, third = done.up.requests
     assert second.at - first.at >= 0.15
     assert third.at - second.at >= 0.3
@@ -129,7 +131,7 @@ def test_c01_nobody_is_let_in_by_the_429_that_asks_all_to_wait():
     async def run(client, up):
         await asyncio.gather(*(client.call(BODY) for _ in range(4)))
 
-    done = asked([Status(code=429, retry_after=0.5), Reply()], run, limits=RateLimits(concurrency=1))
+    done = run_client([Status(code=429, retry_after=0.5), Reply()], run, limits=RateLimits(concurrency=1))
     times = [request.at for request in done.up.requests]
     assert len(times) == 5
     assert all(later - times[0] >= 0.5 for later in times[1:])
@@ -164,7 +166,7 @@ def test_c01_no_retry_after_can_break_the_client(text):
 
 @pytest.mark.parametrize("code", [408, 500, 502, 503, 504, 529])
 def test_c02_failures_of_the_server_are_retried_and_counted_as_perhaps_paid(code):
-    done = drawn([Status(code=code), Status(code=code), Reply()], 1)
+    done = run_draw([Status(code=code), Status(code=code), Reply()], 1)
     kind = "timeout" if code == 408 else "server-error"
     assert kinds(done) == [(kind, "maybe"), (kind, "maybe"), ("ok", "yes")]
     assert [call.status for call in done.heard] == [code, code, 200]
@@ -173,7 +175,7 @@ def test_c02_failures_of_the_server_are_retried_and_counted_as_perhaps_paid(code
 
 
 def test_c02_a_server_that_keeps_failing_is_its_error_with_every_attempt():
-    done = drawn(Status(code=502, message="bad\ngateway"), 3, retries=Retries(attempts=3, first=0.01))
+    done = run_draw(Status(code=502, message="bad\ngateway"), 3, retries=Retries(attempts=3, first=0.01))
     error = done.error
     assert isinstance(error, EndpointFailed)
     assert (error.status, error.paid) == (502, True)
@@ -184,7 +186,7 @@ def test_c02_a_server_that_keeps_failing_is_its_error_with_every_attempt():
 
 @pytest.mark.parametrize("code", [301, 302, 307, 400, 401, 403, 404, 409, 413, 422])
 def test_a_refusal_is_not_asked_again_and_not_paid(code):
-    done = drawn(Status(code=code, message="no", headers={"Location": "http://127.0.0.1:9/v1"}), 1)
+    done = run_draw(Status(code=code, message="no", headers={"Location": "http://127.0.0.1:9/v1"}), 1)
     assert isinstance(done.error, EndpointRefused)
     assert (done.error.status, done.error.paid) == (code, False)
     assert done.up.count.requests == 1
@@ -197,13 +199,13 @@ def test_a_refusal_is_not_asked_again_and_not_paid(code):
     "drop", [Drop(), Drop(reset=True), Drop(after=20), Drop(after=150), Drop(after=150, reset=True)]
 )
 def test_c03_connections_that_break_off_are_retried_and_counted_as_perhaps_paid(drop):
-    done = drawn([drop, Reply()], 1)
+    done = run_draw([drop, Reply()], 1)
     assert kinds(done) == [("reset", "maybe"), ("ok", "yes")]
     assert done.up.count.requests == 2
 
 
 def test_c03_a_connection_that_always_breaks_off_is_its_error():
-    done = drawn(Drop(after=150), 1, retries=Retries(attempts=2, first=0.01))
+    done = run_draw(Drop(after=150), 1, retries=Retries(attempts=2, first=0.01))
     assert isinstance(done.error, ConnectionLost)
     assert done.error.paid
     assert len(done.heard) == 2
@@ -237,9 +239,9 @@ UNUSABLE = [
 
 @pytest.mark.parametrize("behaviour", UNUSABLE, ids=range(len(UNUSABLE)))
 def test_c05_a_200_that_is_no_completion_is_retried_then_a_typed_error(behaviour):
-    done = drawn([behaviour, Reply()], 1)
+    done = run_draw([behaviour, Reply()], 1)
     assert [call.paid for call in done.heard] == ["maybe", "yes"]
-    again = drawn(behaviour, 1, retries=Retries(attempts=2, first=0.01))
+    again = run_draw(behaviour, 1, retries=Retries(attempts=2, first=0.01))
     assert isinstance(again.error, ReplyInvalid | ConnectionLost)
     assert again.error.paid
     assert "\n" not in str(again.error)
@@ -247,16 +249,16 @@ def test_c05_a_200_that_is_no_completion_is_retried_then_a_typed_error(behaviour
 
 
 def test_c05_what_a_reply_of_the_wrong_type_says_is_told():
-    done = drawn(UNUSABLE[2], 1, retries=Retries(attempts=1))
+    done = run_draw(UNUSABLE[2], 1, retries=Retries(attempts=1))
     assert "text/html" in str(done.error)
-    done = drawn(UNUSABLE[-1], 1, retries=Retries(attempts=1))
+    done = run_draw(UNUSABLE[-1], 1, retries=Retries(attempts=1))
     assert "overloaded" in str(done.error)
 
 
 def test_c05_a_completion_is_taken_whatever_its_content_type():
-    done = drawn([Reply(content_type="text/plain"), Reply(chunked=True)], 1)
+    done = run_draw([Reply(content_type="text/plain"), Reply(chunked=True)], 1)
     assert len(done.responses) == 1
-    assert drawn(Reply(chunked=True), 2).responses.keys() == {0, 1}
+    assert run_draw(Reply(chunked=True), 2).responses.keys() == {0, 1}
 
 
 def test_c05_some_choices_that_cannot_be_used_are_asked_for_again():
@@ -267,7 +269,7 @@ def test_c05_some_choices_that_cannot_be_used_are_asked_for_again():
             return Reply()
         return Reply(body={"choices": [good, {"message": 3}, None, good], "usage": {"completion_tokens": 9}})
 
-    done = drawn(script, 4)
+    done = run_draw(script, 4)
     assert sorted(done.responses) == [0, 1, 2, 3]
     assert [r.body.get("n", 1) for r in done.up.requests] == [4, 2]
     assert done.client.quirks.max_choices is None  # what couldn't be used was given

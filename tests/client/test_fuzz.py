@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asked import BODY, drawn, endpoint
+from client_runs import BODY, endpoint, run_draw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -151,5 +151,5 @@ def test_json_that_only_python_writes_is_read_all_the_same(change: Callable[[dic
 def test_a_reply_after_bytes_that_nobody_asked_for_is_not_mixed_up_with_them():
     stray = json.dumps({"choices": [{"message": {"content": "stray"}}]}).encode()
     head = HEAD + b"Content-Length: %d\r\n\r\n" % len(stray)
-    done = drawn([Garbage(whole=head + b" " * len(stray) + head + stray), Reply(texts=["clean"])], 1)
+    done = run_draw([Garbage(whole=head + b" " * len(stray) + head + stray), Reply(texts=["clean"])], 1)
     assert done.responses[0].text == "clean"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from asked import endpoint
+from client_runs import endpoint
 
 from adacompute.client import Client, DrawSuccess
 from adacompute.client.local import LocalModel

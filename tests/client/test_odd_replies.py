@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from asked import BODY, drawn, endpoint
+from client_runs import BODY, endpoint, run_draw
 
 from adacompute.client import Client, Retries
 from adacompute.client.response_parser import HttpReply, SentRequest, interpret_reply
@@ -25,7 +25,7 @@ def said(**fields: Any) -> Garbage:
 
 @pytest.mark.parametrize("count", [2**53 + 1, 2**63, 10**30, -1, 1.5, "7", True, False])
 def test_counts_of_tokens_that_cannot_be_are_taken_as_not_said(count):
-    done = drawn(said(usage={"prompt_tokens": count, "completion_tokens": count}), 1)
+    done = run_draw(said(usage={"prompt_tokens": count, "completion_tokens": count}), 1)
     (call,) = done.heard
     assert call.estimated
     assert done.responses[0].tokens == 1
@@ -35,7 +35,7 @@ def test_counts_of_tokens_that_cannot_be_are_taken_as_not_said(count):
 def test_logprobs_whose_sum_is_no_number_leave_it_unknown_and_the_text_is_kept():
     for value in (1e308, -(10**400)):
         choice = {**GOOD, "logprobs": {"content": [{"logprob": value}] * 2}}
-        done = drawn(said(choices=[choice]), 1, {**BODY, "logprobs": True})
+        done = run_draw(said(choices=[choice]), 1, {**BODY, "logprobs": True})
         sample = done.responses[0].to_sample()
         assert (sample.text, sample.logprob) == ("42", None)
 
@@ -43,7 +43,7 @@ def test_logprobs_whose_sum_is_no_number_leave_it_unknown_and_the_text_is_kept()
 @pytest.mark.parametrize("code", [400, 500, 200])
 def test_half_surrogates_in_messages_are_replaced(code):
     raw = b'{"error": {"message": "bad \\ud800 thing, \\ud83d\\ude00"}}'
-    done = drawn(Garbage(raw=raw, code=code), 1, retries=ONCE)
+    done = run_draw(Garbage(raw=raw, code=code), 1, retries=ONCE)
     assert "bad \ufffd thing, 😀" in str(done.error)
     assert str(done.error).encode()
 
@@ -53,13 +53,13 @@ def test_a_limit_of_five_thousand_digits_is_no_reason_to_stop():
         refusal = json.dumps({"error": {"message": "n must be at most " + "9" * 5000}}).encode()
         return Garbage(raw=refusal, code=400) if body.get("n", 1) > 2 else Reply()
 
-    assert len(drawn(script, 4).responses) == 4
+    assert len(run_draw(script, 4).responses) == 4
 
 
 @pytest.mark.parametrize("code", [200, 400])
 def test_errors_nested_ever_so_deeply_are_errors_of_one_call(code):
     raw = b'{"error": ' + b"[" * 1000 + b"1" + b"]" * 1000 + b"}"
-    done = drawn(Garbage(raw=raw, code=code), 1, retries=ONCE)
+    done = run_draw(Garbage(raw=raw, code=code), 1, retries=ONCE)
     assert isinstance(done.error, EndpointError)
 
 
@@ -91,7 +91,7 @@ def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(s
 
 
 def packed(kind: str, data: bytes, **settings: Any):
-    return drawn(Garbage(raw=data, headers={"Content-Encoding": kind}), 1, retries=ONCE, **settings)
+    return run_draw(Garbage(raw=data, headers={"Content-Encoding": kind}), 1, retries=ONCE, **settings)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "deflate"])

@@ -5,7 +5,7 @@ import itertools
 import time
 
 import pytest
-from asked import BODY, asked, drawn
+from client_runs import BODY, run_client, run_draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,7 +226,7 @@ def test_tokens_that_were_reserved_and_not_used_are_given_back():
 
 
 def test_a_real_server_sees_no_more_at_once_than_allowed():
-    done = drawn(Honest(n="ignore", latency=0.02), 40, limits=RateLimits(concurrency=5))
+    done = run_draw(Honest(n="ignore", latency=0.02), 40, limits=RateLimits(concurrency=5))
     assert done.up.count.peak == 5
     assert len(done.responses) == 40
 
@@ -234,7 +234,7 @@ def test_a_real_server_sees_no_more_at_once_than_allowed():
 def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
     limits = RateLimits(requests_per_minute=1200)  # 20 a second
     began = time.monotonic()
-    done = drawn(Honest(n="ignore"), 40, limits=limits)
+    done = run_draw(Honest(n="ignore"), 40, limits=limits)
     times = [request.at for request in done.up.requests]
     assert len(times) == 40
     # counted from before the first was sent: a busy machine makes them come late and in bunches, never early
@@ -244,7 +244,7 @@ def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
 
 def test_tokens_a_minute_slow_calls_down_and_true_counts_speed_them_up():
     limits = RateLimits(tokens_per_minute=60 * 1000)
-    done = drawn(Honest(n="ignore", tokens=12), 30, {**BODY, "max_tokens": 200}, limits=limits)
+    done = run_draw(Honest(n="ignore", tokens=12), 30, {**BODY, "max_tokens": 200}, limits=limits)
     # reserved are 30 * (200 + prompt) > 6000 tokens, used 30 * (12 + prompt) < 1000
     assert len(done.responses) == 30
     assert done.seconds < 3.0
@@ -274,7 +274,7 @@ def test_without_adapting_all_go_at_once():
         assert client.concurrency == 30
         await asyncio.gather(*(client.call(BODY) for _ in range(30)))
 
-    done = asked(Reply(delay=0.1), run, limits=RateLimits(concurrency=30, adaptive=False))
+    done = run_client(Reply(delay=0.1), run, limits=RateLimits(concurrency=30, adaptive=False))
     assert done.up.count.peak == 30
 
 
@@ -283,4 +283,4 @@ def test_a_429_halves_what_runs_at_the_same_time():
         await asyncio.gather(*(client.call(BODY) for _ in range(8)))
         assert client.concurrency in (4, 5)  # 8 complaints of one round halved it once; it creeps up again
 
-    asked(lambda number, body: Status(code=429, delay=0.02) if number <= 8 else Reply(), run)
+    run_client(lambda number, body: Status(code=429, delay=0.02) if number <= 8 else Reply(), run)

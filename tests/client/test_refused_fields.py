@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked
+from client_runs import BODY, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +54,7 @@ def test_a_clients_own_unknown_field_changes_nothing_for_anybody(name, by_param)
                     assert name in body
         assert client.quirks.logprobs is True
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert len(done.up.requests) == 6  # none was tried again
     assert all(sent(done, "logprobs"))
     assert sent(done, "stream_options") == [False, True] * 3
@@ -73,7 +73,7 @@ def test_a_refusal_that_stays_without_the_field_is_told_as_it_came_first_and_tea
         assert (caught.value.kind, caught.value.status, len(caught.value.calls)) == ("refused", 400, 2)
         await drained(client, WEIGHED)
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert sent(done, field) == [True, False, True]
 
 
@@ -84,7 +84,7 @@ def test_what_fails_without_the_field_for_another_reason_is_told_so_and_teaches_
             await client.call(WEIGHED, optional=LOGPROBS, on_call=lambda call: call.kind == "no-logprobs")
         await client.call(WEIGHED, optional=LOGPROBS)
 
-    done = asked([Status(code=400, message="no logprobs"), then, Reply()], run)
+    done = run_client([Status(code=400, message="no logprobs"), then, Reply()], run)
     assert sent(done, "logprobs") == [True, False, True]
 
 
@@ -99,7 +99,7 @@ def test_what_one_model_refuses_is_still_asked_of_the_others():
             await client.call({**WEIGHED, "model": model}, optional=LOGPROBS)
         assert [client.quirks.gives_logprobs(model) for model in "abc"] == [True, False, None]
 
-    done = asked(script, run)
+    done = run_client(script, run)
     asked_for = [(request.body["model"], "logprobs" in request.body) for request in done.up.requests]
     assert asked_for == [("a", True), ("b", True), ("b", False), ("a", True), ("b", False)]
 
@@ -128,7 +128,7 @@ def test_after_some_minutes_one_request_asks_again_and_a_mended_upstream_is_noti
     def sent_so_far(up):
         return [field in request.body for request in up.requests]
 
-    done = asked(refusing, run)
+    done = run_client(refusing, run)
     assert sent(done, field)[-3:] == [True] * 3
     assert len(done.up.requests) == 3 + 5 + 3
 
@@ -151,7 +151,7 @@ def test_alternatives_that_are_too_many_are_no_reason_to_do_without_logprobs(ref
             assert response.logprob is not None
         assert client.quirks.gives_logprobs("scripted") is True
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert all(sent(done, "logprobs"))
     assert sent(done, "top_logprobs") == [True, False, False]
 
@@ -168,7 +168,7 @@ def test_log_probabilities_that_the_caller_asked_for_are_never_dropped():
         (response,) = (await client.call(FULL, optional=LOGPROBS)).responses
         assert response.text
 
-    done = asked(Honest(logprobs="refuse"), run)
+    done = run_client(Honest(logprobs="refuse"), run)
     assert sent(done, "logprobs") == [True, False, True, True, True, False]
 
 
@@ -180,7 +180,7 @@ def test_only_our_own_alternatives_are_dropped_where_the_caller_asked_for_the_re
         (response,) = (await client.call(FULL, optional=frozenset({"top_logprobs"}))).responses
         assert response.logprob is not None
 
-    assert sent(asked(script, run), "logprobs") == [True, True]
+    assert sent(run_client(script, run), "logprobs") == [True, True]
 
 
 def test_a_request_that_is_refused_where_others_pass_makes_no_rule():
@@ -193,7 +193,7 @@ def test_a_request_that_is_refused_where_others_pass_makes_no_rule():
         for body in (WEIGHED, {**WEIGHED, "tools": []}, WEIGHED):
             await client.call(body, optional=LOGPROBS)
 
-    assert sent(asked(script, run), "logprobs") == [True, True, False, True]
+    assert sent(run_client(script, run), "logprobs") == [True, True, False, True]
 
 
 def test_no_more_models_are_remembered_than_there_is_room_for_and_those_in_use_stay():
@@ -277,6 +277,6 @@ def test_errors_of_a_draw_whose_field_is_refused_are_told_once_each():
     async def run(client, up):
         return [event async for event in client.draw(WEIGHED, 3, optional=LOGPROBS)]
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert sum(failed.count for failed in done.failed) == 3
     assert all(isinstance(failed.error, EndpointError) for failed in done.failed)

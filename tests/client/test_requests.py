@@ -5,7 +5,7 @@ import random
 import socket
 
 import pytest
-from asked import BODY, asked, drawn, endpoint
+from client_runs import BODY, endpoint, run_client, run_draw
 
 from adacompute.client import Client, DrawSuccess, Retries
 from adacompute.errors import (
@@ -64,7 +64,7 @@ def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
         assert client.totals.paid == up.count.completions
         assert client.totals.completion_tokens == up.count.completion_tokens
 
-    asked(
+    run_client(
         lambda number, body: plan[number % 400],
         flat,
         retries=Retries(attempts=20, first=0.001, longest=0.002),
@@ -73,13 +73,13 @@ def test_every_call_is_heard_once_and_equals_the_upstreams_own_count():
 
 def test_a_large_reply_is_refused_while_it_is_read():
     whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b" " * (65 * 2**20)
-    done = drawn(Garbage(whole=whole), 1, retries=Retries(attempts=1))
+    done = run_draw(Garbage(whole=whole), 1, retries=Retries(attempts=1))
     assert isinstance(done.error, ReplyInvalid)
     assert "64 MiB" in str(done.error)
 
 
 def test_long_words_of_a_server_are_told_short_and_on_one_line():
-    done = drawn(Status(code=400, message="first\nsecond " + "x" * 5000), 1)
+    done = run_draw(Status(code=400, message="first\nsecond " + "x" * 5000), 1)
     assert "first second xxx" in str(done.error)
     assert len(str(done.error)) < 350
     assert "\n" not in str(done.error)
@@ -95,13 +95,13 @@ def test_a_request_reaches_the_server_unchanged():
         "logit_bias": {"50256": -100},
         "extra": {"nested": [1, None, True, {"a": []}]},
     }
-    done = drawn(None, 1, body)
+    done = run_draw(None, 1, body)
     (request,) = done.up.requests
     assert request.body == body
     assert request.headers["content-type"] == "application/json"
     assert "authorization" not in request.headers
-    assert drawn(None, 3, body).up.requests[0].body == body | {"n": 3}
-    assert drawn(None, 1, {**BODY, "n": 5}).up.requests[0].body == BODY | {"n": 1}
+    assert run_draw(None, 3, body).up.requests[0].body == body | {"n": 3}
+    assert run_draw(None, 1, {**BODY, "n": 5}).up.requests[0].body == BODY | {"n": 1}
 
 
 def test_a_client_that_is_not_open_says_so():

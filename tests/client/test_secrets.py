@@ -7,7 +7,7 @@ import pickle
 import traceback
 
 import pytest
-from asked import BODY, KEY, asked, drawn, endpoint
+from client_runs import BODY, KEY, endpoint, run_client, run_draw
 
 from adacompute.client import Client, DrawSuccess, Retries, Timeouts
 from adacompute.errors import EndpointError
@@ -69,14 +69,14 @@ def test_c21_a_key_that_a_server_quotes_is_in_no_error_record_or_log(echo, caplo
         found.extend(events)
 
     found: list[object] = []
-    done = asked(echo, run, **settings)
+    done = run_client(echo, run, **settings)
     assert not isinstance(found[0], DrawSuccess)
     assert KEY not in repr(done.heard)
     assert KEY not in caplog.text
 
 
 def test_c21_no_piece_of_a_key_is_left_where_a_message_is_cut():
-    done = drawn(Status(code=400, message="x" * 190 + KEY), 1, key=KEY)
+    done = run_draw(Status(code=400, message="x" * 190 + KEY), 1, key=KEY)
     assert KEY[:8] not in str(done.error)
 
 
@@ -94,7 +94,7 @@ def test_c21_a_key_that_a_model_says_is_in_no_response(escaped, caplog):
         assert KEY not in repr(reply)
         assert KEY not in repr(reply.responses[0].to_sample())
 
-    asked(Garbage(raw=raw.encode()), run, key=KEY)
+    run_client(Garbage(raw=raw.encode()), run, key=KEY)
     assert KEY not in caplog.text
 
 
@@ -106,7 +106,7 @@ def test_c21_a_key_with_signs_that_json_escapes_is_masked_too():
         assert reply.responses[0].text == "*** it is"
         assert up.requests[0].headers["authorization"] == f"Bearer {key}"
 
-    asked(Reply(texts=[f"{key} it is"]), run, key=key)
+    run_client(Reply(texts=[f"{key} it is"]), run, key=key)
 
 
 def test_c21_an_unreachable_endpoint_names_no_key():
@@ -131,7 +131,7 @@ def test_c20_redirects_are_not_followed_even_where_the_key_would_be_wanted():
     def script(number, body):
         return Status(code=307, headers={"Location": "/v1/elsewhere"})
 
-    done = drawn(script, 1, key=KEY)
+    done = run_draw(script, 1, key=KEY)
     assert done.up.count.requests == 1
     assert done.error.status == 307
 
@@ -150,7 +150,7 @@ def test_a_dummy_key_changes_no_sample(key):
     def usage(up):
         return up.count.prompt_tokens, up.count.completion_tokens
 
-    asked(Reply(texts=[text, text]), run, key=key)
+    run_client(Reply(texts=[text, text]), run, key=key)
 
 
 @pytest.mark.parametrize("key", ["finish_reason", "completion_tokens", "message_", "1234567890"])
@@ -164,16 +164,16 @@ def test_a_key_that_is_a_name_or_a_number_of_replies_leaves_their_shape(key):
         assert reply.responses[0].finish_reason == "length"
         assert (reply.calls[0].prompt_tokens, reply.calls[0].completion_tokens) == (1234567890, 3)
 
-    asked(Reply(body=body), run, key=key)
+    run_client(Reply(body=body), run, key=key)
 
 
 def test_a_short_key_is_masked_in_messages_as_a_word_of_its_own():
     once = Retries(attempts=1)
-    done = drawn(Status(code=401, message="wrong key 'none'; nonesuch"), 1, key="none", retries=once)
+    done = run_draw(Status(code=401, message="wrong key 'none'; nonesuch"), 1, key="none", retries=once)
     assert "wrong key '***'; nonesuch" in str(done.error)
-    done = drawn(Reply(body={"error": {"message": "wrong key none"}}), 1, key="none", retries=once)
+    done = run_draw(Reply(body={"error": {"message": "wrong key none"}}), 1, key="none", retries=once)
     assert "wrong key ***" in str(done.error)
-    done = drawn(Status(code=401, message="wrong key x"), 1, key="x", retries=once)
+    done = run_draw(Status(code=401, message="wrong key x"), 1, key="x", retries=once)
     assert "wrong key x" in str(done.error)
 
 
@@ -182,11 +182,11 @@ def test_a_short_key_is_masked_in_messages_as_a_word_of_its_own():
 def test_c21_a_key_is_masked_whatever_the_encoding_of_the_body(encoding, code):
     good = json.dumps({"choices": [{"message": {"content": f"key {KEY}"}}]}).encode(encoding)
     bad = json.dumps({"error": f"key {KEY}"}).encode(encoding)
-    done = drawn(Garbage(raw=good if code == 200 else bad, code=code), 1, key=KEY)
+    done = run_draw(Garbage(raw=good if code == 200 else bad, code=code), 1, key=KEY)
     told = done.responses[0].text if code == 200 else str(done.error)
     assert "key ***" in told
     assert KEY not in repr(done.events)
-    plain = drawn(
+    plain = run_draw(
         Garbage(raw=f"key {KEY}".encode(encoding), code=code), 1, key=KEY, retries=Retries(attempts=1)
     )
     assert "-canary-" not in str(plain.error).replace("\\x00", "")

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked
+from client_runs import BODY, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +45,7 @@ def test_c05_a_refusal_where_others_got_more_is_that_draws_own_matter(message):
             assert await drawn(client, 4, temperature=temperature) == 4
 
     one = [4, 2] if message == "n is too large" else [4]
-    assert sizes(asked(script, run).up) == [4, *one, 1, 1, 1, 1] * 2
+    assert sizes(run_client(script, run).up) == [4, *one, 1, 1, 1, 1] * 2
 
 
 def test_c05_a_greedy_request_that_comes_first_takes_n_from_nobody():
@@ -57,7 +57,7 @@ def test_c05_a_greedy_request_that_comes_first_takes_n_from_nobody():
         for temperature in (0, 1):
             assert await drawn(client, 4, temperature=temperature) == 4
 
-    assert sizes(asked(script, run).up) == [4, 1, 1, 1, 1, 4]
+    assert sizes(run_client(script, run).up) == [4, 1, 1, 1, 1, 4]
 
 
 def test_c05_what_one_model_does_with_n_and_usage_says_nothing_of_the_others():
@@ -79,7 +79,7 @@ def test_c05_what_one_model_does_with_n_and_usage_says_nothing_of_the_others():
         assert await drawn(client, 4, model="one") == 4
         assert client.totals.completion_tokens - before == pytest.approx(240, rel=0.1)
 
-    assert sizes(asked(script, run).up) == [4, 1, 1, 1, 4, 4, 1, 1, 1, 1, 4, 4, 4, 4]
+    assert sizes(run_client(script, run).up) == [4, 1, 1, 1, 4, 4, 1, 1, 1, 1, 4, 4, 4, 4]
 
 
 @pytest.mark.parametrize("limited", [Status(code=400, message="n must be at most 1"), Reply(choices=1)])
@@ -105,7 +105,7 @@ def test_c05_after_some_minutes_one_call_asks_for_more_again(limited):
         assert sizes(up)[asked_before:] == [4, 4, 4]
         assert client.quirks.max_choices is None
 
-    asked(script, run)
+    run_client(script, run)
 
 
 def test_how_usage_is_told_is_believed_for_minutes_and_not_for_being_believed():

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from asked import BODY, asked
-from streams import events, streamed, texts
+from client_runs import BODY, run_client
+from streams import events, run_stream, texts
 
 from adacompute.client import BreakerSettings, Timeouts
 from adacompute.errors import (
@@ -34,7 +34,7 @@ from upstream import Break, Drop, Garbage, Reply, Stall, Status, text_of
     ],
 )
 def test_what_fails_before_the_first_event_is_tried_again_and_counted(fault):
-    done, stream, seen, error = streamed([fault, Reply()])
+    done, stream, seen, error = run_stream([fault, Reply()])
     assert error is None
     assert [call.paid for call in done.heard][1:] == ["yes"]
     assert done.heard[0].kind != "ok"
@@ -50,7 +50,7 @@ def test_what_is_refused_is_raised_on_entering():
         assert not caught.value.paid
         assert len(caught.value.calls) == 1
 
-    asked(Status(code=404), run)
+    run_client(Status(code=404), run)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_refused_is_raised_on_entering():
     ],
 )
 def test_what_breaks_in_mid_stream_is_a_typed_error_not_tried_again_and_may_be_paid(how, kind):
-    done, stream, seen, error = streamed(how)
+    done, stream, seen, error = run_stream(how)
     assert type(error) is kind
     assert error.paid
     assert "\n" not in str(error)
@@ -92,7 +92,7 @@ def test_what_breaks_in_mid_stream_is_a_typed_error_not_tried_again_and_may_be_p
     "end", [Reply(done=False), Break(after=6, how="drop"), Break(after=6, how=b"data: [D")]
 )
 def test_a_stream_that_ends_without_saying_so_is_whole_where_its_choice_has_ended(end):
-    _, stream, seen, error = streamed(end)
+    _, stream, seen, error = run_stream(end)
     assert error is None
     assert seen[-1].data == b"[DONE]"
     assert stream.response.finish_reason == "stop"
@@ -101,14 +101,14 @@ def test_a_stream_that_ends_without_saying_so_is_whole_where_its_choice_has_ende
 
 def test_an_end_that_no_empty_line_ends_counts():
     raw = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\ndata: [DONE]'
-    _, stream, seen, _ = streamed(Garbage(raw=raw, content_type="text/event-stream"))
+    _, stream, seen, _ = run_stream(Garbage(raw=raw, content_type="text/event-stream"))
     assert len(seen) == 2
     assert stream.response.text == "a"
 
 
 def test_a_stream_that_stalls_is_ended_by_the_time_it_has_in_all():
     timeouts = Timeouts(first_byte=0.2, total=0.6)
-    done, stream, seen, error = streamed(Break(how="stall"), timeouts=timeouts)
+    done, stream, seen, error = run_stream(Break(how="stall"), timeouts=timeouts)
     assert isinstance(error, EndpointTimeout)
     assert "in all" in str(error)
     assert len(seen) == 3
@@ -124,14 +124,14 @@ def test_a_first_event_that_does_not_come_is_a_timeout_and_not_asked_for_again(f
                 raise AssertionError("nothing came")
         assert caught.value.paid
 
-    done = asked(fault, run, timeouts=Timeouts(first_byte=0.3, total=30.0))
+    done = run_client(fault, run, timeouts=Timeouts(first_byte=0.3, total=30.0))
     assert done.up.count.requests == 1
     assert done.seconds < 10.0
 
 
 def test_the_time_to_the_first_event_does_not_bound_the_rest():
     timeouts = Timeouts(first_byte=0.3, total=30.0)
-    done, _, seen, error = streamed(Reply(gap=0.08, pieces=6), timeouts=timeouts)
+    done, _, seen, error = run_stream(Reply(gap=0.08, pieces=6), timeouts=timeouts)
     assert error is None
     assert len(seen) == 10
     assert done.seconds > 0.5
@@ -149,7 +149,8 @@ def test_a_deadline_of_the_caller_ends_a_stream_and_the_breaker_does_not_mind():
         return [event async for event in stream]
 
     assert (
-        asked(Break(how="stall"), run, rest=BreakerSettings(failures=1, seconds=60.0)).up.count.requests == 2
+        run_client(Break(how="stall"), run, rest=BreakerSettings(failures=1, seconds=60.0)).up.count.requests
+        == 2
     )
 
 
@@ -161,4 +162,4 @@ def test_who_reads_slowly_is_left_alone_and_gets_what_has_come():
             seen += [event async for event in stream]
         assert texts(seen) == {0: text_of(0, 1, 0, 12)}
 
-    asked(Reply(), run, timeouts=Timeouts(first_byte=0.2, total=0.3))
+    run_client(Reply(), run, timeouts=Timeouts(first_byte=0.2, total=0.3))

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from asked import BODY, asked
+from client_runs import BODY, run_client
 from streams import read, texts
 
 from adacompute.client import BreakerSettings, RateLimits, Retries
@@ -29,7 +29,7 @@ def test_c04_leaving_a_stream_closes_the_connection_at_once_and_counts_it():
         assert stream.response.text
 
     told = []
-    done = asked(Reply(gap=0.05, pieces=200), run)
+    done = run_client(Reply(gap=0.05, pieces=200), run)
     (call,) = done.heard
     assert (call.kind, call.paid, call.estimated) == ("cancelled", "maybe", True)
     assert call.completion_tokens < 12
@@ -52,7 +52,7 @@ def test_c04_cancelling_a_task_that_reads_a_stream_ends_it_at_once(script):
             assert time.monotonic() - left < 1.0
             await asyncio.sleep(0.005)
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert [(call.kind, call.paid) for call in done.heard] == [("cancelled", "maybe")]
 
 
@@ -71,7 +71,7 @@ def test_a_read_that_is_cancelled_loses_nothing():
             assert stream.call.kind == "ok"
 
     waits = []
-    asked(Reply(gap=0.05), run)
+    run_client(Reply(gap=0.05), run)
     assert waits
 
 
@@ -79,7 +79,7 @@ def test_streams_take_turns_and_a_stream_that_ended_leaves_its_connection_to_the
     async def run(client, up):
         await asyncio.gather(*(read(client) for _ in range(12)))
 
-    done = asked(Reply(gap=0.002), run, limits=RateLimits(concurrency=3))
+    done = run_client(Reply(gap=0.002), run, limits=RateLimits(concurrency=3))
     assert done.up.count.completions == 12
     assert done.up.count.peak <= 3
     assert done.up.count.connections <= 4
@@ -99,7 +99,7 @@ def test_streams_that_break_open_the_breaker_and_one_that_begins_closes_it():
             await probe
 
     scripts = [Break(how="drop"), Break(how="drop"), Break(how="stall", delay=0.1), Reply()]
-    asked(
+    run_client(
         scripts, run, rest=BreakerSettings(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01)
     )
 
@@ -117,7 +117,7 @@ def test_streams_that_have_begun_let_others_in_though_they_run_on():
     def script(number, body):
         return Break(how="stall", delay=0.2) if "stream" in body else Reply()
 
-    asked(script, run, limits=RateLimits(concurrency=32))
+    run_client(script, run, limits=RateLimits(concurrency=32))
 
 
 def test_a_stopped_gate_lets_a_stream_under_way_go_on_and_no_other_begin():
@@ -129,4 +129,4 @@ def test_a_stopped_gate_lets_a_stream_under_way_go_on_and_no_other_begin():
                     pass
             assert [event async for event in stream][-1].data == b"[DONE]"
 
-    assert asked(Reply(gap=0.01), run).client.totals.kinds == {"ok": 1}
+    assert run_client(Reply(gap=0.01), run).client.totals.kinds == {"ok": 1}

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from asked import BODY, KEY, asked
-from streams import ONCE, chunk, events, read, streamed, texts
+from client_runs import BODY, KEY, run_client
+from streams import ONCE, chunk, events, read, run_stream, texts
 from test_secrets import everything
 
 from adacompute.client import LOGPROBS
@@ -15,7 +15,7 @@ from upstream import Garbage, Honest, Reply, text_of
 @pytest.mark.parametrize("cut", [0, 1, 7])
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_a_stream_is_what_the_server_sent_and_is_counted_as_it_says(cut, newline):
-    done, stream, seen, error = streamed(Reply(cut=cut, newline=newline))
+    done, stream, seen, error = run_stream(Reply(cut=cut, newline=newline))
     assert error is None
     assert seen[-1].data == b"[DONE]"
     assert texts(seen) == {0: text_of(0, 1, 0, 12)}
@@ -30,7 +30,7 @@ def test_a_stream_is_what_the_server_sent_and_is_counted_as_it_says(cut, newline
 
 
 def test_several_choices_come_in_one_stream():
-    done, stream, seen, _ = streamed(Reply(pieces=3), {"n": 3, "stream_options": {"x": 1}})
+    done, stream, seen, _ = run_stream(Reply(pieces=3), {"n": 3, "stream_options": {"x": 1}})
     assert texts(seen) == {i: text_of(0, 1, i, 12) for i in range(3)}
     assert [response.text for response in stream.responses] == list(texts(seen).values())
     assert (stream.call.asked, stream.call.got, stream.call.completion_tokens) == (3, 3, 36)
@@ -39,14 +39,14 @@ def test_several_choices_come_in_one_stream():
 
 
 def test_log_probabilities_are_summed_and_without_usage_they_count_the_tokens():
-    _, stream, _, _ = streamed(Reply(stream_usage=False), {"logprobs": True, "top_logprobs": 2})
+    _, stream, _, _ = run_stream(Reply(stream_usage=False), {"logprobs": True, "top_logprobs": 2})
     assert len(stream.response.logprobs["content"]) == 12
     assert stream.response.logprob < 0 < stream.response.entropy
     assert (stream.call.completion_tokens, stream.call.estimated) == (12, True)
 
 
 def test_without_usage_tokens_are_a_guess_and_said_to_be_one():
-    _, stream, _, _ = streamed(Reply(stream_usage=False))
+    _, stream, _, _ = run_stream(Reply(stream_usage=False))
     assert 9 <= stream.call.completion_tokens <= 15
     assert stream.call.estimated
     assert stream.response.estimated
@@ -59,20 +59,20 @@ def test_a_server_that_refuses_stream_options_is_asked_without_once_and_for_all(
                 assert [event async for event in stream][-1].data == b"[DONE]"
                 assert stream.call.paid == "yes"
 
-    done = asked(Honest(stream_options="refuse"), run)
+    done = run_client(Honest(stream_options="refuse"), run)
     assert ["stream_options" in request.body for request in done.up.requests] == [True, False, False, False]
     assert done.client.totals.kinds == {"no-stream-options": 1, "ok": 3}
 
 
 def test_a_server_that_refuses_optional_log_probabilities_is_asked_without():
-    done, stream, _, _ = streamed(Honest(logprobs="refuse"), {"logprobs": True}, optional=LOGPROBS)
+    done, stream, _, _ = run_stream(Honest(logprobs="refuse"), {"logprobs": True}, optional=LOGPROBS)
     assert [call.kind for call in done.heard] == ["no-logprobs", "ok"]
     assert stream.response.text
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_plain_completion_is_made_into_events(n):
-    done, stream, seen, error = streamed(Reply(streams=False), {"n": n, "logprobs": True})
+    done, stream, seen, error = run_stream(Reply(streams=False), {"n": n, "logprobs": True})
     assert error is None
     assert texts(seen) == {i: text_of(0, 1, i, 12) for i in range(n)}
     ends = [c["finish_reason"] for event in seen[:-1] for c in event.value["choices"] if c["finish_reason"]]
@@ -86,7 +86,7 @@ def test_a_plain_completion_is_made_into_events(n):
 
 def test_events_under_another_type_are_events_all_the_same():
     reply = Garbage(raw=events(chunk({"content": "hi"}, finish="stop")).raw, content_type="text/plain")
-    assert streamed(reply)[1].response.text == "hi"
+    assert run_stream(reply)[1].response.text == "hi"
 
 
 SPELT = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
@@ -96,7 +96,7 @@ SPELT = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
 def test_c21_a_key_that_an_event_quotes_is_masked_in_it(said, caplog):
     caplog.set_level(logging.DEBUG)
     event = '{"choices": [{"index": 0, "delta": {"content": "key %s"}, "finish_reason": "stop"}], "id": "%s"}'
-    _, stream, seen, _ = streamed(events(event % (said, said)), key=KEY)
+    _, stream, seen, _ = run_stream(events(event % (said, said)), key=KEY)
     assert seen[0].value["choices"][0]["delta"]["content"] == "key ***"
     assert stream.response.text == "key ***"
     assert KEY not in repr(seen) + repr(stream.response) + caplog.text
@@ -104,7 +104,7 @@ def test_c21_a_key_that_an_event_quotes_is_masked_in_it(said, caplog):
 
 
 def test_c21_a_key_in_pieces_is_not_in_the_response():
-    _, stream, _, _ = streamed(events(*(chunk({"content": c}) for c in KEY), chunk(finish="stop")), key=KEY)
+    _, stream, _, _ = run_stream(events(*(chunk({"content": c}) for c in KEY), chunk(finish="stop")), key=KEY)
     assert stream.response.text == "***"
 
 
@@ -119,7 +119,7 @@ def test_c21_a_key_that_a_broken_event_quotes_is_in_no_error(first, how):
         assert KEY not in everything(caught.value)
 
     values = [how] if first else [chunk({"content": "a"}), how]
-    asked(events(*values), run, key=KEY, retries=ONCE)
+    run_client(events(*values), run, key=KEY, retries=ONCE)
 
 
 def test_an_event_of_several_lines_or_with_odd_numbers_can_be_passed_on_as_one_line():
@@ -128,6 +128,6 @@ def test_an_event_of_several_lines_or_with_odd_numbers_can_be_passed_on_as_one_l
         b'data: {"x": NaN, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
         b"data: [DONE]\n\n"
     )
-    _, _, seen, error = streamed(Garbage(raw=raw, content_type="text/event-stream"))
+    _, _, seen, error = run_stream(Garbage(raw=raw, content_type="text/event-stream"))
     assert error is None
     assert seen[0].data == b'{"choices":[{"index":0,"delta":{"content":"a"}}]}'

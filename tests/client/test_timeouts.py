@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from asked import BODY, asked, drawn, endpoint
+from client_runs import BODY, endpoint, run_client, run_draw
 
 from adacompute.client import Client, DrawSuccess, RateLimits, Retries, Timeouts
 from adacompute.client.transport import AttemptTimer
@@ -24,7 +24,7 @@ def kinds(done) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("before", ["headers", "dribble", "body"])
 def test_c03_no_blind_retry_after_a_timeout_of_what_was_sent(before):
-    done = drawn(Stall(before=before), 1, timeouts=SHORT)
+    done = run_draw(Stall(before=before), 1, timeouts=SHORT)
     assert isinstance(done.error, EndpointTimeout)
     assert done.error.paid
     assert done.up.count.requests == 1
@@ -33,7 +33,7 @@ def test_c03_no_blind_retry_after_a_timeout_of_what_was_sent(before):
 
 def test_c03_after_a_timeout_it_is_asked_again_where_that_is_wanted():
     retries = Retries(first=0.01, after_timeout=True)
-    done = drawn([Stall(), Stall(before="body"), Reply()], 1, timeouts=SHORT, retries=retries)
+    done = run_draw([Stall(), Stall(before="body"), Reply()], 1, timeouts=SHORT, retries=retries)
     assert kinds(done) == [("timeout", "maybe"), ("timeout", "maybe"), ("ok", "yes")]
 
 
@@ -45,7 +45,7 @@ def test_c04_hanging_servers_are_ended_within_the_time_they_have(before, bound):
         "retries": {"retries": Retries(deadline=0.5)},
         "caller": {"deadline": 0.5},
     }[bound]
-    done = drawn(Stall(before=before), 1, **settings)
+    done = run_draw(Stall(before=before), 1, **settings)
     allowed = 1.2 if bound == "timeouts" and before == "body" else 0.4 if bound == "timeouts" else 0.5
     assert allowed * 0.99 <= done.seconds <= allowed * 1.1 + SLACK
     assert isinstance(done.error, EndpointTimeout)
@@ -133,18 +133,18 @@ def test_a_name_is_resolved_and_one_that_nobody_has_is_unreachable():
                 await other.call(BODY)
         assert not caught.value.paid
 
-    asked(Reply(), run)
+    run_client(Reply(), run)
 
 
 def test_a_queue_of_our_own_is_no_reason_to_fail():
     retries = Retries(deadline=0.3)
-    done = drawn(Honest(n="ignore", latency=0.1), 12, retries=retries, limits=RateLimits(concurrency=2))
+    done = run_draw(Honest(n="ignore", latency=0.1), 12, retries=retries, limits=RateLimits(concurrency=2))
     assert len(done.responses) == 12
     assert done.seconds > 0.5
 
 
 def test_a_deadline_of_the_caller_counts_the_queue_too():
-    done = drawn(Honest(n="ignore", latency=0.15), 40, deadline=0.5, limits=RateLimits(concurrency=2))
+    done = run_draw(Honest(n="ignore", latency=0.15), 40, deadline=0.5, limits=RateLimits(concurrency=2))
     assert 2 <= len(done.responses) < 20
     assert done.seconds <= 0.5 * 1.1 + SLACK
     late = [failed for failed in done.failed if not failed.calls]
@@ -153,7 +153,7 @@ def test_a_deadline_of_the_caller_counts_the_queue_too():
 
 
 def test_a_deadline_in_the_past_sends_nothing():
-    done = drawn(None, 3, deadline=0.0)
+    done = run_draw(None, 3, deadline=0.0)
     assert isinstance(done.error, EndpointTimeout)
     assert not done.error.paid
     assert done.up.count.requests == 0
@@ -178,7 +178,7 @@ def test_cancelling_a_draw_cancels_its_calls_at_once_and_counts_them():
             await asyncio.sleep(0.005)
         assert asyncio.get_running_loop().time() - began < 1.0
 
-    done = asked(Stall(), run)
+    done = run_client(Stall(), run)
     assert kinds(done) == [("cancelled", "maybe")] * 8
     assert done.up.count.aborted == 8
     assert done.client.totals.maybe == 8
@@ -197,7 +197,7 @@ def test_closing_a_draw_cancels_what_is_still_under_way():
         await outcomes.aclose()
         assert client.totals.in_flight == 0
 
-    done = asked(script, run)
+    done = run_client(script, run)
     assert done.client.totals.kinds == {"ok": 1, "cancelled": 7}
 
 
@@ -211,7 +211,7 @@ def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
         return asyncio.get_running_loop()
 
     script = Status(code=429, retry_after=15)
-    done = asked(script, run, limits=RateLimits(concurrency=2))
+    done = run_client(script, run, limits=RateLimits(concurrency=2))
     assert done.seconds < 5.0  # of the 15 that it was asked to wait
     assert {failed.error.kind for failed in done.failed} == {"stopped"}
     assert done.up.count.requests <= 2

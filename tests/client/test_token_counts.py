@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from asked import BODY, asked, drawn
+from client_runs import BODY, run_client, run_draw
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ def choice(length: int, *, tokens: int | None = None, finish: str = "stop") -> C
 
 
 def test_usage_of_one_choice_is_seen_by_the_logprobs_and_corrected():
-    done = drawn(Honest(usage="one", tokens=20), 6, LOGPROBS)
+    done = run_draw(Honest(usage="one", tokens=20), 6, LOGPROBS)
     (call,) = done.heard
     assert call.completion_tokens == done.up.count.completion_tokens == 120
     assert call.estimated
@@ -29,18 +29,18 @@ def test_usage_of_one_choice_is_seen_by_the_logprobs_and_corrected():
 
 
 def test_usage_of_all_choices_is_taken_as_said():
-    done = drawn(Honest(usage="total", tokens=20), 6, LOGPROBS)
+    done = run_draw(Honest(usage="total", tokens=20), 6, LOGPROBS)
     (call,) = done.heard
     assert (call.completion_tokens, call.estimated) == (120, False)
     assert done.client.quirks.usage_per_choice is False
 
 
 def test_the_end_token_that_llama_cpp_lists_is_no_difference():
-    done = drawn(Reply(tokens=20, end_token=True), 1, LOGPROBS)
+    done = run_draw(Reply(tokens=20, end_token=True), 1, LOGPROBS)
     assert (done.responses[0].tokens, done.heard[0].estimated) == (20, False)
-    done = drawn(Reply(tokens=20, end_token=True), 4, LOGPROBS)
+    done = run_draw(Reply(tokens=20, end_token=True), 4, LOGPROBS)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(20, False)] * 4
-    done = drawn(Reply(tokens=20, end_token=True, usage="one"), 4, LOGPROBS)
+    done = run_draw(Reply(tokens=20, end_token=True, usage="one"), 4, LOGPROBS)
     assert done.heard[0].estimated
     assert 80 <= done.heard[0].completion_tokens <= 84
 
@@ -55,13 +55,13 @@ def test_usage_of_one_choice_is_seen_by_the_characters_a_token_learned_from_sing
         assert call.completion_tokens == pytest.approx(80, rel=0.1)
         assert all(response.estimated for response in reply.responses)
 
-    done = asked(Honest(usage="one", tokens=40), run)
+    done = run_client(Honest(usage="one", tokens=40), run)
     assert done.client.quirks.usage_per_choice is True
     assert done.client.totals.completion_tokens == pytest.approx(done.up.count.completion_tokens, rel=0.05)
 
 
 def test_usage_of_one_choice_is_seen_by_a_ratio_that_no_text_has():
-    done = drawn(Honest(usage="one", tokens=30), 8)
+    done = run_draw(Honest(usage="one", tokens=30), 8)
     assert done.heard[0].completion_tokens == pytest.approx(240, rel=0.1)
     assert done.heard[0].estimated
 
@@ -82,7 +82,7 @@ def test_a_choice_that_ended_at_something_sooner_than_the_cap_is_not_taken_for_t
 def test_a_total_is_split_by_length_and_marked():
     texts = ["x" * 300, "x" * 100]
     usage = {"prompt_tokens": 7, "completion_tokens": 100}
-    done = drawn(Reply(texts=texts, usage=usage), 2)
+    done = run_draw(Reply(texts=texts, usage=usage), 2)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(75, True), (25, True)]
     assert (done.heard[0].completion_tokens, done.heard[0].prompt_tokens) == (100, 7)
     assert not done.heard[0].estimated
@@ -90,7 +90,7 @@ def test_a_total_is_split_by_length_and_marked():
 
 def test_choices_that_were_cut_off_have_as_many_tokens_as_were_allowed():
     usage = {"prompt_tokens": 7, "completion_tokens": 64}
-    done = drawn(Reply(texts=["a" * 90] * 3, finish="length", usage=usage), 3)
+    done = run_draw(Reply(texts=["a" * 90] * 3, finish="length", usage=usage), 3)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(64, False)] * 3
     assert (done.heard[0].completion_tokens, done.heard[0].estimated) == (192, True)
     assert done.client.quirks.usage_per_choice is True
@@ -110,7 +110,7 @@ def test_choices_that_were_cut_off_have_as_many_tokens_as_were_allowed():
     ],
 )
 def test_c05_usage_that_is_missing_or_nonsense_is_estimated_by_length_and_marked(usage):
-    done = drawn(Reply(texts=["x" * 400, "x" * 40], usage=usage), 2)
+    done = run_draw(Reply(texts=["x" * 400, "x" * 40], usage=usage), 2)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(100, True), (10, True)]
     (call,) = done.heard
     assert call.estimated
@@ -120,7 +120,7 @@ def test_c05_usage_that_is_missing_or_nonsense_is_estimated_by_length_and_marked
 
 
 def test_an_empty_response_may_have_no_tokens():
-    done = drawn(Reply(texts=[""], usage={"prompt_tokens": 3, "completion_tokens": 0}), 1)
+    done = run_draw(Reply(texts=[""], usage={"prompt_tokens": 3, "completion_tokens": 0}), 1)
     assert (done.responses[0].tokens, done.heard[0].estimated) == (0, False)
 
 

@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from asked import BODY, endpoint
+from client_runs import BODY, endpoint
 
 from adacompute.client import LOGPROBS, Client, RateLimits
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from behaviours import Behaviour, Break, Drop, Garbage, Honest, Reply, Script, Stall, Status, text_of
-from upstream_connection import Count, Line, Request
+from upstream_connection import Connection, Count, Request
 
 __all__ = [
     "Behaviour",
@@ -67,7 +67,7 @@ class Upstream:
         self.port = port
         self._lately: collections.deque[float] = collections.deque()
         self._ready = threading.Event()
-        self.lines: set[Line] = set()
+        self.lines: set[Connection] = set()
 
     @property
     def url(self) -> str:
@@ -87,7 +87,9 @@ class Upstream:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        server = await self._loop.create_server(lambda: Line(self), "127.0.0.1", self.port, backlog=1024)
+        server = await self._loop.create_server(
+            lambda: Connection(self), "127.0.0.1", self.port, backlog=1024
+        )
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         async with server:

@@ -46,7 +46,7 @@ class Count:
     connections: int = 0
 
 
-class Line(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection: requests in, one after the other; replies as the script says."""
 
     def __init__(self, up: Any) -> None:
@@ -146,14 +146,14 @@ class Line(asyncio.Protocol):
             self.stream(streamed(how, number, body, self.up.seed))
             return
         data, choices, usage = completion(how, number, body, self.up.seed)
-        self.gave(choices, usage)
+        self.count_reply(choices, usage)
         if how.chunked:
             lines = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             self.done(200, lines + b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
         else:
             self.send(200, data, kind=how.content_type, headers=how.headers)
 
-    def gave(self, choices: int, usage: tuple[int, int]) -> None:
+    def count_reply(self, choices: int, usage: tuple[int, int]) -> None:
         count = self.up.count
         count.completions += 1
         count.choices += choices
@@ -182,7 +182,7 @@ class Line(asyncio.Protocol):
         if fault is not None:
             self.transport.write(chunked(fault.last()))
         else:
-            self.gave(told.choices, told.usage)
+            self.count_reply(told.choices, told.usage)
         self.done(200, b"0\r\n\r\n")
 
     def garbage(self, how: Garbage) -> None:

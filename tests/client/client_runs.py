@@ -50,7 +50,7 @@ def endpoint(
 
 
 @dataclass
-class Drawn:
+class DrawRun:
     """What came of a draw, in order of index."""
 
     client: Client
@@ -77,9 +77,9 @@ class Drawn:
         return failed.error
 
 
-def drawn(
+def run_draw(
     script: Script | None, n: int, body: dict[str, Any] | None = None, *, first: int = 0, **settings: Any
-) -> Drawn:
+) -> DrawRun:
     """Draws n responses from an upstream of that script."""
     deadline = settings.pop("deadline", None)
 
@@ -88,20 +88,22 @@ def drawn(
             e async for e in client.draw(BODY if body is None else body, n, first=first, deadline=deadline)
         ]
 
-    return asked(script, run, **settings)
+    return run_client(script, run, **settings)
 
 
-def asked(script: Script | None, how: Callable[[Client, Upstream], Awaitable[Any]], **settings: Any) -> Drawn:
+def run_client(
+    script: Script | None, how: Callable[[Client, Upstream], Awaitable[Any]], **settings: Any
+) -> DrawRun:
     """Runs `how` with a client of an upstream of that script; what is always true is checked here."""
     heard: list[Call] = []
 
-    async def run() -> Drawn:
+    async def run() -> DrawRun:
         async with Client(endpoint(up.url, **settings), on_call=heard.append) as client:
             began = asyncio.get_running_loop().time()
             events = await how(client, up) or []
             seconds = asyncio.get_running_loop().time() - began
             assert client.totals.in_flight == 0
-            return Drawn(client, events, heard, up, seconds)
+            return DrawRun(client, events, heard, up, seconds)
 
     with Upstream(script) as up:
         done = asyncio.run(run())
