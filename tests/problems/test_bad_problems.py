@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adacompute.errors import AdacomputeError, ProblemsInvalid
+from adacompute.pool.formats import LINE_LIMIT
 from adacompute.problems import read_problems
-from adacompute.problems.row_readers import LINE_LIMIT
 
 Write = Callable[..., Path]  # the fixture jsonl
 

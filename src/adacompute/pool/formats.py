@@ -9,7 +9,6 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
@@ -21,13 +20,16 @@ from adacompute.pool.content_hash import Json, to_canonical_json
 from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, map_errors, raise_flaw, to_one_line
 
 __all__ = [
+    "BUFFER_BYTES",
     "LINE_LIMIT",
+    "UTF8_MARK",
     "Entry",
     "FileEntries",
     "encode_place",
     "parse_exactly",
     "read_jsonl",
     "read_parquet",
+    "unpack_stream",
     "write_jsonl",
     "write_parquet",
 ]
@@ -64,29 +66,30 @@ def encode_place(file: int, line: int) -> int:
 
 
 LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
-_BUFFER = 1 << 20
+BUFFER_BYTES = 1 << 20  # read ahead of the lines
 _GZIP_MAGIC = b"\x1f\x8b"
-_BOM = b"\xef\xbb\xbf"
+UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
 
 
 def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterator[Entry]:
     """The lines of a file that are not blank, parsed; errors name the file and the line."""
     number = 0
     try:
-        with map_errors(path), _open_jsonl(path) as stream:
+        with map_errors(path), path.open("rb", buffering=BUFFER_BYTES) as raw:
+            stream = unpack_stream(raw, packed=path.suffix == ".gz")
             while line := stream.readline(limit + 1):
                 number += 1
                 if len(line) > limit:
                     raise RecordInvalid(
                         f"{path}: line {number} is longer than {limit} bytes; split its samples over files"
                     )
-                line = (line.removeprefix(_BOM) if number == 1 else line).strip()
+                line = (line.removeprefix(UTF8_MARK) if number == 1 else line).strip()
                 if line:
                     yield _parse_line(line, path, number, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
         # it is unpacked a buffer ahead of the lines
-        where = f"after line {number}" if number else f"within its first {_BUFFER >> 20} MiB"
+        where = f"after line {number}" if number else f"within its first {BUFFER_BYTES >> 20} MiB"
         raise PoolError(
             f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "
             "copy the file again"
@@ -105,7 +108,7 @@ def parse_exactly(line: bytes) -> Json:
 
 def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) -> None:
     """Writes one line a problem; equal lines give equal bytes."""
-    with path.open("wb", buffering=_BUFFER) as raw:
+    with path.open("wb", buffering=BUFFER_BYTES) as raw:
         if not compress:
             raw.writelines(map(_dump_line, lines))
             return
@@ -115,16 +118,13 @@ def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) 
                 packed.write(_dump_line(line))
 
 
-@contextmanager
-def _open_jsonl(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("rb", buffering=_BUFFER) as raw:
-        start = cast("io.BufferedReader", raw).peek(2)[:2]  # not read: a pipe can't go back
-        if not (path.suffix == ".gz" or start == _GZIP_MAGIC):
-            yield raw
-            return
-        # GzipFile's own lines are slow: let a buffer cut them
-        with io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), _BUFFER) as stream:
-            yield stream
+def unpack_stream(raw: IO[bytes], *, packed: bool = False) -> IO[bytes]:
+    """The stream itself, or its unpacked content where it is gzip: its first bytes say so, or `packed`."""
+    # a pipe can't be rewound, so the first bytes are only peeked at
+    if not packed and not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MAGIC):
+        return raw
+    # GzipFile's own readline is slow: a buffered reader splits lines faster
+    return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), BUFFER_BYTES)
 
 
 def _parse_line(line: bytes, path: Path, number: int, file: int) -> Entry:

@@ -22,10 +22,9 @@ from typing import IO, Any, NamedTuple, TypeAlias, cast
 from adacompute.errors import ProblemsInvalid, format_value
 from adacompute.pool.content_hash import Json
 from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
-from adacompute.pool.formats import parse_exactly
+from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_exactly, unpack_stream
 
 __all__ = [
-    "LINE_LIMIT",
     "STDIN",
     "ProblemRow",
     "RowSource",
@@ -55,11 +54,7 @@ class RowSource:
 
 
 STDIN = "-"
-LINE_LIMIT = 64 << 20  # bytes; a pool file's line holds one problem with all its samples
 WHOLE_LIMIT = 1 << 30  # bytes of a file that is read at once
-_BUFFER = 1 << 20
-_GZIP_MARK = b"\x1f\x8b"
-_UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 
 
@@ -89,10 +84,10 @@ def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
         if str(path) == STDIN:
             if sys.stdin is None:
                 raise ProblemsInvalid("-: there is no standard input here; give a file")
-            yield _unzip(sys.stdin.buffer)  # not ours to close
+            yield unpack_stream(sys.stdin.buffer)  # not ours to close
             return
-        with Path(path).open("rb", buffering=_BUFFER) as raw:
-            yield _unzip(raw)
+        with Path(path).open("rb", buffering=BUFFER_BYTES) as raw:
+            yield unpack_stream(raw)
 
 
 def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -110,7 +105,7 @@ def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, byte
 def _check_start(line: bytes, place: str | Path) -> bytes:
     if line.startswith(_UTF16_MARKS) or b"\0\0" in (line[:4:2], line[1:4:2]):  # every second byte is zero
         raise ProblemsInvalid(f"{place}: line 1 is not UTF-8 but UTF-16; save the file as UTF-8")
-    return line.removeprefix(_UTF8_MARK)
+    return line.removeprefix(UTF8_MARK)
 
 
 def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
@@ -123,7 +118,7 @@ def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
 
 def starts_with_list(stream: IO[bytes]) -> bool:
     """Whether the next bytes begin a JSON list, without consuming them; False if only blanks show."""
-    return cast("io.BufferedReader", stream).peek(64).removeprefix(_UTF8_MARK).lstrip()[:1] == b"["
+    return cast("io.BufferedReader", stream).peek(64).removeprefix(UTF8_MARK).lstrip()[:1] == b"["
 
 
 def decode_line(line: bytes, place: str) -> str:
@@ -135,14 +130,6 @@ def decode_line(line: bytes, place: str) -> str:
             f"{place} is not UTF-8 at byte {exc.start + 1} ({line[exc.start : exc.start + 1]!r}); "
             "save the file as UTF-8"
         ) from exc
-
-
-def _unzip(raw: IO[bytes]) -> IO[bytes]:
-    # a pipe can't be rewound, so the first bytes are only peeked at
-    if not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MARK):
-        return raw
-    # GzipFile's own readline is slow: a buffered reader splits lines faster
-    return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), _BUFFER)
 
 
 CsvReader: TypeAlias = Any  # the type has no name outside of csv
