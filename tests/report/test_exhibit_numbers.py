@@ -1,4 +1,4 @@
-"""What the paper should have shown, on an evaluation whose every number is known."""
+"""The numbers of the exhibits, on an evaluation whose every number is known."""
 
 import json
 import math
