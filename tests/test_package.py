@@ -103,3 +103,30 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     assert where.startswith(str(tmp_path))
     assert lengths == "[353, 441]"
     assert more == "0"  # decided by the prior that the wheel carries
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Limit", "Cap"), ("Limits", "RateLimits"), ("Weigh", "VoteWeights")]
+)
+def test_a_renamed_class_keeps_its_old_name_for_one_release(old: str, new: str):
+    with pytest.warns(DeprecationWarning, match=rf"adacompute\.{old} is now adacompute\.{new}$"):
+        assert getattr(adacompute, old) is getattr(adacompute, new)
+    assert old not in adacompute.__all__
+
+
+def test_prices_keep_their_old_names_and_fields_for_one_release():
+    with pytest.warns(DeprecationWarning, match=r"adacompute\.Price is now adacompute\.TokenPrices"):
+        price = adacompute.Price(input_per_million=1.0, output_per_million=2.0, prompts="once")
+    assert isinstance(price, adacompute.TokenPrices)
+    assert (price.input_per_million, price.output_per_million, price.currency) == (1.0, 2.0, "dollars")
+    facts = adacompute.bundled("facts")
+    new = adacompute.TokenPrices(input=1.0, output=2.0, prompts="once")
+    old_costs, new_costs = (adacompute.score(facts, (1, 4), cost=cost).costs for cost in (price, new))
+    assert (old_costs == new_costs).all()
+    with pytest.warns(DeprecationWarning, match=r"adacompute\.Prices is now adacompute\.TokenPrices"):
+        prices = adacompute.Prices(input=1.0, output=2.0)
+    assert prices
+    assert prices.of(1e6, 1e6) == prices.cost(1e6, 1e6) == 3.0
+    for wrong in ({"input_per_million": -1.0}, {"output": "3"}):
+        with pytest.raises(adacompute.AdacomputeError, match=r"price .* can't be paid"):
+            type(price)(**wrong)

@@ -132,39 +132,6 @@ def _check_amount(value: object, name: str) -> None:
         raise PriceInvalid(f"{name} {format_value(value)} can't be paid; give a number from 0 up")
 
 
-class OldTokenPrices(TokenPrices):
-    """`TokenPrices` under the names that it had: `ac.Price` and `ac.Prices`, kept for one release."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        *,
-        input_per_million: float | None = None,
-        output_per_million: float | None = None,
-        **fields: Any,  # noqa: ANN401 - those of TokenPrices
-    ) -> None:
-        if input_per_million is not None:
-            fields["input"] = input_per_million
-        if output_per_million is not None:
-            fields["output"] = output_per_million
-        super().__init__(**fields)
-
-    @property
-    def input_per_million(self) -> float:
-        """Now `input`."""
-        return self.input
-
-    @property
-    def output_per_million(self) -> float:
-        """Now `output`."""
-        return self.output
-
-    def of(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Now `cost`."""
-        return self.cost(prompt_tokens, completion_tokens)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A question, perhaps with its gold answer.
@@ -677,3 +644,36 @@ def format_lower_bound(value: float) -> str:
     """A number in as few digits as don't make it smaller, for messages that ask for at least that much."""
     texts = (f"{value:.{digits}g}" for digits in range(6, 18))
     return next((text for text in texts if float(text) >= value), repr(value))
+
+
+class OldTokenPrices(TokenPrices):
+    """`TokenPrices` under the names that it had: `ac.Price` and `ac.Prices`, kept for one release."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        input_per_million: float | None = None,
+        output_per_million: float | None = None,
+        **fields: Any,  # noqa: ANN401 - those of TokenPrices
+    ) -> None:
+        if input_per_million is not None:
+            fields["input"] = input_per_million
+        if output_per_million is not None:
+            fields["output"] = output_per_million
+        super().__init__(**fields)
+
+    @property
+    def input_per_million(self) -> float:
+        """Now `input`."""
+        return self.input
+
+    @property
+    def output_per_million(self) -> float:
+        """Now `output`."""
+        return self.output
+
+    def of(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Now `cost`."""
+        return self.cost(prompt_tokens, completion_tokens)

@@ -107,7 +107,7 @@ def processor_seconds():
     if sys.platform != "linux":
         return time.perf_counter()
     spent = time.process_time()
-    for helper in (get_judge().pid, searching._search_helper.pid):
+    for helper in (get_judge().pid, searching.search_helper.pid):
         spent += spent_by_family(helper) if helper is not None else 0.0
     return spent
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import NotAPool, ProblemsInvalid
-from adacompute.pool import bundled_names, export_file, import_file, open_pool, bundled
+from adacompute.pool import bundled, bundled_names, export_file, import_file, open_pool
 from adacompute.problems import read_problems
 from adacompute.records import Problem, Sample
 
@@ -73,7 +73,7 @@ def test_a_bundled_recording_gives_its_problems_with_its_prompt(name: str):
 def test_two_lines_of_one_id_that_differ_are_refused(pool: Path):
     path = pool.parent / "p.jsonl"
     path.write_text(path.read_text("utf-8").replace("Why?", "Why not?", 1), "utf-8")
-    with pytest.raises(ProblemsInvalid, match="the id 'a' is that of line 1 already"):
+    with pytest.raises(ProblemsInvalid, match="has the id 'a' of line 1"):
         read_problems(path)
 
 

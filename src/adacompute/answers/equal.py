@@ -20,11 +20,25 @@ from adacompute.answers.sandbox import HelperProcess
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 __all__ = ["Classes", "FormulaJudge", "classify", "close_judge", "get_judge", "same_answer", "warm_judge"]
 
 PAIR_SECONDS = 0.075  # seconds of processor time for a pair
 JUDGED_LENGTH = 300  # characters of one formula
 _CACHED_VERDICTS = 20_000  # pairs
+
+# After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
+# that hostile answers can't hold up a request.
+_JUDGED_PAIRS = 200
+_JUDGE_TIMEOUTS = 4
+_PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
+_CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
+_JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
+_WORD_KINDS = ("text", "letter")
+
+_judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
 
 
 class FormulaJudge:
@@ -109,21 +123,6 @@ def warm_judge() -> bool:
 def close_judge() -> None:
     """Ends the shared judge's process; the next pair starts another."""
     _shared_judge.close()
-
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-# After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
-# that hostile answers can't hold up a request.
-_JUDGED_PAIRS = 200
-_JUDGE_TIMEOUTS = 4
-_PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
-_CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
-_JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
-_WORD_KINDS = ("text", "letter")
-
-_judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
 
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:

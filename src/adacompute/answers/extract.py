@@ -1,5 +1,7 @@
 """Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
+`extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
+task names. The readers come in groups: marks and numbers, phrases, letters of choices, JSON fields.
 Every scan is linear in the text: patterns have no nested repeats. `extract_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
@@ -12,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from adacompute.answers.latex import trim
-from adacompute.answers.sandbox import HelperProcess, find_last_match
+from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
@@ -599,12 +601,10 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-_EXTRACT_SECONDS = 0.25  # of processor time: five times what the worst texts take
-_SEARCH_SECONDS = 0.06  # for an operator's own pattern, which may never end
-_TRIAL_SECONDS = 0.02  # for a pattern that will run in an event loop: ten times an ordinary one
+_EXTRACT_SECONDS = 0.25  # processor time for a text: five times what the worst texts take
+_TRIAL_SECONDS = 0.02  # processor time of a pattern that may run in an event loop: ten times an ordinary one
 
 _extractor = HelperProcess("extract", limit=_EXTRACT_SECONDS)
-_searcher = HelperProcess("search", limit=_SEARCH_SECONDS)
 _timeouts_lock = threading.Lock()
 _timeouts = 0
 
@@ -620,7 +620,7 @@ def extract_in_sandbox(text: str, task: Task = DEFAULT_TASK, *, finished: bool =
     kind, _, pattern = task.extract.partition(":")
     text = text[-TEXT_LIMIT:]
     if kind == "regex":
-        reply = _searcher.ask({"pattern": pattern, "text": text})
+        reply = search_helper.ask({"pattern": pattern, "text": text})
     else:
         reply = _extractor.ask({"extract": task.extract, "text": text, "finished": finished})
         if reply is None:
@@ -654,13 +654,13 @@ def is_slow_pattern(pattern: str, size: int) -> bool:
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
     """Starts the process that a task needs, so that the first text doesn't wait for it."""
     regex = isinstance(task.extract, str) and task.extract.startswith("regex:")
-    return (_searcher if regex else _extractor).start()
+    return (search_helper if regex else _extractor).start()
 
 
 def close_sandbox() -> None:
     """Ends the processes; the next text starts new ones."""
     _extractor.close()
-    _searcher.close()
+    search_helper.close()
 
 
 def _count_timeout() -> None:

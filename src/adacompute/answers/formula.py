@@ -1,4 +1,4 @@
-"""Parses a cleaned formula and computes a key that equal formulas share.
+"""Parses a cleaned formula (`parse_formula`) and computes keys that equal formulas share (`compute_keys`).
 
 A hand-written recursive descent with limits on length and depth: no eval, and hostile text fails early.
 Nodes are tuples: ("num", Fraction), ("var", name), ("neg", x), ("+", x, y), ("±", x, y), ("*", x, y),

@@ -29,123 +29,6 @@ class Form(NamedTuple):
     places: int = 0  # decimals of a number written as a decimal of ten digits or more, else 0
 
 
-_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
-_DECIMAL = re.compile(r"-?\d*\.\d+")
-_LONG_DECIMAL = 10
-_CODE_OR_SPAN = re.compile(
-    r"0[xXoObB]\w+"
-    r"|(?P<span>[-+]?[$€£¥]?\d[\d.]*(?:[-–/][$€£¥]?\d[\d.]*)+)"
-    r"(?:\s?[%°$€£¥]|\s(?P<word>[A-Za-z]{2,})[\w /.^-]*)?"
-)
-_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # 44 BC is not a product
-_NUMBER_IN_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
-_BASE_NAMES = "two three four five six seven eight nine ten"
-_BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} | {
-    "twelve": "12",
-    "sixteen": "16",
-}
-_WORD = re.compile(r"[^\W\d_]{2,}")
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-# a formula whose value is one letter is that letter: 1x, x^1
-_LETTER_KEYS = {
-    compute_keys(("var", letter))[0]: letter for letter in string.ascii_letters if letter not in ("e", "i")
-}
-
-
-def build_scalar_form(text: str, percent: Percent) -> Form:
-    r"""The form of an answer that has no parts.
-
-    >>> [build_scalar_form(text, "unit").key for text in ("12 cm", "3 - 1", "3-1")]
-    [Fraction(12, 1), Fraction(2, 1), '3-1']
-    """
-    if _is_code(text):
-        return Form("text", fold_text(text.replace("–", "-")))
-    base_match = _NUMBER_IN_BASE.fullmatch(text)
-    if base_match is not None:
-        digits, base = base_match.groups()
-        key = Fraction(digits) if digits.isdigit() else digits
-        return Form("number", key, f"base {_BASES.get(base, base)}")
-    form = _parse_measure(text, percent) or (
-        None if _LABELLED_NUMBER.fullmatch(text) else _build_formula_form(text)
-    )
-    if form is not None:
-        return form
-    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±")
-    return (
-        Form("open", tighten(text)) if mathematical and not _is_prose(text) else Form("text", fold_text(text))
-    )
-
-
-def parse_plain_number(text: str) -> Form | None:
-    """The form of a number in plain digits, a shortcut for most answers; None for any other text."""
-    if not _PLAIN_NUMBER.fullmatch(text):
-        return None
-    if "." not in text:
-        return Form("number", Fraction(int(text)))
-    return Form("number", Fraction(text), "", _count_places(text))
-
-
-def _count_places(text: str) -> int:
-    """Decimals of a number with at least ten digits, which was computed and not rounded by hand; else 0."""
-    if "." not in text or len(text) <= _LONG_DECIMAL or not _DECIMAL.fullmatch(text):
-        return 0
-    whole, _, decimals = text.lstrip("-").partition(".")
-    return len(decimals) if len((whole + decimals).lstrip("0")) >= _LONG_DECIMAL else 0
-
-
-def _is_code(text: str) -> bool:
-    match = _CODE_OR_SPAN.fullmatch(text)
-    if match is None:
-        return False
-    span, word = match["span"], match["word"]
-    if span is None:
-        return True
-    dashed = "-" in span[1:] or "–" in span or span.count("/") > 1
-    return dashed and word not in FUNCTIONS and word != "pi"
-
-
-def _parse_measure(text: str, percent: Percent) -> Form | None:
-    measurement = split_unit(text)
-    if measurement is None:
-        return None
-    number, unit, factor = measurement
-    if _is_code(number):
-        return Form("text", fold_text(text.replace("–", "-")))
-    form = (parse_plain_number(number) if factor == 1 else None) or _build_formula_form(
-        f"({number})*{factor}" if factor != 1 else number
-    )
-    if form is None or form.kind not in ("number", "complex"):
-        return None
-    if unit == "%" and percent == "fraction" and isinstance(form.key, Fraction):
-        return Form("number", form.key / 100)
-    return Form(form.kind, form.key, unit, form.places)
-
-
-def _build_formula_form(text: str) -> Form | None:
-    try:
-        keys = compute_keys(parse_formula(text))
-    except FormulaError:
-        return None
-    except NoValueError:
-        return Form("text", text.replace(" ", ""))  # too large to compute: compared as written
-    forms = [_build_key_form(key) for key in keys]
-    if len(forms) > 1:
-        return Form("set", frozenset(forms))
-    return forms[0]._replace(places=_count_places(text)) if "." in text else forms[0]
-
-
-def _build_key_form(key: Key) -> Form:
-    kind, *rest = key
-    if kind == "formula" and key in _LETTER_KEYS:
-        return Form("letter", _LETTER_KEYS[key])
-    return Form(str(kind), rest[0] if len(rest) == 1 else tuple(rest))
-
-
-def _is_prose(text: str) -> bool:
-    """Whether the text has two or more words of a language, and so is no formula."""
-    return len([word for word in _WORD.findall(_COMMAND.sub("", text)) if word not in FUNCTIONS]) > 1
-
-
 ANSWER_LIMIT = 1000  # characters; a longer answer is text, compared as it is written
 _NESTING_LIMIT = 4  # levels of sets, tuples and lists
 
@@ -377,3 +260,120 @@ def _make_equation(sides: list[str]) -> Form:
     except (FormulaError, NoValueError):
         return Form("open", tighten("=".join(sides)))
     return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tighten("=".join(sides)))
+
+
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+_DECIMAL = re.compile(r"-?\d*\.\d+")
+_LONG_DECIMAL = 10
+_CODE_OR_SPAN = re.compile(
+    r"0[xXoObB]\w+"
+    r"|(?P<span>[-+]?[$€£¥]?\d[\d.]*(?:[-–/][$€£¥]?\d[\d.]*)+)"
+    r"(?:\s?[%°$€£¥]|\s(?P<word>[A-Za-z]{2,})[\w /.^-]*)?"
+)
+_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # 44 BC is not a product
+_NUMBER_IN_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
+_BASE_NAMES = "two three four five six seven eight nine ten"
+_BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} | {
+    "twelve": "12",
+    "sixteen": "16",
+}
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+# a formula whose value is one letter is that letter: 1x, x^1
+_LETTER_KEYS = {
+    compute_keys(("var", letter))[0]: letter for letter in string.ascii_letters if letter not in ("e", "i")
+}
+
+
+def build_scalar_form(text: str, percent: Percent) -> Form:
+    r"""The form of an answer that has no parts.
+
+    >>> [build_scalar_form(text, "unit").key for text in ("12 cm", "3 - 1", "3-1")]
+    [Fraction(12, 1), Fraction(2, 1), '3-1']
+    """
+    if _is_code(text):
+        return Form("text", fold_text(text.replace("–", "-")))
+    base_match = _NUMBER_IN_BASE.fullmatch(text)
+    if base_match is not None:
+        digits, base = base_match.groups()
+        key = Fraction(digits) if digits.isdigit() else digits
+        return Form("number", key, f"base {_BASES.get(base, base)}")
+    form = _parse_measure(text, percent) or (
+        None if _LABELLED_NUMBER.fullmatch(text) else _build_formula_form(text)
+    )
+    if form is not None:
+        return form
+    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±")
+    return (
+        Form("open", tighten(text)) if mathematical and not _is_prose(text) else Form("text", fold_text(text))
+    )
+
+
+def parse_plain_number(text: str) -> Form | None:
+    """The form of a number in plain digits, a shortcut for most answers; None for any other text."""
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return None
+    if "." not in text:
+        return Form("number", Fraction(int(text)))
+    return Form("number", Fraction(text), "", _count_places(text))
+
+
+def _count_places(text: str) -> int:
+    """Decimals of a number with at least ten digits, which was computed and not rounded by hand; else 0."""
+    if "." not in text or len(text) <= _LONG_DECIMAL or not _DECIMAL.fullmatch(text):
+        return 0
+    whole, _, decimals = text.lstrip("-").partition(".")
+    return len(decimals) if len((whole + decimals).lstrip("0")) >= _LONG_DECIMAL else 0
+
+
+def _is_code(text: str) -> bool:
+    match = _CODE_OR_SPAN.fullmatch(text)
+    if match is None:
+        return False
+    span, word = match["span"], match["word"]
+    if span is None:
+        return True
+    dashed = "-" in span[1:] or "–" in span or span.count("/") > 1
+    return dashed and word not in FUNCTIONS and word != "pi"
+
+
+def _parse_measure(text: str, percent: Percent) -> Form | None:
+    measurement = split_unit(text)
+    if measurement is None:
+        return None
+    number, unit, factor = measurement
+    if _is_code(number):
+        return Form("text", fold_text(text.replace("–", "-")))
+    form = (parse_plain_number(number) if factor == 1 else None) or _build_formula_form(
+        f"({number})*{factor}" if factor != 1 else number
+    )
+    if form is None or form.kind not in ("number", "complex"):
+        return None
+    if unit == "%" and percent == "fraction" and isinstance(form.key, Fraction):
+        return Form("number", form.key / 100)
+    return Form(form.kind, form.key, unit, form.places)
+
+
+def _build_formula_form(text: str) -> Form | None:
+    try:
+        keys = compute_keys(parse_formula(text))
+    except FormulaError:
+        return None
+    except NoValueError:
+        return Form("text", text.replace(" ", ""))  # too large to compute: compared as written
+    forms = [_build_key_form(key) for key in keys]
+    if len(forms) > 1:
+        return Form("set", frozenset(forms))
+    return forms[0]._replace(places=_count_places(text)) if "." in text else forms[0]
+
+
+def _build_key_form(key: Key) -> Form:
+    kind, *rest = key
+    if kind == "formula" and key in _LETTER_KEYS:
+        return Form("letter", _LETTER_KEYS[key])
+    return Form(str(kind), rest[0] if len(rest) == 1 else tuple(rest))
+
+
+def _is_prose(text: str) -> bool:
+    """Whether the text has two or more words of a language, and so is no formula."""
+    return len([word for word in _WORD.findall(_COMMAND.sub("", text)) if word not in FUNCTIONS]) > 1

@@ -19,7 +19,7 @@ import weakref
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["HelperProcess", "find_last_match"]
+__all__ = ["HelperProcess", "find_last_match", "search_helper"]
 
 _START_SECONDS = 60.0  # seconds for the first import on a slow, busy machine
 _REPLY_MARGIN = 2.0  # seconds beyond the helper's own limit before it counts as hung
@@ -210,19 +210,19 @@ os.register_at_fork(after_in_child=_reset_helpers)
 atexit.register(_stop_helpers)
 
 
-_STEP_LIMIT = 400_000  # work allowed for a pattern that runs in this process: milliseconds
-_SEARCH_SECONDS = 0.06  # seconds of processor time
+_STEP_LIMIT = 400_000  # steps of a pattern that may run in this process: a few milliseconds
+_SEARCH_SECONDS = 0.06  # seconds of processor time for a pattern that runs in the helper
 _CHARACTER_CLASS = re.compile(r"\\[^\d]|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 _BRANCHES = re.compile(r"[|?{\\]|\)[*+]")  # alternatives, optional, lazy, counted, reference, repeated group
 _REPEAT_LAST = re.compile(r"[*+]\)*")
 
-_search_helper = HelperProcess("search", limit=_SEARCH_SECONDS)
+search_helper = HelperProcess("search", limit=_SEARCH_SECONDS)  # for every user's pattern in this process
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
     """Group 1, or the whole, of a pattern's last match; None if nothing matches or it takes too long."""
     if not _is_cheap(pattern, len(text)):
-        reply = _search_helper.ask({"pattern": pattern, "text": text})
+        reply = search_helper.ask({"pattern": pattern, "text": text})
         matched_text = reply.get("found") if reply is not None else None
         return matched_text if isinstance(matched_text, str) else None
     last = None
@@ -231,11 +231,6 @@ def find_last_match(pattern: str, text: str) -> str | None:
     if last is None:
         return None
     return last.group(1) if last.re.groups else last.group()
-
-
-def close_search_helper() -> None:
-    """Ends the helper process; the next risky pattern starts another."""
-    _search_helper.close()
 
 
 def _is_cheap(pattern: str, size: int) -> bool:

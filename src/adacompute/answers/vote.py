@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from adacompute.answers.equal import Classes
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.errors import TaskError
+from adacompute.errors import TaskError, format_value
 from adacompute.records import Sample
 
 __all__ = [
@@ -49,11 +49,11 @@ class VoteWeights:
         if not _is_number(self.scale) or (self.scale >= 0 if self.signal == "logprob" else self.scale <= 0):
             sign = "negative" if self.signal == "logprob" else "positive"
             raise TaskError(
-                f"scale {_format_value(self.scale)} can't be an average {self.signal}; give a {sign} number"
+                f"scale {format_value(self.scale)} can't be an average {self.signal}; give a {sign} number"
             )
         if not _is_number(self.sharpness) or self.sharpness < 0:
             raise TaskError(
-                f"sharpness {_format_value(self.sharpness)} can't be used; give a number from 0 (plain) up"
+                f"sharpness {format_value(self.sharpness)} can't be used; give a number from 0 (plain) up"
             )
 
     def weight(self, sample: Sample) -> float:
@@ -94,15 +94,6 @@ def _is_number(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number too large for a float
         return False
-
-
-def _format_value(value: object) -> str:
-    """A value for a message; a long one is cut and described by its type."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than a few thousand digits
-        text = ""
-    return text if 0 < len(text) <= 60 else f"{text[:20]}... (long, of type {type(value).__name__})"
 
 
 Ties = Literal["first", "share", "abstain"]
@@ -306,7 +297,9 @@ class Tally:
             return item.answer, item.correct, WEIGHT_UNIT if self._weigh is None else self._weigh.units(item)
         if item is None or isinstance(item, str):
             return item, None, WEIGHT_UNIT
-        raise TaskError(f"{item!r} is not a vote; give an answer (a string), None to abstain, or a Sample")
+        raise TaskError(
+            f"{format_value(item)} is not a vote; give an answer (a string), None to abstain, or a Sample"
+        )
 
     def _note_entropy(self, item: VoteItem) -> None:
         if self.drawn == 0 and isinstance(item, Sample):

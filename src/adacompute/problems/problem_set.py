@@ -62,291 +62,6 @@ from adacompute.records import Problem
 
 __all__ = ["IdMaker", "ProblemSet", "read_problems"]
 
-_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution
-_CHOICE_LISTS = PRESETS["mmlu"].columns["choices"]
-_RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
-
-
-def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
-    """Raises a Flaw if a row looks like a known dataset's that the given preset, or none, would misread.
-
-    A field whose column the user named is taken as it is.
-    """
-    if preset is None and "gold" not in named_fields:
-        _refuse_solution_as_gold(fields)
-    if "question" in named_fields or "gold" in named_fields:
-        return
-    if preset is None:
-        _refuse_unread_choices(fields)
-    if preset is None or (preset.gold is None and preset.choices is None):
-        _refuse_unread_solution(fields)
-
-
-def _refuse_solution_as_gold(fields: RowFields) -> None:
-    gold, column = fields.peek("gold"), fields.choose_column("gold")
-    if type(gold) is str and _GSM8K_ENDING.search(gold):
-        raise Flaw(
-            f"'{column}' ends with {format_value(gold.rstrip().rpartition(chr(10))[2])} as in GSM8K; read it with "
-            f"--preset gsm8k, or with --columns gold={column} to take it as it is"
-        )
-
-
-def _refuse_unread_choices(fields: RowFields) -> None:
-    if fields.find_column(_RIGHT_COLUMN) is not None and fields.find_column(_WRONG_COLUMN) is not None:
-        _raise_has_choices(fields, f"'{_RIGHT_COLUMN}'", "gpqa")
-    for column in map(fields.find_column, _CHOICE_LISTS):
-        if column is not None and _is_list(fields.row[column]):
-            _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
-    letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
-    gold = str(fields.peek("gold")).strip("(). ").upper()
-    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
-    if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
-        _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
-
-
-def _raise_has_choices(fields: RowFields, where: str, presets: str) -> NoReturn:
-    raise Flaw(
-        f"has choices in {where}, which would not be asked; read it with --preset {presets}, "
-        f"or with --columns question={fields.choose_column('question')} to take it as it is"
-    )
-
-
-def _is_list(value: Json) -> bool:
-    if isinstance(value, dict):
-        value = value.get("text")
-    if isinstance(value, str):  # from CSV
-        return value.strip()[:1] == "[" and value.strip()[-1:] == "]"
-    return isinstance(value, list) and len(value) > 1
-
-
-def _refuse_unread_solution(fields: RowFields) -> None:
-    column = fields.find_column("solution")
-    solution = fields.row[column] if column else None
-    if type(solution) is str and "\\boxed" in solution and is_blank(fields.peek("gold")):
-        raise Flaw(
-            f"has no answer but in '{column}', as in MATH; read it with --preset math, "
-            f"or with --columns question={fields.choose_column('question')} to take it as it is"
-        )
-
-
-_TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
-
-
-def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
-    """The value as plain JSON data: dates as ISO text, NaN (a missing number) as null; bytes are refused."""
-    if value is None or type(value) in (str, bool, int):
-        return value
-    if isinstance(value, float):
-        return _check_number(float(value), where)
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
-        return _convert_container(value, where, depth)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, Enum):
-        return convert_to_json(value.value, where, depth)
-    if isinstance(value, str | _TEXT_TYPES):
-        return str(value)
-    if callable(to_list := getattr(value, "tolist", None)):  # numpy's scalars and arrays
-        return convert_to_json(to_list(), where, depth + 1)
-    kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
-    raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")
-
-
-def _check_number(value: float, where: str) -> float | None:
-    if math.isnan(value):
-        return None
-    if math.isinf(value):
-        raise Flaw(f"'{where}' is {value}; give a finite number")
-    return value
-
-
-def _convert_container(value: Any, where: str, depth: int) -> Json:  # noqa: ANN401
-    if depth >= DEPTH_LIMIT:
-        raise Flaw(f"'{where}' is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
-    if isinstance(value, Mapping):
-        for key in value:
-            if type(key) not in (str, int, float, bool):
-                raise Flaw(f"'{where}' has the key {format_value(key)}; give strings as keys")
-        return {str(key): convert_to_json(v, f"{where}.{key}", depth + 1) for key, v in value.items()}
-    if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)
-    return [convert_to_json(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
-
-
-_ROWS_BEYOND_LIMIT = 10_000  # rows after the limit that are searched for a named column
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSchema:
-    """How rows are read: the preset, and the columns that the user names."""
-
-    preset: Preset | None = None
-    columns: Mapping[str, str]  # the column of a field, where the user names it
-    seed: int = 0  # decides the order of shuffled choices
-
-    def locate_fields(self) -> dict[str, tuple[str, ...]]:
-        """The columns that may hold each field, in order of preference."""
-        columns: dict[str, tuple[str, ...]] = {**COLUMNS, **(self.preset.columns if self.preset else {})}
-        for field, column in self.columns.items():
-            self._check_field(field, columns)
-            if not column:
-                raise ProblemsInvalid(f"columns give {column!r} for {field}; give the name of a column")
-            columns[field] = (column,)
-        return columns
-
-    def _check_field(self, field: str, known: Collection[str]) -> None:
-        if field == "choices" and field not in known:
-            raise ProblemsInvalid("columns name the field 'choices'; give preset multiple-choice with it")
-        if field not in known:
-            hint = suggest_name(field, known)
-            raise ProblemsInvalid(
-                f"columns name the field {field!r}; {hint}the fields are {', '.join(known)}"
-            )
-        preset = self.preset
-        if preset and preset.choices == "shuffled" and field in ("gold", "choices"):
-            raise ProblemsInvalid(
-                f"columns name {field}, and preset {preset.name} takes the right choice from "
-                f"{preset.columns['choices'][0]!r}; leave it out, or give preset multiple-choice"
-            )
-
-
-class IdMaker:
-    """Makes ids from what is asked, so that they stay when rows move; repeats get -2, -3, ..."""
-
-    def __init__(self, taken: Container[str]) -> None:
-        self._taken = taken
-        self._times: dict[str, int] = {}  # how often each was made; recounting would be quadratic
-
-    def make_id(self, question: str, choices: Choices | None) -> str:
-        """The next id for a question with its choices."""
-        content = question if choices is None else to_canonical_json([question, choices.texts])
-        base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        number = self._times.get(base, 0) + 1
-        while (key := base if number == 1 else f"{base}-{number}") in self._taken:
-            number += 1
-        self._times[base] = number
-        return key
-
-
-def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = None) -> list[Problem]:
-    """The first `limit` problems of a source; errors name the source, the place and the field."""
-    columns = schema.locate_fields()
-    names: set[str] = set()
-    problems: list[Problem] = []
-    places: dict[str, tuple[str, Problem]] = {}  # by id
-    ids = IdMaker(places)
-    for place, value in source.rows:
-        try:
-            names |= _check_object(value).keys()
-            problem = (
-                build_problem(read_problem(value, exact=True))
-                if schema.preset is None and not schema.columns and _is_pool_line(value)
-                else _build_problem(
-                    RowFields(_convert_row(value), columns), schema, typed=source.typed, ids=ids
-                )
-            )
-            _check_storable(problem)
-        except Flaw as exc:
-            raise ProblemsInvalid(f"{source.place}: {place}: {exc}") from exc
-        earlier = places.get(problem.id)
-        if earlier is None:
-            places[problem.id] = (place, problem)
-            problems.append(problem)
-        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line for each model
-            raise ProblemsInvalid(
-                f"{source.place}: {place}: the id {format_value(problem.id)} is that of {earlier[0]} already; "
-                "give each problem its own, or none at all"
-            )
-        if len(problems) == limit:
-            break
-    _check_columns(source, schema, names, limited=len(problems) == limit)
-    if not problems:
-        raise ProblemsInvalid(f"{source.place}: holds no problem; give at least one, with its 'question'")
-    return problems
-
-
-def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
-    """Refuses a named column that no row has; if a limit cut the rows off, some more are searched."""
-    present = {name.casefold() for name in names}
-    missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
-    if not names or not missing:
-        return
-    if limited:
-        for value in _read_beyond_limit(source):
-            present |= {name.casefold() for name in value}
-            if all(name.casefold() in present for name in missing.values()):
-                return
-    for field, column in missing.items():
-        if column.casefold() not in present:
-            raise ProblemsInvalid(
-                f"{source.place}: has no column {column!r} for {field}; there is {list_names(names)}"
-            )
-
-
-def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
-    """Rows after the limit, up to the first that can't be read: its fault doesn't matter here."""
-    with suppress(ProblemsInvalid):
-        yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
-
-
-def _check_object(value: Json) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise Flaw(f"is {describe_type(value)}; give one object a problem")
-    return value
-
-
-def _is_pool_line(row: Mapping[str, Any]) -> bool:
-    """Whether it is a line of a pool file, which a pool reads by its own rules (nulls are kept)."""
-    return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
-
-
-def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row as JSON data."""
-    recorded = ("samples", "failures")  # many, and not part of a problem
-    return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
-
-
-def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: IdMaker) -> Problem:
-    preset = schema.preset
-    refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
-    question = read_question(fields)
-    choices = read_choices(fields, choice_format=preset.choices) if preset and preset.choices else None
-    key = read_id(fields) or ids.make_id(question, choices)
-    if preset is None or preset.choices is None or choices is None:
-        gold = read_gold(fields, preset)
-    elif preset.choices == "shuffled":
-        choices, gold = _shuffle_choices(choices, seed=schema.seed, key=key)
-    else:
-        gold = read_right_choice(choices, fields, choice_format=preset.choices)
-    subject = read_subject(fields, by_user="subject" in schema.columns)
-    level = read_level(fields, by_user="level" in schema.columns, typed=typed)
-    extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
-    if choices is not None:
-        extra["choices"] = choices.texts
-        question = question.rstrip()  # a prompt puts the choices below it
-    return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
-
-
-def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
-    """Choices whose first is right, in shuffled order, and the letter of the right one."""
-    order = shuffle_order(len(choices.texts), seed=seed, key=key)
-    return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
-
-
-def _check_storable(problem: Problem) -> None:
-    """Raises a Flaw if no pool could store the problem."""
-    row = read_problem(problem_to_line(problem), exact=True)
-    for text in row:
-        if type(text) is str:
-            try:
-                text.encode()
-            except UnicodeEncodeError as exc:
-                raise Flaw(
-                    f"{format_value(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
-                    "write the text again as UTF-8"
-                ) from exc
-
-
 SOURCE_KINDS = (
     ".jsonl, .json, .csv, .tsv (each also as .gz), .parquet, a folder of Parquet, a pool, hf:NAME or gym:NAME"
 )
@@ -532,3 +247,288 @@ def _name_source(text: str) -> str:
     if text.startswith(_GYM_PREFIX):
         return text.removeprefix(_GYM_PREFIX)
     return text.removeprefix(_HUB_PREFIX) if text.startswith(_HUB_PREFIX) else Path(text).name
+
+
+_ROWS_BEYOND_LIMIT = 10_000  # rows after the limit that are searched for a named column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSchema:
+    """How rows are read: the preset, and the columns that the user names."""
+
+    preset: Preset | None = None
+    columns: Mapping[str, str]  # the column of a field, where the user names it
+    seed: int = 0  # decides the order of shuffled choices
+
+    def locate_fields(self) -> dict[str, tuple[str, ...]]:
+        """The columns that may hold each field, in order of preference."""
+        columns: dict[str, tuple[str, ...]] = {**COLUMNS, **(self.preset.columns if self.preset else {})}
+        for field, column in self.columns.items():
+            self._check_field(field, columns)
+            if not column:
+                raise ProblemsInvalid(f"columns give {column!r} for {field}; give the name of a column")
+            columns[field] = (column,)
+        return columns
+
+    def _check_field(self, field: str, known: Collection[str]) -> None:
+        if field == "choices" and field not in known:
+            raise ProblemsInvalid("columns name the field 'choices'; give preset multiple-choice with it")
+        if field not in known:
+            hint = suggest_name(field, known)
+            raise ProblemsInvalid(
+                f"columns name the field {field!r}; {hint}the fields are {', '.join(known)}"
+            )
+        preset = self.preset
+        if preset and preset.choices == "shuffled" and field in ("gold", "choices"):
+            raise ProblemsInvalid(
+                f"columns name {field}, and preset {preset.name} takes the right choice from "
+                f"{preset.columns['choices'][0]!r}; leave it out, or give preset multiple-choice"
+            )
+
+
+class IdMaker:
+    """Makes ids from what is asked, so that they stay when rows move; repeats get -2, -3, ..."""
+
+    def __init__(self, taken: Container[str]) -> None:
+        self._taken = taken
+        self._times: dict[str, int] = {}  # how often each was made; recounting would be quadratic
+
+    def make_id(self, question: str, choices: Choices | None) -> str:
+        """The next id for a question with its choices."""
+        content = question if choices is None else to_canonical_json([question, choices.texts])
+        base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        number = self._times.get(base, 0) + 1
+        while (key := base if number == 1 else f"{base}-{number}") in self._taken:
+            number += 1
+        self._times[base] = number
+        return key
+
+
+def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = None) -> list[Problem]:
+    """The first `limit` problems of a source; errors name the source, the place and the field."""
+    columns = schema.locate_fields()
+    names: set[str] = set()
+    problems: list[Problem] = []
+    places: dict[str, tuple[str, Problem]] = {}  # by id
+    ids = IdMaker(places)
+    for place, value in source.rows:
+        try:
+            names |= _check_object(value).keys()
+            problem = (
+                build_problem(read_problem(value, exact=True))
+                if schema.preset is None and not schema.columns and _is_pool_line(value)
+                else _build_problem(
+                    RowFields(_convert_row(value), columns), schema, typed=source.typed, ids=ids
+                )
+            )
+            _check_storable(problem)
+        except Flaw as exc:
+            raise ProblemsInvalid(f"{source.place}: {place}: {exc}") from exc
+        earlier = places.get(problem.id)
+        if earlier is None:
+            places[problem.id] = (place, problem)
+            problems.append(problem)
+        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line for each model
+            raise ProblemsInvalid(
+                f"{source.place}: {place}: has the id {format_value(problem.id)} of {earlier[0]}; "
+                "give each problem its own, or none at all"
+            )
+        if len(problems) == limit:
+            break
+    _check_columns(source, schema, names, limited=len(problems) == limit)
+    if not problems:
+        raise ProblemsInvalid(f"{source.place}: holds no problem; give at least one, with its 'question'")
+    return problems
+
+
+def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
+    """Refuses a named column that no row has; if a limit cut the rows off, some more are searched."""
+    present = {name.casefold() for name in names}
+    missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
+    if not names or not missing:
+        return
+    if limited:
+        for value in _read_beyond_limit(source):
+            present |= {name.casefold() for name in value}
+            if all(name.casefold() in present for name in missing.values()):
+                return
+    for field, column in missing.items():
+        if column.casefold() not in present:
+            raise ProblemsInvalid(
+                f"{source.place}: has no column {column!r} for {field}; there is {list_names(names)}"
+            )
+
+
+def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
+    """Rows after the limit, up to the first that can't be read: its fault doesn't matter here."""
+    with suppress(ProblemsInvalid):
+        yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
+
+
+def _check_object(value: Json) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Flaw(f"is {describe_type(value)}; give one object a problem")
+    return value
+
+
+def _is_pool_line(row: Mapping[str, Any]) -> bool:
+    """Whether it is a line of a pool file, which a pool reads by its own rules (nulls are kept)."""
+    return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
+
+
+def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as JSON data."""
+    recorded = ("samples", "failures")  # many, and not part of a problem
+    return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
+
+
+def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: IdMaker) -> Problem:
+    preset = schema.preset
+    refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
+    question = read_question(fields)
+    choices = read_choices(fields, choice_format=preset.choices) if preset and preset.choices else None
+    key = read_id(fields) or ids.make_id(question, choices)
+    if preset is None or preset.choices is None or choices is None:
+        gold = read_gold(fields, preset)
+    elif preset.choices == "shuffled":
+        choices, gold = _shuffle_choices(choices, seed=schema.seed, key=key)
+    else:
+        gold = read_right_choice(choices, fields, choice_format=preset.choices)
+    subject = read_subject(fields, by_user="subject" in schema.columns)
+    level = read_level(fields, by_user="level" in schema.columns, typed=typed)
+    extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
+    if choices is not None:
+        extra["choices"] = choices.texts
+        question = question.rstrip()  # a prompt puts the choices below it
+    return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
+
+
+def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
+    """Choices whose first is right, in shuffled order, and the letter of the right one."""
+    order = shuffle_order(len(choices.texts), seed=seed, key=key)
+    return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
+
+
+def _check_storable(problem: Problem) -> None:
+    """Raises a Flaw if no pool could store the problem."""
+    row = read_problem(problem_to_line(problem), exact=True)
+    for text in row:
+        if type(text) is str:
+            try:
+                text.encode()
+            except UnicodeEncodeError as exc:
+                raise Flaw(
+                    f"{format_value(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
+                    "write the text again as UTF-8"
+                ) from exc
+
+
+_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution
+_CHOICE_LISTS = PRESETS["mmlu"].columns["choices"]
+_RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
+
+
+def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
+    """Raises a Flaw if a row looks like a known dataset's that the given preset, or none, would misread.
+
+    A field whose column the user named is taken as it is.
+    """
+    if preset is None and "gold" not in named_fields:
+        _refuse_solution_as_gold(fields)
+    if "question" in named_fields or "gold" in named_fields:
+        return
+    if preset is None:
+        _refuse_unread_choices(fields)
+    if preset is None or (preset.gold is None and preset.choices is None):
+        _refuse_unread_solution(fields)
+
+
+def _refuse_solution_as_gold(fields: RowFields) -> None:
+    gold, column = fields.peek("gold"), fields.choose_column("gold")
+    if type(gold) is str and _GSM8K_ENDING.search(gold):
+        raise Flaw(
+            f"'{column}' ends with {format_value(gold.rstrip().rpartition(chr(10))[2])} as in GSM8K; "
+            f"read it with --preset gsm8k, or with --columns gold={column} to take it as it is"
+        )
+
+
+def _refuse_unread_choices(fields: RowFields) -> None:
+    if fields.find_column(_RIGHT_COLUMN) is not None and fields.find_column(_WRONG_COLUMN) is not None:
+        _raise_has_choices(fields, f"'{_RIGHT_COLUMN}'", "gpqa")
+    for column in map(fields.find_column, _CHOICE_LISTS):
+        if column is not None and _is_list(fields.row[column]):
+            _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
+    letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
+    gold = str(fields.peek("gold")).strip("(). ").upper()
+    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
+    if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
+        _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
+
+
+def _raise_has_choices(fields: RowFields, where: str, presets: str) -> NoReturn:
+    raise Flaw(
+        f"has choices in {where}, which would not be asked; read it with --preset {presets}, "
+        f"or with --columns question={fields.choose_column('question')} to take it as it is"
+    )
+
+
+def _is_list(value: Json) -> bool:
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, str):  # from CSV
+        return value.strip()[:1] == "[" and value.strip()[-1:] == "]"
+    return isinstance(value, list) and len(value) > 1
+
+
+def _refuse_unread_solution(fields: RowFields) -> None:
+    column = fields.find_column("solution")
+    solution = fields.row[column] if column else None
+    if type(solution) is str and "\\boxed" in solution and is_blank(fields.peek("gold")):
+        raise Flaw(
+            f"has no answer but in '{column}', as in MATH; read it with --preset math, "
+            f"or with --columns question={fields.choose_column('question')} to take it as it is"
+        )
+
+
+_TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
+
+
+def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
+    """The value as plain JSON data: dates as ISO text, NaN (a missing number) as null; bytes are refused."""
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, float):
+        return _check_number(float(value), where)
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return _convert_container(value, where, depth)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return convert_to_json(value.value, where, depth)
+    if isinstance(value, str | _TEXT_TYPES):
+        return str(value)
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy's scalars and arrays
+        return convert_to_json(to_list(), where, depth + 1)
+    kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
+    raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")
+
+
+def _check_number(value: float, where: str) -> float | None:
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        raise Flaw(f"'{where}' is {value}; give a finite number")
+    return value
+
+
+def _convert_container(value: Any, where: str, depth: int) -> Json:  # noqa: ANN401
+    if depth >= DEPTH_LIMIT:
+        raise Flaw(f"'{where}' is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) not in (str, int, float, bool):
+                raise Flaw(f"'{where}' has the key {format_value(key)}; give strings as keys")
+        return {str(key): convert_to_json(v, f"{where}.{key}", depth + 1) for key, v in value.items()}
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    return [convert_to_json(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]

@@ -121,7 +121,8 @@ class Template:
             turns, is_valid = (), False
         if not is_valid:
             raise ProblemsInvalid(
-                f"{format_value(stored)} is not a stored template; give {{'messages': [{{'role', 'content'}}, ...]}}"
+                f"{format_value(stored)} is not a stored template; "
+                "give {'messages': [{'role', 'content'}, ...]}"
             )
         return cls(name=name, turns=turns)
 
