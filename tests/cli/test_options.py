@@ -1,0 +1,85 @@
+"""An option that overrides a setting is made of it: its help, its default and its type."""
+
+import inspect
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+
+from adacompute.cli.answer import answer
+from adacompute.cli.collect import collect
+from adacompute.cli.options import build_option, describe_settings
+from adacompute.cli.serve import serve
+from adacompute.config import CollectConfig, Config, EndpointConfig, ServeConfig
+
+
+@dataclass(frozen=True)
+class Example:
+    """Read as the settings are, from this file."""
+
+    level: float = 2.0  # samples a request
+    limit: float = 0.0  # most that is spent; 0: no limit
+    name: str = ""  # whose they are; "": nobody's
+    mode: Literal["on", "off"] = "on"  # whether it is on;
+    # or off
+
+
+def test_a_setting_is_described_by_its_comment():
+    settings = describe_settings(Example)
+    assert list(settings) == ["level", "limit", "name", "mode"]
+    assert [(s.meaning, s.default_text) for s in settings.values()] == [
+        ("samples a request", "2"),
+        ("most that is spent", "no limit"),
+        ("whose they are", "nobody's"),
+        ("whether it is on; or off", "on"),
+    ]
+
+
+def test_an_option_says_what_the_setting_means_and_its_default():
+    assert build_option(Example, "level").help == "Samples a request. [default: 2]"
+    assert build_option(Example, "name").help == "Whose they are. [default: nobody's]"
+    assert build_option(Example, "level", meaning="tokens").help == "Tokens. [default: 2]"
+    assert build_option(Example, "level", show_default=False).help == "Samples a request."
+
+
+def test_an_option_takes_only_what_the_setting_can_be():
+    assert build_option(Example, "level").parser("3") == 3.0
+    with pytest.raises(typer.BadParameter, match="no number"):
+        build_option(Example, "level").parser("x")
+    mode = build_option(Example, "mode")
+    assert (mode.metavar, mode.parser("off")) == ("<on|off>", "off")
+    with pytest.raises(typer.BadParameter, match="'maybe'"):
+        mode.parser("maybe")
+
+
+@pytest.mark.parametrize("section", [type(getattr(Config(), name)) for name in get_type_hints(Config)])
+def test_every_setting_has_a_comment_that_can_be_help(section: type):
+    for setting in describe_settings(section).values():
+        assert setting.meaning, f"{section.__name__}.{setting.name}"
+
+
+@pytest.mark.parametrize(
+    ("command", "sections"),
+    [
+        (serve, (ServeConfig, EndpointConfig)),
+        (collect, (CollectConfig, EndpointConfig)),
+        (answer, (CollectConfig, EndpointConfig)),
+    ],
+)
+def test_options_named_as_settings_have_their_types(command, sections):
+    hints = get_type_hints(command)
+    checked = 0
+    for name in inspect.signature(command).parameters:
+        section = next((s for s in sections if name in describe_settings(s)), None)
+        if section is None or name in ("seed", "policy"):
+            continue
+        kind = describe_settings(section)[name].hint
+        kind = str if get_origin(kind) is Literal else kind
+        given = hints[name]
+        parts = set(get_args(given)) - {types.NoneType} if get_args(given) else {given}
+        assert parts <= ({kind, Path} if kind is str else {kind}), name
+        checked += 1
+    assert checked > 5
