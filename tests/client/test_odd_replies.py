@@ -13,6 +13,7 @@ from adacompute.client import Client, Retries
 from adacompute.client.response_parser import HttpReply, SentRequest, interpret_reply
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
+from adacompute.records import Secret
 from upstream import Garbage, Reply
 
 ONCE = Retries(attempts=1)
@@ -72,17 +73,10 @@ class Trap(dict):
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(status):
-    class StubTransport:
-        def redact(self, text):
-            return text.replace("sk-canary-1234", "***")
-
-        def build_refusal(self, url, http_reply):
-            return http_reply.value.get("error")
-
     question = SentRequest(BODY, 1, None, 0.0, 0.0)
     with pytest.raises(ReplyInvalid) as caught:
         interpret_reply(
-            question, HttpReply(status, Trap()), transport=StubTransport(), url="u", quirks=ServerQuirks()
+            question, HttpReply(status, Trap()), key=Secret("sk-canary-1234"), url="u", quirks=ServerQuirks()
         )
     assert caught.value.paid
     assert caught.value.status == status

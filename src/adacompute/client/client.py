@@ -19,6 +19,7 @@ from adacompute.client.response_parser import (
     DrawSuccess,
     Reply,
     TooManyChoices,
+    build_refusal,
     encode_messages,
     replace_surrogates,
 )
@@ -410,7 +411,7 @@ class Client:
         try:
             reply = await context.transport.exchange(url, timer)
             if reply.status != 200:
-                raise context.transport.build_refusal(url, reply)[0]
+                raise build_refusal(url, reply, self.endpoint.key)[0]
         except EndpointError as error:
             error.paid = False
             raise

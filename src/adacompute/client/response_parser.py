@@ -7,9 +7,9 @@ summing log-probabilities, and JSON with the endpoint's key masked in everything
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from yarl import URL
@@ -17,8 +17,11 @@ from yarl import URL
 from adacompute.client.server_quirks import ModelQuirks, ServerQuirks, find_refused_fields, is_about_n
 from adacompute.errors import (
     EndpointError,
+    EndpointFailed,
     EndpointRefused,
+    EndpointTimeout,
     EndpointUnreachable,
+    RateLimited,
     ReplyInvalid,
     shorten,
 )
@@ -35,11 +38,13 @@ __all__ = [
     "Response",
     "SentRequest",
     "TooManyChoices",
+    "build_refusal",
     "build_responses",
     "compute_mean_entropy",
     "count_characters",
     "count_tokens",
     "encode_json",
+    "error_from_status",
     "estimate_prompt_tokens",
     "interpret_reply",
     "mask_key",
@@ -51,18 +56,22 @@ __all__ = [
     "read_json",
     "read_token_cap",
     "read_tokens",
+    "redact",
     "replace_surrogates",
     "sum_logprobs",
 ]
-
-if TYPE_CHECKING:
-    from adacompute.client.transport import Transport
 
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
+_REMEDIES: Mapping[int, str] = {
+    401: "; check the key",
+    403: "; check the key and what it allows",
+    404: "; check the address and the name of the model",
+    429: "; ask more slowly",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +221,21 @@ class CertificateUntrusted(EndpointUnreachable):
 
 
 def interpret_reply(
-    request: SentRequest, http_reply: HttpReply, *, transport: "Transport", url: URL, quirks: ServerQuirks
+    request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> Reply:
     """The reply, with its one call, or its error raised. The quirks learn from either.
 
-    Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid.
+    Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid. `key` is
+    masked in what errors quote.
     """
     try:
         if http_reply.status == 200:
-            return _build_reply(request, http_reply, transport, quirks)
-        error = _build_refusal(request, http_reply, transport, url, quirks)
+            return _build_reply(request, http_reply, key, quirks)
+        error = _interpret_refusal(request, http_reply, key, url, quirks)
     except EndpointError:
         raise
     except Exception as exc:  # noqa: BLE001 - see above
-        why = one_line(transport.redact(f"{type(exc).__name__}: {exc}"))
+        why = one_line(f"{type(exc).__name__}: {exc}", key)
         error = ReplyInvalid(
             f"{url}: answered {http_reply.status} with what can't be read ({why}); try again",
             status=http_reply.status,
@@ -235,9 +245,9 @@ def interpret_reply(
 
 
 def _build_reply(
-    request: SentRequest, http_reply: HttpReply, transport: "Transport", quirks: ServerQuirks
+    request: SentRequest, http_reply: HttpReply, key: Secret | None, quirks: ServerQuirks
 ) -> Reply:
-    choices, received = parse_choices(http_reply.value, redact=transport.redact)
+    choices, received = parse_choices(http_reply.value, key=key)
     body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # parse_choices has checked it
     model = request.body.get("model")
     quirks.record_choices(request.n, received, model)
@@ -265,11 +275,11 @@ def _build_reply(
     return Reply(responses=responses, calls=(call,), body=body)
 
 
-def _build_refusal(
-    request: SentRequest, http_reply: HttpReply, transport: "Transport", url: URL, quirks: ServerQuirks
+def _interpret_refusal(
+    request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
     """The error for a status; learns from it how many choices are too many."""
-    error, message, param = transport.build_refusal(url, http_reply)
+    error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         fields = find_refused_fields(message, param, request.body, optional=request.optional)
         if fields:
@@ -282,16 +292,37 @@ def _build_refusal(
     return error
 
 
-def parse_choices(value: object, *, redact: Callable[[str], str] = str) -> tuple[list[Choice], int]:
-    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable.
+def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[EndpointError, str, object]:
+    """The error for a status other than 200, the server's message, and the parameter it names."""
+    message, param = parse_error_body(http_reply.value)
+    status = http_reply.status
+    remedy = _REMEDIES.get(status, "")
+    if 300 <= status < 400:
+        remedy = "; redirects are not followed: give the address that it leads to"
+    shown = one_line(message, key) or "no reason given"
+    return error_from_status(status, f"{url}: answered {status}: {shown}{remedy}"), message, param
 
-    `redact` masks a key in what the error quotes.
-    """
+
+def error_from_status(status: int, message: str) -> EndpointError:
+    """The error that a status other than 200 stands for."""
+    if status == 429:
+        return RateLimited(message, status=status)
+    if status == 408:  # proxies send it too, while the server behind them may have worked
+        return EndpointTimeout(message, status=status, paid=True)
+    if status >= 500:
+        return EndpointFailed(message, status=status, paid=True)
+    if status < 300:
+        return ReplyInvalid(message, status=status, paid=True)
+    return EndpointRefused(message, status=status)
+
+
+def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Choice], int]:
+    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable."""
     if not isinstance(value, dict):
         raise _build_invalid_error("its reply is JSON, but no object")
     choices = value.get("choices")
     if not isinstance(choices, list):
-        detail = f": {one_line(redact(parse_error_body(value)[0]))}" if value.get("error") else ""
+        detail = f": {one_line(parse_error_body(value)[0], key)}" if value.get("error") else ""
         raise _build_invalid_error(f"its reply has no list of choices{detail}")
     usable = [choice for item in choices if (choice := _parse_choice(item)) is not None]
     if not usable:
@@ -645,9 +676,14 @@ def _mask_texts(value: object, key: Secret) -> object:
     return value
 
 
-def one_line(text: str) -> str:
-    """A server's message, shortened and on one line."""
-    text = " ".join(replace_surrogates(text).split())
+def redact(text: str, key: Secret | None) -> str:
+    """A message of a server with the key masked."""
+    return text if key is None else key.mask_message(text)
+
+
+def one_line(text: str, key: Secret | None = None) -> str:
+    """A message of a server with the key masked, shortened and on one line."""
+    text = " ".join(replace_surrogates(redact(text, key)).split())
     return shorten(text, _MAX_MESSAGE)
 
 

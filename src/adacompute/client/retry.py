@@ -18,6 +18,7 @@ from adacompute.client.rate_limit import CircuitBreaker, RateLimiter, SendGate
 from adacompute.client.response_parser import (
     CertificateUntrusted,
     FieldsRefused,
+    HttpReply,
     Reply,
     SentRequest,
     TooManyChoices,
@@ -338,6 +339,13 @@ class CallWithRetries(Generic[T]):
         """What is asked in that attempt, and how long it has taken so far."""
         return SentRequest(self._body, self.n, self._cap, attempt.sent_at, attempt.seconds, self._optional)
 
+    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
+        """Interprets the reply to an attempt, and learns from it."""
+        context, request = self.context, self.describe_request(attempt)
+        return interpret_reply(
+            request, http_reply, key=context.endpoint.key, url=context.url, quirks=context.quirks
+        )
+
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
         while True:
@@ -516,10 +524,7 @@ class CompletionCall(CallWithRetries[Reply]):
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(context.url, attempt.timer, self._data)
-            request = self.describe_request(attempt)
-            reply = interpret_reply(
-                request, http_reply, transport=context.transport, url=context.url, quirks=context.quirks
-            )
+            reply = self.interpret(attempt, http_reply)
         except EndpointError as error:
             attempt.report_failure(error)
             raise

@@ -15,7 +15,6 @@ from adacompute.client.response_parser import (
     build_responses,
     encode_json,
     estimate_prompt_tokens,
-    interpret_reply,
     mask_key,
     one_line,
     parse_choices,
@@ -291,13 +290,6 @@ class StreamingCall(CallWithRetries["Stream"]):
         body = {**body, "stream": True, "stream_options": stream_options}
         super().__init__(context, body, n, deadline, on_call, optional=optional | {"stream_options"})
 
-    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
-        """Interprets a reply, and learns from it, as for any call."""
-        context, request = self.context, self.describe_request(attempt)
-        return interpret_reply(
-            request, http_reply, transport=context.transport, url=context.url, quirks=context.quirks
-        )
-
     async def _attempt_once(self, tries: int) -> "Stream":
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
@@ -325,7 +317,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         """The error without its causes, which hold what was read, where a key may be."""
         error = exc
         if not isinstance(error, EndpointError):
-            why = one_line(self.context.transport.redact(f"{type(exc).__name__}: {exc}"))
+            why = one_line(f"{type(exc).__name__}: {exc}", self.context.endpoint.key)
             error = ReplyInvalid(
                 f"{self.context.url}: streamed what can't be read ({why}); try again", status=200, paid=True
             )
@@ -351,7 +343,7 @@ class Stream:
         self._streaming_call = streaming_call
         self._attempt = attempt
         self._reply_stream = reply_stream
-        self._key = streaming_call.context.transport.key
+        self._key = streaming_call.context.endpoint.key
         self._url = streaming_call.context.url
         self._events = EventParser()
         self._builder = CompletionBuilder()
@@ -453,7 +445,7 @@ class Stream:
         try:
             value, unchanged = read_json(payload, self._key)
         except ValueError as exc:
-            why = one_line(self._streaming_call.context.transport.redact(str(exc)))
+            why = one_line(str(exc), self._key)
             raise self._build_invalid_error(
                 f"an event of {len(payload)} bytes that is no JSON ({why})"
             ) from None

@@ -23,23 +23,19 @@ from adacompute.client.response_parser import (
     CertificateUntrusted,
     HttpReply,
     one_line,
-    parse_error_body,
     read_json,
+    redact,
 )
 from adacompute.client.settings import Endpoint
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
-    EndpointFailed,
-    EndpointRefused,
     EndpointTimeout,
     EndpointUnreachable,
-    RateLimited,
     ReplyInvalid,
 )
-from adacompute.records import Secret
 
-__all__ = ["AttemptTimer", "ReplyStream", "Transport", "error_from_status", "parse_retry_after"]
+__all__ = ["AttemptTimer", "ReplyStream", "Transport", "parse_retry_after"]
 
 _Addresses = list[ResolveResult]
 _MAX_BODY = 64 * 2**20  # bytes of a reply
@@ -47,12 +43,6 @@ _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is no success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
-_REMEDIES: Mapping[int, str] = {
-    401: "; check the key",
-    403: "; check the key and what it allows",
-    404: "; check the address and the name of the model",
-    429: "; ask more slowly",
-}
 
 
 class AttemptTimer:
@@ -232,37 +222,24 @@ class Transport:
             value, _ = read_json(raw, key)
         except ValueError as exc:
             if status == 200:
-                kind = one_line(self.redact(response.headers.get("Content-Type", "no content type")))
+                kind = one_line(response.headers.get("Content-Type", "no content type"), key)
                 raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
                     f"{response.url}: answered 200 with {len(raw)} bytes of {kind} that are no JSON "
-                    f"({one_line(self.redact(str(exc)))}); is this an OpenAI-compatible endpoint?",
+                    f"({one_line(str(exc), key)}); is this an OpenAI-compatible endpoint?",
                     status=200,
                     paid=True,
                 )
             decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
-            value = self.redact(decoded)
+            value = redact(decoded, key)
         if status == 200:
             return HttpReply(status, value)
         if 300 <= status < 400:
-            value = "it is a redirect to " + self.redact(response.headers.get("Location", "nowhere"))
+            value = "it is a redirect to " + redact(response.headers.get("Location", "nowhere"), key)
         return HttpReply(status, value, parse_retry_after(response.headers, now=time.time()))
-
-    def build_refusal(self, url: URL, reply: HttpReply) -> tuple[EndpointError, str, object]:
-        """The error for a status other than 200, the server's message, and the parameter it names."""
-        message, param = parse_error_body(reply.value)
-        remedy = _REMEDIES.get(reply.status, "")
-        if 300 <= reply.status < 400:
-            remedy = "; redirects are not followed: give the address that it leads to"
-        shown = one_line(self.redact(message)) or "no reason given"
-        return (
-            error_from_status(reply.status, f"{url}: answered {reply.status}: {shown}{remedy}"),
-            message,
-            param,
-        )
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
-        why = one_line(self.redact(str(exc) or type(exc).__name__)).replace(" ssl:default", "")
+        why = one_line(str(exc) or type(exc).__name__, self._endpoint.key).replace(" ssl:default", "")
         if isinstance(exc.__cause__, ContentEncodingError):
             return ReplyInvalid(
                 f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True
@@ -298,15 +275,6 @@ class Transport:
         else:
             reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
         return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)
-
-    @property
-    def key(self) -> Secret | None:
-        """The key that is sent, to be masked in what is received."""
-        return self._endpoint.key
-
-    def redact(self, text: str) -> str:
-        """A message of the endpoint with the key masked."""
-        return text if self._endpoint.key is None else self._endpoint.key.mask_message(text)
 
 
 class ReplyStream:
@@ -395,19 +363,6 @@ def _build_too_large_error(response: aiohttp.ClientResponse) -> ReplyInvalid:
         status=response.status,
         paid=True,
     )
-
-
-def error_from_status(status: int, message: str) -> EndpointError:
-    """The error that a status other than 200 stands for."""
-    if status == 429:
-        return RateLimited(message, status=status)
-    if status == 408:  # proxies send it too, while the server behind them may have worked
-        return EndpointTimeout(message, status=status, paid=True)
-    if status >= 500:
-        return EndpointFailed(message, status=status, paid=True)
-    if status < 300:
-        return ReplyInvalid(message, status=status, paid=True)
-    return EndpointRefused(message, status=status)
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
