@@ -315,7 +315,7 @@ def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
         ends = ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
         text += ends
         if frontier.oracle.why:
-            text += " Only its in-sample end can be told here."
+            text += " Only its in-sample end is known here."
     return text.strip()
 
 
@@ -406,7 +406,7 @@ def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
     ]
     clear = [text for text in spans if text]
     if clear:
-        texts.append(f"Clearly above uniform beside that: {join_words(clear)}.")
+        texts.append(f"Also clearly above uniform: {join_words(clear)}.")
     elif spans:
         texts.append("No other policy is clearly above uniform at any cost looked at.")
     if frontier.oracle is not None and ours is not None:

@@ -129,7 +129,7 @@ def draw_recovered_shares(shares: RecoveredShares, *, key: str = "recovered") ->
         caption=(
             "0% is uniform, 100% the one-shot oracle. The thick part is from the share of the in-sample gain "
             "to that of the cross-fitted gain, the thin one adds the 95% interval over problems. Above 100% "
-            "is possible for those who look at votes as they come in; what is below -120% is drawn there."
+            "is possible for policies that look at votes as they come in; what is below -120% is drawn there."
         ),
         data=to_plain(
             {
@@ -200,7 +200,7 @@ def build_section(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> Sect
     if not has_shares:
         missing.append(
             "shares: the oracle's gain over uniform is below 0.1 points or not clearly above zero, so there "
-            "is nothing to share; more problems tell smaller gains"
+            "is nothing to share; more problems show smaller gains"
         )
     return Section(
         key="recovered",

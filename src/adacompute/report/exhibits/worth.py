@@ -232,7 +232,7 @@ def draw_needed_samples(needed: NeededSamples, *, key: str = "needed") -> Pictur
         alt="; ".join(_describe_need(row, needed) for row in rows),
         caption=(
             f"Uniform with {needed.target} samples each: {needed.accuracy.mean:.1%}. Lines are 95% intervals "
-            "over problems; in each draw of problems the target is read anew."
+            "over problems; in each draw of problems the target is computed again."
         ),
         data=to_plain(
             {
@@ -303,7 +303,7 @@ def _standing_table(worth: Worth, evaluation: Evaluation) -> Table:
             Column(name="clearly below"),
         ),
         rows=rows,
-        note="Points over uniform at the same cost, the best first; those that draw lots are left out.",
+        note="Points over uniform at the same cost, the best first; those that decide at random are left out.",
     )
 
 
