@@ -303,7 +303,7 @@ def _standing_table(worth: Worth, evaluation: Evaluation) -> Table:
             Column(name="clearly below"),
         ),
         rows=rows,
-        note="Points over uniform at the same cost, the best first; those that decide at random are left out.",
+        note="Points over uniform at the same cost, the best first; random ones are left out.",
     )
 
 
