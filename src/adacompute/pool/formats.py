@@ -1,6 +1,6 @@
 """Pool files: JSON lines, plain or gzip, and Parquet, one problem a line or row.
 
-Pyarrow is loaded when called.
+pyarrow is imported only when a Parquet file is read or written.
 """
 
 import gzip
@@ -34,7 +34,24 @@ __all__ = [
     "write_parquet",
 ]
 
+Arrow: TypeAlias = Any  # pyarrow ships no types
+
 _LINE_BITS = 40  # of a place for the line; the rest is the file's number
+
+# JSON lines
+LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
+BUFFER_BYTES = 1 << 20  # read ahead of the lines
+UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
+_GZIP_MAGIC = b"\x1f\x8b"
+
+# Parquet
+_BATCH_ROWS = 128  # problems read at a time
+_GROUP_SAMPLES = 50_000  # of a row group when writing; at 200 bytes a text, 10 MB
+_GROUP_BYTES = 32 << 20
+# what pyarrow raises on bytes that are not Parquet: its own errors are ValueErrors, LookupErrors and the like
+_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+_JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
+_TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
 
 
 class Entry(NamedTuple):
@@ -63,12 +80,6 @@ class FileEntries:
 def encode_place(file: int, line: int) -> int:
     """The place of a line (from 1) in one of several files (from 0), as one number."""
     return file << _LINE_BITS | line
-
-
-LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
-BUFFER_BYTES = 1 << 20  # read ahead of the lines
-_GZIP_MAGIC = b"\x1f\x8b"
-UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
 
 
 def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterator[Entry]:
@@ -152,17 +163,6 @@ def _dump_line(line: dict[str, Any]) -> bytes:
 
 def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
-
-
-Arrow: TypeAlias = Any  # pyarrow ships no types
-
-_BATCH_ROWS = 128  # problems read at a time
-_GROUP_SAMPLES = 50_000  # a row group when writing; of 200 bytes a text, 10 MB
-_GROUP_BYTES = 32 << 20
-# what pyarrow raises on bytes that are no Parquet: its own errors are ValueErrors, LookupErrors and the like
-_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
-_JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
-_TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
 
 
 def read_parquet(path: Path, *, file: int = 0) -> Iterator[Entry]:

@@ -366,8 +366,8 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
     differs = old_gold is not None and gold is not None and not same_answer(gold, old_gold, task)
     if differs and not regrade:
         raise Flaw(
-            f"gold is {format_value(gold)}, and in the pool {format_value(old_gold)}; use --regrade to take the new one and "
-            "grade the samples again, or put the old one back"
+            f"gold is {format_value(gold)}, and in the pool {format_value(old_gold)}; use --regrade to take "
+            "the new one and grade the samples again, or put the old one back"
         )
     new_gold = gold if differs or old_gold is None else old_gold
     new_row = (

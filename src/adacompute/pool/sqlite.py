@@ -330,7 +330,7 @@ def describe_task_conflict(pool_task: Task, task: Task) -> str:
     """Says in which settings a pool's task differs from the one asked for, and what to do about it."""
     settings = [(name, getattr(pool_task, name), getattr(task, name)) for name in ("extract", "percent")]
     differences = " and ".join(
-        f"{name} {one!r}, not {other!r}" for name, one, other in settings if one != other
+        f"{name} {own!r}, not {other!r}" for name, own, other in settings if own != other
     )
     return (
         f"was made with {differences}; leave that out, or read its texts again into another pool: "

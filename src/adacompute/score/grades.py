@@ -105,8 +105,8 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
         names = ", ".join(repr(ballots.ids[i]) for i in too_few[:_NAMED])
         more = f" and {len(too_few) - _NAMED} more" if len(too_few) > _NAMED else ""
         raise TooFewSamples(
-            f"{len(too_few)} problem{'s' if len(too_few) > 1 else ''} ({names}{more}) can't be halved: two samples "
-            "are the least; collect more, or leave them out"
+            f"{len(too_few)} problem{'s' if len(too_few) > 1 else ''} ({names}{more}) can't be halved: "
+            "two samples are the least; collect more, or leave them out"
         )
     odd = drawn % 2 == 1
     size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # of the first half, (problems,)

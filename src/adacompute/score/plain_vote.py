@@ -39,8 +39,142 @@ __all__ = [
 
 _Longs = npt.NDArray[np.longdouble]
 
+MAX_EXACT_BUDGET = 256  # larger budgets take seconds a problem
+_SLAB_PROBLEMS = 1024  # problems scored at a time
 _COMPLEX_CELLS = 1 << 19  # complex numbers held at a time in each of a few arrays, 8 MB each
+_COUNT_CELLS = 1 << 22  # counts of windows held at a time
 _NEGLIGIBLE = log(1e-18)  # what the Fourier sum may mix in, relative to what it reads
+
+
+def score_exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
+    """The vote's accuracy over all subsets of each budget, (problems, budgets), with its standard error.
+
+    Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known
+    grade; the standard error also where the budget takes all samples. Standard errors are by the
+    delete-one jackknife over a problem's samples, each class keeping its worth: where one answer was
+    graded now right, now wrong, the noise of the grades is not in them.
+    """
+    check_exact_budgets(budgets)
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    for total, rows in group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)):
+        accuracy[rows], error[rows] = score_slab(
+            ballots.classes[rows], grades[rows], total=total, budgets=budgets
+        )
+    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
+
+
+def check_exact_budgets(budgets: Sequence[int]) -> None:
+    """Raises ScoreError for budgets that take too long."""
+    if max(budgets, default=0) > MAX_EXACT_BUDGET:
+        raise ScoreError(
+            f"budget {max(budgets)} is above {MAX_EXACT_BUDGET}, the largest that is scored exactly; "
+            "give smaller budgets, or estimator='windows' (--estimator windows)"
+        )
+
+
+def group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
+    """Groups of problems to score together: their number of samples, and their rows.
+
+    Ungraded problems are left out.
+
+    The last digit of a sum may depend on the other problems in the group.
+    """
+    for total in np.unique(drawn[graded]).tolist():
+        same_count = np.flatnonzero(graded & (drawn == total))
+        for start in range(0, len(same_count), _SLAB_PROBLEMS):
+            yield total, same_count[start : start + _SLAB_PROBLEMS]
+
+
+def score_slab(
+    classes: ClassNumbers, grades: Floats, *, total: int, budgets: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems of `total` samples each, (problems, budgets), not rounded."""
+    accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
+    groups = _group_classes(classes, grades)
+    abstentions = (classes == ABSTAINS).sum(axis=1)
+    for column, budget in enumerate(budgets):
+        if budget <= total:
+            accuracy[:, column], error[:, column] = _score_budget(
+                groups, abstentions, total=total, budget=budget
+            )
+    return accuracy, error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ClassGroups:
+    """The classes of some problems; classes of one problem with equal size and value are grouped."""
+
+    problem: Ints  # (kinds,) ascending
+    size: Ints  # (kinds,) samples in each such class
+    value: Floats  # (kinds,) 0 to 1
+    classes: Ints  # (kinds,) how many such classes
+
+
+def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
+    sizes, values = measure_classes(classes, grades)
+    problem, column = np.nonzero(sizes)
+    size, value = sizes[problem, column].astype(np.int64), values[problem, column]
+    order = np.lexsort((value, size, problem))
+    problem, size, value = problem[order], size[order], value[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(problem) != 0) | (np.diff(size) != 0) | (np.diff(value) != 0)
+    first = np.flatnonzero(new)
+    return _ClassGroups(
+        problem=problem[first],
+        size=size[first],
+        value=value[first],
+        classes=np.diff(np.append(first, len(order))),
+    )
+
+
+def _score_budget(
+    groups: _ClassGroups, abstentions: Ints, *, total: int, budget: int
+) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems with `total` samples each, (problems,) both."""
+    sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
+    size_columns = size_columns[1:]  # (kinds,) columns; column 0 counts abstentions
+    class_counts = np.zeros((len(abstentions), len(sizes)))  # (problems, sizes) classes of that size
+    np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
+    class_counts[:, 0] = abstentions
+    right = np.flatnonzero(groups.value)  # rows
+    problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
+    others = class_counts[problem]  # (rows, sizes)
+    others[np.arange(len(right)), column] -= 1
+    win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
+    credit = value * groups.classes[right]  # (rows,)
+    accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
+    if budget == total:
+        return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
+    # (problems, sizes) accuracy when a worthless class of that size has a sample less
+    without = np.zeros(class_counts.shape)
+    np.add.at(without, problem, credit[:, None] * win_shares.less_other)
+    without_vote = without[
+        groups.problem, size_columns
+    ]  # (kinds,) accuracy when one of its samples is deleted
+    without_vote[right] += value * (
+        win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
+    )
+    return np.clip(accuracy, 0, 1), _compute_jackknife(
+        groups, without_vote, abstentions, without[:, 0], total
+    )
+
+
+def _compute_jackknife(
+    groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
+) -> Floats:
+    """The standard error from the accuracies after deleting one vote or one abstention."""
+    samples = groups.size * groups.classes  # (kinds,)
+    mean = (
+        np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
+        + abstentions * without_abstention
+    ) / total
+    votes = np.bincount(
+        groups.problem,
+        weights=samples * (without_vote - mean[groups.problem]) ** 2,
+        minlength=len(abstentions),
+    )
+    spread = votes + abstentions * (without_abstention - mean) ** 2  # (problems,)
+    return np.asarray(np.sqrt(spread * (total - 1) / total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -203,9 +337,6 @@ def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
     return np.asarray(np.exp(logs.astype(np.float64)).sum(axis=1)[inverse])
 
 
-_COUNT_CELLS = 1 << 22  # counts held at a time
-
-
 def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
     """The vote's mean accuracy over disjoint windows of b samples in recorded order, (problems, budgets).
 
@@ -269,138 +400,3 @@ def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
     squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)
     variance = np.divide(squares, count - 1, out=np.full(mean.shape, np.nan), where=count > 1)
     return mean, np.sqrt(variance / count)
-
-
-MAX_EXACT_BUDGET = 256  # larger budgets take seconds a problem
-_SLAB_PROBLEMS = 1024  # problems at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ClassGroups:
-    """The classes of some problems; classes of one problem with equal size and value are grouped."""
-
-    problem: Ints  # (kinds,) ascending
-    size: Ints  # (kinds,) samples in each such class
-    value: Floats  # (kinds,) 0 to 1
-    classes: Ints  # (kinds,) how many such classes
-
-
-def score_exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
-    """The vote's accuracy over all subsets of each budget, (problems, budgets), with its standard error.
-
-    Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known
-    grade; the standard error also where the budget takes all samples. Standard errors are by the
-    delete-one jackknife over a problem's samples, each class keeping its worth: where one answer was
-    graded now right, now wrong, the noise of the grades is not in them.
-    """
-    check_exact_budgets(budgets)
-    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
-    for total, rows in group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)):
-        accuracy[rows], error[rows] = score_slab(
-            ballots.classes[rows], grades[rows], total=total, budgets=budgets
-        )
-    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
-
-
-def check_exact_budgets(budgets: Sequence[int]) -> None:
-    """Raises ScoreError for budgets that take too long."""
-    if max(budgets, default=0) > MAX_EXACT_BUDGET:
-        raise ScoreError(
-            f"budget {max(budgets)} is above {MAX_EXACT_BUDGET}, the largest that is scored exactly; "
-            "give smaller budgets, or estimator='windows' (--estimator windows)"
-        )
-
-
-def group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups of problems to score together: their number of samples, and their rows.
-
-    Ungraded problems are left out.
-
-    The last digit of a sum may depend on the other problems in the group.
-    """
-    for total in np.unique(drawn[graded]).tolist():
-        same_count = np.flatnonzero(graded & (drawn == total))
-        for start in range(0, len(same_count), _SLAB_PROBLEMS):
-            yield total, same_count[start : start + _SLAB_PROBLEMS]
-
-
-def score_slab(
-    classes: ClassNumbers, grades: Floats, *, total: int, budgets: Sequence[int]
-) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems of `total` samples each, (problems, budgets), not rounded."""
-    accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
-    groups = _group_classes(classes, grades)
-    abstentions = (classes == ABSTAINS).sum(axis=1)
-    for column, budget in enumerate(budgets):
-        if budget <= total:
-            accuracy[:, column], error[:, column] = _score_budget(
-                groups, abstentions, total=total, budget=budget
-            )
-    return accuracy, error
-
-
-def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
-    sizes, values = measure_classes(classes, grades)
-    problem, column = np.nonzero(sizes)
-    size, value = sizes[problem, column].astype(np.int64), values[problem, column]
-    order = np.lexsort((value, size, problem))
-    problem, size, value = problem[order], size[order], value[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (np.diff(problem) != 0) | (np.diff(size) != 0) | (np.diff(value) != 0)
-    first = np.flatnonzero(new)
-    return _ClassGroups(
-        problem=problem[first],
-        size=size[first],
-        value=value[first],
-        classes=np.diff(np.append(first, len(order))),
-    )
-
-
-def _score_budget(
-    groups: _ClassGroups, abstentions: Ints, *, total: int, budget: int
-) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems with `total` samples each, (problems,) both."""
-    sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
-    size_columns = size_columns[1:]  # (kinds,) columns; column 0 counts abstentions
-    class_counts = np.zeros((len(abstentions), len(sizes)))  # (problems, sizes) classes of that size
-    np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
-    class_counts[:, 0] = abstentions
-    right = np.flatnonzero(groups.value)  # rows
-    problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
-    others = class_counts[problem]  # (rows, sizes)
-    others[np.arange(len(right)), column] -= 1
-    win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # (rows,)
-    accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
-    if budget == total:
-        return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # (problems, sizes) accuracy when a worthless class of that size has a sample less
-    without = np.zeros(class_counts.shape)
-    np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    without_vote = without[
-        groups.problem, size_columns
-    ]  # (kinds,) accuracy when one of its samples is deleted
-    without_vote[right] += value * (
-        win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
-    )
-    return np.clip(accuracy, 0, 1), _compute_jackknife(
-        groups, without_vote, abstentions, without[:, 0], total
-    )
-
-
-def _compute_jackknife(
-    groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
-) -> Floats:
-    """The standard error from the accuracies after deleting one vote or one abstention."""
-    samples = groups.size * groups.classes  # (kinds,)
-    mean = (
-        np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
-        + abstentions * without_abstention
-    ) / total
-    votes = np.bincount(
-        groups.problem,
-        weights=samples * (without_vote - mean[groups.problem]) ** 2,
-        minlength=len(abstentions),
-    )
-    spread = votes + abstentions * (without_abstention - mean) ** 2  # (problems,)
-    return np.asarray(np.sqrt(spread * (total - 1) / total))

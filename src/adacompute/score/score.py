@@ -51,99 +51,15 @@ __all__ = [
     "select_scorable",
 ]
 
-_CHARACTERS = 4  # a token, about, in English
-_MILLION = 1e6
-_UNITS = ("samples", "tokens")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Costs:
-    """What each budget costs, and in which unit."""
-
-    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
-    unit: str
-    note: str = ""  # what was assumed, in words
-
-
-def compute_costs(
-    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
-) -> Costs:
-    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
-    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
-    if isinstance(cost, TokenPrices):
-        return Costs(
-            amounts=_compute_money(ballots, counts, cost, rows),
-            unit=cost.currency,
-            note=_describe_assumption(ballots, cost),
-        )
-    if cost not in _UNITS:
-        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
-    if cost == "samples":
-        return Costs(amounts=counts, unit="samples")
-    return Costs(amounts=_compute_mean_tokens(ballots, rows)[:, None] * counts, unit="tokens")
-
-
-def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
-    """(problems, budgets)"""
-    output = np.zeros(len(rows))
-    if prices.output > 0:
-        output = _compute_mean_tokens(ballots, rows) * prices.output / _MILLION
-    prompts = _count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
-    times = counts if prices.prompts == "each" else np.ones(len(counts))
-    return np.asarray(output[:, None] * counts + prompts[:, None] * times)
-
-
-def _compute_mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
-    """Output tokens of a sample, (problems,)."""
-    tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
-    unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
-    if len(unknown):
-        raise build_missing_tokens_error(
-            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
-        )
-    return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
-
-
-def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
-    """The error where problems, `name` the first of them, have samples without a number of tokens."""
-    return NotRecorded(
-        f"problem {name!r} has samples without a number of tokens "
-        f"(the first of {unknown} of {problems} problems); "
-        "record them, or give cost='samples' (--cost samples)"
-    )
-
-
-def _count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Of every problem of the source, (problems,)."""
-    tokens = prices.prompt_tokens
-    if tokens is None:
-        return np.array([len(prompt) / _CHARACTERS for prompt in ballots.prompts])
-    check_prompt_tokens(prices, len(ballots))
-    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
-
-
-def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
-    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
-    tokens = prices.prompt_tokens
-    if isinstance(tokens, Sequence) and len(tokens) != problems:
-        raise ScoreError(
-            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
-            "give one for each, or one number for all"
-        )
-
-
-def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
-    if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
-        return ""
-    return f"prompt tokens estimated at {_CHARACTERS} characters of the question each"
-
-
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
-_MAX_NAMED = 5  # problems in a message
 SEED = 0  # of a simulation without a given generator, so that results repeat
+_MAX_NAMED = 5  # problems in a message
+_UNITS = ("samples", "tokens")  # of cost; the third is money
+_TOKEN_CHARACTERS = 4  # of a token of English, about
+_MILLION = 1e6
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -402,3 +318,85 @@ def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
             f"give (problems, samples) = {ballots.classes.shape}"
         )
     return scores[rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Costs:
+    """What each budget costs, and in which unit."""
+
+    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
+    unit: str
+    note: str = ""  # what was assumed, in words
+
+
+def compute_costs(
+    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
+) -> Costs:
+    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
+    if isinstance(cost, TokenPrices):
+        return Costs(
+            amounts=_compute_money(ballots, counts, cost, rows),
+            unit=cost.currency,
+            note=_describe_assumption(ballots, cost),
+        )
+    if cost not in _UNITS:
+        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
+    if cost == "samples":
+        return Costs(amounts=counts, unit="samples")
+    return Costs(amounts=_compute_mean_tokens(ballots, rows)[:, None] * counts, unit="tokens")
+
+
+def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
+    """(problems, budgets)"""
+    output = np.zeros(len(rows))
+    if prices.output > 0:
+        output = _compute_mean_tokens(ballots, rows) * prices.output / _MILLION
+    prompts = _count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
+    times = counts if prices.prompts == "each" else np.ones(len(counts))
+    return np.asarray(output[:, None] * counts + prompts[:, None] * times)
+
+
+def _compute_mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
+    """Output tokens of a sample, (problems,)."""
+    tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
+    unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
+    if len(unknown):
+        raise build_missing_tokens_error(
+            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
+        )
+    return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
+
+
+def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
+    """The error where problems, `name` the first of them, have samples without a number of tokens."""
+    return NotRecorded(
+        f"problem {name!r} has samples without a number of tokens "
+        f"(the first of {unknown} of {problems} problems); "
+        "record them, or give cost='samples' (--cost samples)"
+    )
+
+
+def _count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
+    """Of every problem of the source, (problems,)."""
+    tokens = prices.prompt_tokens
+    if tokens is None:
+        return np.array([len(prompt) / _TOKEN_CHARACTERS for prompt in ballots.prompts])
+    check_prompt_tokens(prices, len(ballots))
+    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
+
+
+def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
+    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
+    tokens = prices.prompt_tokens
+    if isinstance(tokens, Sequence) and len(tokens) != problems:
+        raise ScoreError(
+            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
+            "give one for each, or one number for all"
+        )
+
+
+def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
+    if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
+        return ""
+    return f"prompt tokens estimated at {_TOKEN_CHARACTERS} characters of the question each"

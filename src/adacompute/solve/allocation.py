@@ -1,5 +1,8 @@
 """One budget: its price, each problem's mode, the one mixed problem and the bound.
 
+The price is the slope of the hull edge at which the budget ends, when the edges of all problems are
+taken steepest first. Only the edges near it are sorted: a sample of the rows says which these are.
+
 `method="bisection"` is the paper's way: it bisects for a price in [0, 5] in 50 steps (the paper's
 "Binary Search Details"). Cost is a staircase in the price, so the search ends on a step that
 misses the budget; the problems whose mode differs between the two ends are then mixed, all with
@@ -32,60 +35,17 @@ from adacompute.solve.pricing import (
 
 __all__ = ["solve"]
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
+_SMALL_TABLE = 4096  # rows that are quicker taken whole than bracketed
+_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # every slope that is neither 0 nor free
 
+# of the paper's bisection
 _MAX_PRICE = 5.0
 _STEPS = 50
 _TOLERANCE = 1e-12
 _TRACE_FIELDS = ("low", "high", "price", "cost", "cost_low", "cost_high")
-
-
-def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """The allocation at the price that bisection finds, with the steps of the search as its trace."""
-    low, high = 0.0, _MAX_PRICE
-    choice = {price: best_at(table, price) for price in (low, high)}
-    cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
-    if cost[high] > budget * (1 + _TOLERANCE):
-        raise BudgetOutOfRange(
-            f"at the paper's highest price, {_MAX_PRICE:g}, the average cost is still {cost[high]:g}, above "
-            f"the budget {budget:g}; use method='exact', or a larger unit of cost than {table.unit}"
-        )
-    steps = []
-    for _ in range(_STEPS if cost[low] > budget else 0):
-        middle = (low + high) / 2
-        choice[middle] = best_at(table, middle)
-        cost[middle] = averages(table, choice[middle])[0]
-        steps.append((low, high, middle, cost[middle], cost[low], cost[high]))
-        low, high = (middle, high) if cost[middle] > budget else (low, middle)
-        choice = {price: choice[price] for price in (low, high)}
-    if cost[low] <= budget:  # even at price 0 the budget is kept
-        high = low
-    columns = np.array(steps, dtype=np.float64).reshape(-1, 6).T
-    return build_allocation(
-        table,
-        budget=budget,
-        price=high,
-        choice=choice[high],
-        mix=_mix_choices(choice[low], choice[high], cost[low] - cost[high], budget - cost[high]),
-        bound=dual(table, high, budget),
-        trace=Trace(**dict(zip(_TRACE_FIELDS, columns, strict=True))),
-    )
-
-
-def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Every problem whose mode differs takes the dearer one with the same probability."""
-    rows = np.flatnonzero(dear != cheap)
-    share = room / between if between > 0 else 0.0
-    if share <= _TOLERANCE:
-        return Mix()
-    return Mix(problems=rows, modes=dear[rows], probabilities=np.full(len(rows), min(1.0, share)))
-
-
-Floats = npt.NDArray[np.float64]
-
-_SMALL_TABLE = 4096  # rows that are quicker taken whole than bracketed
-_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # every slope that is neither 0 nor free
 
 
 def solve(
@@ -218,13 +178,6 @@ def _find_price(slope: Floats, reach: Floats, target: float) -> float:
     return float(slope[first]) if first < len(slope) else 0.0
 
 
-def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int) -> float:
-    """An edge's gain divided by its cost, without the rounding that makes slopes comparable."""
-    costs = table.costs if table.shared_costs else table.costs[row]
-    cost = float(costs[after] - costs[before])
-    return float(table.accuracy[row, after] - table.accuracy[row, before]) / cost if cost > 0 else 0.0
-
-
 def _fill_room(
     steps: _BracketSteps, choice: Ints, price: float, room: float, *, tolerance: float
 ) -> tuple[Mix, int, int]:
@@ -247,3 +200,51 @@ def _fill_room(
         return Mix(), row, mode
     mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
     return mix, row, mode
+
+
+def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int) -> float:
+    """An edge's gain divided by its cost, without the rounding that makes slopes comparable."""
+    costs = table.costs if table.shared_costs else table.costs[row]
+    cost = float(costs[after] - costs[before])
+    return float(table.accuracy[row, after] - table.accuracy[row, before]) / cost if cost > 0 else 0.0
+
+
+def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
+    """The allocation at the price that bisection finds, with the steps of the search as its trace."""
+    low, high = 0.0, _MAX_PRICE
+    choice = {price: best_at(table, price) for price in (low, high)}
+    cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
+    if cost[high] > budget * (1 + _TOLERANCE):
+        raise BudgetOutOfRange(
+            f"at the paper's highest price, {_MAX_PRICE:g}, the average cost is still {cost[high]:g}, above "
+            f"the budget {budget:g}; use method='exact', or a larger unit of cost than {table.unit}"
+        )
+    steps = []
+    for _ in range(_STEPS if cost[low] > budget else 0):
+        middle = (low + high) / 2
+        choice[middle] = best_at(table, middle)
+        cost[middle] = averages(table, choice[middle])[0]
+        steps.append((low, high, middle, cost[middle], cost[low], cost[high]))
+        low, high = (middle, high) if cost[middle] > budget else (low, middle)
+        choice = {price: choice[price] for price in (low, high)}
+    if cost[low] <= budget:  # even at price 0 the budget is kept
+        high = low
+    columns = np.array(steps, dtype=np.float64).reshape(-1, 6).T
+    return build_allocation(
+        table,
+        budget=budget,
+        price=high,
+        choice=choice[high],
+        mix=_mix_choices(choice[low], choice[high], cost[low] - cost[high], budget - cost[high]),
+        bound=dual(table, high, budget),
+        trace=Trace(**dict(zip(_TRACE_FIELDS, columns, strict=True))),
+    )
+
+
+def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
+    """Every problem whose mode differs takes the dearer one with the same probability."""
+    rows = np.flatnonzero(dear != cheap)
+    share = room / between if between > 0 else 0.0
+    if share <= _TOLERANCE:
+        return Mix()
+    return Mix(problems=rows, modes=dear[rows], probabilities=np.full(len(rows), min(1.0, share)))

@@ -14,9 +14,8 @@ __all__ = ["frontier"]
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-_CODE_BITS = np.uint64(
-    0xFFFF
-)  # the low bits of a slope, which the hull leaves 0: here they say which edge it is
+# the low bits of a slope, which the hull leaves 0: here they say which edge it is
+_CODE_BITS = np.uint64(0xFFFF)
 _SIGN_BIT = np.uint64(1 << 63)  # of a number: an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
 _MAX_KEYED_MODES = 257  # modes whose edges can be told apart there
@@ -167,9 +166,7 @@ def _rescale_accuracy(accuracy: Floats, last: float) -> None:
     first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
     if gain <= 0:
         return
-    if (
-        abs(last - first - gain) <= _ROUNDING * gain
-    ):  # rounding errors cancel over many edges: nothing to rescale
+    if abs(last - first - gain) <= _ROUNDING * gain:  # rounding errors cancelled: nothing to rescale
         accuracy[-1] = max(last, accuracy[-2])
         return
     for start in range(0, len(accuracy), _BLOCK):

@@ -32,9 +32,8 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
     """Slopes of consecutive rows, a chunk at a time. Each chunk overwrites the one before."""
     accuracy, costs = table.accuracy, table.costs
     size = min(len(accuracy), max(_MIN_ROWS, _CELLS // accuracy.shape[1]))
-    workspace = np.empty(
-        (3, accuracy.shape[1], size)
-    )  # fresh memory for each chunk would cost more than its hulls
+    # one workspace: fresh memory for each chunk would cost more than its hulls
+    workspace = np.empty((3, accuracy.shape[1], size))
     for start in range(0, len(accuracy), size):
         stop = min(start + size, len(accuracy))
         spent = costs if costs.ndim == 1 else costs[start:stop]

@@ -1,7 +1,7 @@
 """One price over many shards, exact, from histograms that add up.
 
 The price is the slope at which the budget ends, steepest first, of all steps of all problems. Each
-round, every shard tells what its steps cost by bins of slopes (`TableShard.histogram`), the sums
+round, every shard adds up what its steps cost by bins of slopes (`TableShard.histogram`), the sums
 say in which bin the budget ends, and the next round looks into that bin alone. A slope, as hull.py
 rounds it, has 47 bits that count: 15 in the first round, then 16, then 16, so there are at most
 three rounds. Then each shard takes its problems' steps above the price by itself; edges at the
@@ -391,9 +391,8 @@ class PriceSearch:
         """Room for each shard's edges at the price, (shards,), from what they cost together."""
         total = self.total_quota
         reach = np.cumsum([0.0, *tied])
-        full = int(
-            np.searchsorted(reach[1:], total.room + total.tolerance, side="right")
-        )  # the first with too many
+        # the first shard whose edges don't all have room
+        full = int(np.searchsorted(reach[1:], total.room + total.tolerance, side="right"))
         return [
             np.inf if shard < full else -np.inf if shard > full else total.room - float(reach[shard])
             for shard in range(len(tied))
