@@ -32,6 +32,10 @@ from adacompute.pool import bundled, bundled_names
 from adacompute.problems import Template
 from adacompute.records import Problem
 
+if TYPE_CHECKING:
+    from adacompute.evaluate import Evaluation, Match
+    from adacompute.report.document import Report
+
 __all__ = ["ask_gateway", "demo"]
 
 GATEWAY_TITLE = "the gateway in front of a real model on this machine, asked with the OpenAI SDK"
@@ -198,10 +202,6 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
         known = {problem.id: problem for problem in facts.problems()}
     return [known[id_] for id_ in ids]
 
-
-if TYPE_CHECKING:
-    from adacompute.evaluate import Evaluation, Match
-    from adacompute.report.document import Report
 
 _MAX_WORKERS = 2
 _COLUMN_NOTE = (

@@ -66,7 +66,7 @@ def _run(words: list[str]) -> None:
     if words == ["--version"]:
         print_line(f"adacompute {adacompute.__version__}")
     elif words in ([], ["-h"], ["--help"]):
-        _print_help(stream_code=0 if words else 2)
+        _print_help(is_error=not words)
     elif words[0] not in COMMANDS and not words[0].startswith("-"):
         program = _find_program()
         print_message(render_usage(program))
@@ -75,17 +75,17 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        from adacompute.cli.app import app  # imported here, because typer takes longer than all of the above
+        from adacompute.cli.app import app  # imported here, because importing typer takes long
 
         app(standalone_mode=True)
 
 
-def _print_help(*, stream_code: int) -> None:
+def _print_help(*, is_error: bool) -> None:
     """Print the help on stdout; on stderr, with exit code 2, where no command was given."""
     for line in render_help(_find_program(), columns=_find_columns()).splitlines():
-        (print_message if stream_code else print_line)(line)
-    if stream_code:
-        sys.exit(stream_code)
+        (print_message if is_error else print_line)(line)
+    if is_error:
+        sys.exit(2)
 
 
 def _find_columns() -> int:

@@ -154,8 +154,8 @@ def _show_imitation(evaluation: Evaluation, budgets: Sequence[float]) -> None:
     print_line()
     print_line("how often the classifier names the oracle's budget (always naming the commonest)")
     rows = []
-    for protocol in dict.fromkeys(one.protocol for one in evaluation.imitation):
-        by_budget = {one.budget: one for one in evaluation.imitation if one.protocol == protocol}
+    for protocol in dict.fromkeys(row.protocol for row in evaluation.imitation):
+        by_budget = {row.budget: row for row in evaluation.imitation if row.protocol == protocol}
         cells = [
             f"{100 * by_budget[b].accuracy:.1f} ({100 * by_budget[b].majority:.1f})"
             if b in by_budget
@@ -168,8 +168,12 @@ def _show_imitation(evaluation: Evaluation, budgets: Sequence[float]) -> None:
 
 def _compose_notes(evaluation: Evaluation) -> str:
     """Compose the notes: what the words in the tables mean, and what they leave open."""
-    known = [one for one in evaluation.matched if one.low is not None and one.high is not None]
-    half_width = max((100 * (one.high - one.low) / 2 for one in known if one.high and one.low), default=0.0)
+    widths = [
+        100 * (match.high - match.low) / 2
+        for match in evaluation.matched
+        if match.low is not None and match.high is not None
+    ]
+    half_width = max(widths, default=0.0)
     parts = [
         _HULL_NOTE,
         f"An accuracy by itself is known to ±{half_width:.1f} points (95% over problems); {_PAIRED_NOTE}.",

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import typer
@@ -30,7 +30,15 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.terminal import format_count, print_fact, print_json, print_line
-from adacompute.config import Config, EndpointConfig, ServeConfig, load_config, read_key, read_keys
+from adacompute.config import (
+    AnswersConfig,
+    Config,
+    EndpointConfig,
+    ServeConfig,
+    load_config,
+    read_key,
+    read_keys,
+)
 from adacompute.errors import PolicyError
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
@@ -334,7 +342,7 @@ def serve(
     base = load_settings(context) if file is None else load_config(file)
     config = replace(
         base,
-        serve=_override_serve(
+        serve=_override(
             base.serve,
             policy=policy,
             budget=budget,
@@ -359,7 +367,7 @@ def serve(
             tls_key=tls_key,
             log=log,
         ),
-        endpoint=_override_endpoint(
+        endpoint=_override(
             base.endpoint,
             url=upstream,
             model=model,
@@ -368,7 +376,7 @@ def serve(
             input_price=input_price,
             output_price=output_price,
         ),
-        answers=replace(base.answers, **_drop_missing(extract=extract, percent=percent)),
+        answers=_override(base.answers, extract=extract, percent=percent),
     )
     if show:
         show_config(config, json=json)
@@ -418,17 +426,13 @@ def _configure_logging(config: Config) -> AbstractContextManager[None]:
     return log_to(sys.stderr, level=serve_settings.log, secrets=secrets)
 
 
-def _override_serve(base: ServeConfig, **options: object) -> ServeConfig:
-    return replace(base, **_drop_missing(**options))
+_Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig)
 
 
-def _override_endpoint(base: EndpointConfig, **options: object) -> EndpointConfig:
-    return replace(base, **_drop_missing(**options))
-
-
-def _drop_missing(**options: object) -> dict[str, Any]:
-    """Return the options that were given, as settings are written."""
-    return {name: _to_plain(value) for name, value in options.items() if value is not None}
+def _override(base: _Section, **options: object) -> _Section:
+    """Return the settings with those options that were given."""
+    values: dict[str, Any] = {name: _to_plain(value) for name, value in options.items() if value is not None}
+    return replace(base, **values)
 
 
 def _to_plain(value: object) -> object:

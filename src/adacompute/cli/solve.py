@@ -81,9 +81,8 @@ from adacompute.evaluate import (
 )
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable, Allocation, Frontier, Mode
-from adacompute.scale.stages import ShardedPool, solve_table_on_ray
-from adacompute.scale.stages import score_open_shards as scored_shards
-from adacompute.score import MeanEstimate as AccuracyEstimate
+from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
+from adacompute.score import MeanEstimate
 from adacompute.score.shrinkage import shrink as shrink_table
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
@@ -171,7 +170,7 @@ def _build_crossfitted_object(fitted: CrossFit | None) -> dict[str, Any] | None:
     return {**_build_estimate_object(fitted.accuracy), "cost": fitted.cost, "splits": fitted.splits}
 
 
-def _build_estimate_object(estimate: AccuracyEstimate) -> dict[str, float | None]:
+def _build_estimate_object(estimate: MeanEstimate) -> dict[str, float | None]:
     return {"accuracy": estimate.mean, "low": estimate.low, "high": estimate.high}
 
 
@@ -191,19 +190,14 @@ def list_mode_costs(table: AccuracyTable) -> list[float]:
     return [float(cost) for cost in np.unique(table.cost_matrix.mean(axis=0))]
 
 
-_PLOT_COLUMNS, _PLOT_ROWS = (
-    60,
-    12,
-)  # of the picture, in characters, without its labels; narrower where it must be
+_PLOT_COLUMNS, _PLOT_ROWS = 60, 12  # characters of the plot without its labels; narrower where it must be
 _LABEL_STEPS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # between labels of accuracy
 _LABEL_COUNT = 5  # of accuracy, about
 _LEFT_MARGIN = 8  # left of the axis
 _RIGHT_MARGIN = 5  # right of the picture, for half of the last label
 _MIN_COLUMNS = 10
-_BRAILLE_DOTS = (
-    (0x01, 0x02, 0x04, 0x40),
-    (0x08, 0x10, 0x20, 0x80),
-)  # of a braille character, by column and row
+# of a braille character, by column and row
+_BRAILLE_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -699,7 +693,7 @@ def _solve_shards(
         if uses_default
         else budget_list
     )
-    scored = scored_shards(
+    scored = score_open_shards(
         shards, budget_list, too_few=options.too_few.value, **options.scoring_method.options()
     )
     table = shrink_table(scored) if options.shrink else scored
