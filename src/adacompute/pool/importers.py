@@ -25,6 +25,8 @@ from adacompute.pool.rows import read_parameters
 
 __all__ = ["FORMATS"]
 
+# --- zip archives, which may be damaged or malicious ---
+
 MEMBER_LIMIT = 64 << 20  # bytes unpacked: one response with all that was logged of it
 TOTAL_LIMIT = 16 << 30  # members are read one by one; what is kept of them is bounded where it is kept
 RATIO_LIMIT = 200  # unpacked to packed: logs have 5 to 50, a bomb a thousand
@@ -136,6 +138,8 @@ class Archive:
             return bytes(stream.read(bound))
 
 
+# --- samples of one problem, gathered from many lines ---
+
 KEPT_LIMIT = 1 << 30  # bytes of questions, responses and what is kept beside them
 
 
@@ -221,6 +225,8 @@ def extract_text(content: Json) -> str | None:
     parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     return "".join(part for part in parts if isinstance(part, str))
 
+
+# --- inspect_ai ---
 
 JSON_LIMIT = 2 << 30  # bytes of a .json log, which is read whole
 _SAMPLE_MEMBER = re.compile(r"samples/[^/]+\.json")
@@ -424,6 +430,8 @@ def _parse_json_object(data: bytes, file: Path, part: str) -> dict[str, Any]:
         raise RecordInvalid(f"{file}: {part} is not a JSON object; give a log of inspect_ai")
     return document
 
+
+# --- lm-evaluation-harness ---
 
 _SAMPLES_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.\-:]+)\.jsonl")
 _ACCURACIES = ("exact_match", "math_verify", "acc", "acc_norm", "accuracy", "em", "pass@1")  # in this order

@@ -57,6 +57,8 @@ __all__ = [
 
 Row = tuple[Any, ...]
 
+# --- reading ---
+
 _SELECT_PROBLEMS = """
     SELECT p.id, p.question, p.gold, p.subject, p.level, p.extra, r.key, r.source, r.spelling
     FROM problems p LEFT JOIN records r ON r.problem = p.key
@@ -295,6 +297,8 @@ def _build_failure(row: Row) -> Failure:
     idx, kind, attempt, message, at = row
     return Failure(index=idx, kind=kind, attempt=attempt, message=message, at=at)
 
+
+# --- writing ---
 
 _BATCH_SAMPLES = 4096  # samples a statement: beyond this, executemany gains nothing and rows only fill memory
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
@@ -539,6 +543,8 @@ def _check_id(text: str) -> str:
         raise Flaw(f"'id' has {len(text)} characters; give at most 100000")
     return text
 
+
+# --- calls ---
 
 _INSERT_CALL = "INSERT INTO calls VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_CALL_SUMS = """

@@ -35,10 +35,16 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
+_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
+_MIN_ORDERS = 32  # of samples, for a simulation: their spread tells its error
+
+
+# --- best-of and any-correct, by ranks ---
 
 
 def score_best_of(
@@ -202,10 +208,7 @@ def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int
     return np.cumprod(steps, axis=1)
 
 
-Ints = npt.NDArray[np.int64]
-
-_MIN_ORDERS = 32  # at the least: their spread tells the simulation's error
-_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
+# --- the weighted vote ---
 
 
 def score_weighted_vote(

@@ -30,6 +30,7 @@ __all__ = [
     "measure_classes",
 ]
 
+_NAMED = 3  # problems in a message
 DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal scores compare equal
 
 Floats = npt.NDArray[np.float64]
@@ -84,9 +85,6 @@ def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floa
     sums = np.bincount(cell, weights=values[answered], minlength=len(classes) * width)
     mean_grade = np.divide(sums, sizes, out=np.zeros(sizes.shape), where=sizes > 0)
     return sizes.reshape(len(classes), width), mean_grade.reshape(len(classes), width)
-
-
-_NAMED = 3  # problems in a message
 
 
 def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
