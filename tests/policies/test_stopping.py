@@ -153,7 +153,7 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
     policy = StoppingPolicy.pooled([ballots], longest=4)
     with pytest.raises(PolicyError, match="learned on 40 of these 40 prompts"):
         policy.fit(ballots)
-    with pytest.raises(PolicyError, match="recollection"):
+    with pytest.raises(PolicyError, match="so that it is judged on new prompts"):
         policy.copy_for(ballots)
     with pytest.raises(PolicyError, match="no recording to learn from"):
         StoppingPolicy.pooled([ballots], without=ballots)
@@ -326,7 +326,7 @@ def test_a_result_on_problems_it_was_fitted_on_says_so():
 
 def test_a_fitted_policy_is_not_judged_on_what_its_prior_has_seen():
     policy = StoppingPolicy().fit(_of_answers(np.zeros((40, 16), dtype=np.int32)))
-    with pytest.raises(PolicyError, match="recollection"):
+    with pytest.raises(PolicyError, match="so that it is judged on new prompts"):
         replay(policy, recording("words").only(range(30)), price=0.02, orders=4)
 
 

@@ -80,16 +80,7 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
     for name, svg in svgs.items():
         ET.fromstring(svg.split("\n", 1)[1])
         assert "<img" not in svg, name
-    labels = (
-        "&lt;/svg&gt;&lt;img onerror=",
-        r">uses $\frac$ signs<",
-        '>id="zz" href="#x"<',
-        "very long very long ver…<",
-        "漢字",
-        ">[31mturned<",
-    )
-    for text in labels:
-        assert text in svgs["figures/heatmap.svg"]
+    for text in ("&lt;/svg&gt;&lt;img onerror=", r"uses $\frac$ signs", "漢字"):
         assert text in files["report.html"]
 
 
