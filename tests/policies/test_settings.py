@@ -16,9 +16,9 @@ from adacompute.errors import (
     format_value,
 )
 from adacompute.policies import POLICIES
+from adacompute.policies.base import check_dial, check_number, wrap_restore_errors
 from adacompute.policies.baselines import FixedPolicy, RandomPolicy, ShuffledPolicy
 from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.setting_checks import check_dial, check_number, wrap_restore_errors
 from adacompute.replay import replay
 
 HUGE = [10**400, -(10**400), 10**5000]  # beyond floats; the last one beyond what Python writes

@@ -49,7 +49,10 @@ BAD_LINES = {  # the second line of a file whose first is good -> what the messa
     "no_json": (b'{"id": "x"\n', "is not JSON"),
     "a_list": (b"[1, 2]\n", "is a list"),
     "a_number": (b"7\n", "is a number"),
-    "nan": (b'{"id":"b","question":"?","samples":[{"answer":"4","logprob":NaN}]}\n', "NaN is not a JSON number"),
+    "nan": (
+        b'{"id":"b","question":"?","samples":[{"answer":"4","logprob":NaN}]}\n',
+        "NaN is not a JSON number",
+    ),
     "infinity": (b'{"id":"b","question":"?","samples":[{"answer":"4","logprob":-Infinity}]}\n', "-Infinity"),
     "huge": (b'{"id":"b","question":"?","samples":[{"answer":"4","logprob":1e999}]}\n', "finite number"),
     "huge_unknown": (b'{"id":"b","question":"?","x":1e999,"samples":[]}\n', "'x' can't be kept as JSON"),

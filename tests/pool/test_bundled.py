@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import PoolNotFound
-from adacompute.pool import bundled_card, bundled_names, open_pool, bundled
+from adacompute.pool import bundled, bundled_card, bundled_names, open_pool
 
 FOLDER = Path(__file__).parent.parent.parent / "src" / "adacompute" / "pool" / "recordings"
 SOURCES = {"facts": "facts-smollm2-135m.jsonl.gz", "words": "words-qwen2.5-coder-1.5b.jsonl.gz"}

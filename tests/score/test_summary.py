@@ -12,7 +12,7 @@ import pytest
 from pool_lines import line, write
 
 from adacompute.errors import RecordInvalid
-from adacompute.pool import open_pool, bundled
+from adacompute.pool import bundled, open_pool
 from adacompute.score import SourceSummary, summarise
 from adacompute.score.pool_summary import estimate_mean
 

@@ -12,10 +12,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.policies.base import DEFAULT_LONGEST, Arrays, Floats, Ints, Policy, VoteState, check_source
-from adacompute.policies.setting_checks import (
+from adacompute.policies.base import (
+    DEFAULT_LONGEST,
+    Arrays,
+    Floats,
+    Ints,
+    Policy,
+    VoteState,
     check_dial,
     check_integer,
+    check_source,
     check_weights,
     dump_weights,
     load_settings,

@@ -23,20 +23,18 @@ from adacompute.policies.base import (
     Ints,
     Policy,
     VoteState,
-    check_source,
-    get_ballots,
-    score_votes,
-)
-from adacompute.policies.setting_checks import (
     check_ascending,
     check_choice,
     check_dial,
     check_flag,
     check_integer,
     check_number,
+    check_source,
     check_weights,
     dump_weights,
+    get_ballots,
     load_settings,
+    score_votes,
     wrap_restore_errors,
 )
 from adacompute.pool import Ballots, Pool

@@ -29,22 +29,20 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     VoteState,
-    get_ballots,
-    read_array,
-    score_votes,
-)
-from adacompute.policies.baselines import BUDGETS
-from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
-from adacompute.policies.setting_checks import (
     check_ascending,
     check_choice,
     check_flag,
     check_number,
     dump_weights,
+    get_ballots,
     load_settings,
     parse_finite,
+    read_array,
+    score_votes,
     wrap_restore_errors,
 )
+from adacompute.policies.baselines import BUDGETS
+from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, read_booster, read_forest
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve

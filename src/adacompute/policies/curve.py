@@ -15,16 +15,22 @@ import numpy.typing as npt
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import NotFitted, PolicyError, needs_extra
-from adacompute.policies.base import DEFAULT_LONGEST, Arrays, Floats, Ints, VoteState, get_ballots, read_array
-from adacompute.policies.baselines import BUDGETS
-from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
-from adacompute.policies.setting_checks import (
+from adacompute.policies.base import (
+    DEFAULT_LONGEST,
+    Arrays,
+    Floats,
+    Ints,
+    VoteState,
     check_dial,
     check_flag,
     dump_weights,
+    get_ballots,
     load_settings,
+    read_array,
     wrap_restore_errors,
 )
+from adacompute.policies.baselines import BUDGETS
+from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, join_trees, read_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score

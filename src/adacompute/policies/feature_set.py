@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Policy
+from adacompute.policies.base import Floats, Policy, check_ascending, check_integer, check_weights
 from adacompute.policies.baselines import MAX_SEED
 from adacompute.policies.features import ENTROPY_COLUMN, compute_features, normalise_entropy
-from adacompute.policies.setting_checks import check_ascending, check_integer, check_weights
 from adacompute.pool import Ballots
 
 __all__ = ["FeaturePolicy", "FeatureSet", "RowCache"]

@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
-from adacompute.policies.base import Policy, get_ballots
+from adacompute.policies.base import Policy, check_choice, get_ballots, parse_finite
 from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.paths import draw_paths
-from adacompute.policies.setting_checks import check_choice, parse_finite
 from adacompute.pool import Ballots, Pool
 from adacompute.records import format_lower_bound
 from adacompute.replay.per_problem import decide_first_wave, run_policy

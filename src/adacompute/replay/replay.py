@@ -9,9 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples, format_value
-from adacompute.policies.base import Floats, Ints, Policy, get_ballots
+from adacompute.policies.base import (
+    Floats,
+    Ints,
+    Policy,
+    check_choice,
+    check_dial,
+    check_integer,
+    get_ballots,
+)
 from adacompute.policies.paths import draw_paths
-from adacompute.policies.setting_checks import check_choice, check_dial, check_integer
 from adacompute.pool import Ballots, Pool
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate

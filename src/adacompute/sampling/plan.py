@@ -16,7 +16,7 @@ from adacompute.errors import (
     format_value,
     shorten,
 )
-from adacompute.policies.setting_checks import parse_finite
+from adacompute.policies.base import parse_finite
 from adacompute.pool import Pool, fingerprint
 from adacompute.problems import Template
 from adacompute.records import Problem, TokenPrices

@@ -23,11 +23,6 @@ from adacompute.policies.base import (
     Dial,
     Floats,
     Policy,
-    fit_confidence_weights,
-    get_ballots,
-)
-from adacompute.policies.paths import VoteState, draw_paths
-from adacompute.policies.setting_checks import (
     check_ascending,
     check_choice,
     check_dial,
@@ -36,9 +31,12 @@ from adacompute.policies.setting_checks import (
     check_number,
     check_weights,
     dump_weights,
+    fit_confidence_weights,
+    get_ballots,
     load_settings,
     wrap_restore_errors,
 )
+from adacompute.policies.paths import VoteState, draw_paths
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES, WavePlan, compute_features
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
