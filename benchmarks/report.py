@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adacompute.pool import export_file, bundled
+from adacompute.pool import bundled, export_file
 
 PROBLEMS, WORKERS = 600, 2
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "recordings"

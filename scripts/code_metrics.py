@@ -34,11 +34,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # Past participles and participle-like words that name functions badly. Words in -ed that are plain nouns,
 # verbs or adjectives of the field are not counted.
-IRREGULAR = set(
-    "told said seen given made shown kept held left asked drawn found taken written known heard read_off "
-    "spent paid sent built bought thought brought caught taught sold lost met put_off begun gone run_out "
-    "chosen spoken broken frozen hidden forgotten fallen grown thrown foretold beheld".split()
-)
+IRREGULAR = {
+    "told", "said", "seen", "given", "made", "shown", "kept", "held", "left", "asked", "drawn",
+    "found", "taken", "written", "known", "heard", "read_off", "spent", "paid", "sent", "built",
+    "bought", "thought", "brought", "caught", "taught", "sold", "lost", "met", "put_off", "begun",
+    "gone", "run_out", "chosen", "spoken", "broken", "frozen", "hidden", "forgotten", "fallen",
+    "grown", "thrown", "foretold", "beheld",
+}  # fmt: skip
 PLAIN_ED = {"seed", "need", "feed", "speed", "embed", "bed", "shed", "exceed", "proceed", "succeed", "need_"}
 ODD_VARIABLES = {"one", "found", "told", "some"}
 VARIABLE_LIFE = 3  # lines

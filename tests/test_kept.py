@@ -34,7 +34,7 @@ def test_last_bits_decide_no_price_of_the_table_that_is_kept(monkeypatch: pytest
     rng = np.random.default_rng(0)
     before = critical_price._price_levels()
     monkeypatch.setattr(
-        critical_price, "_PRICES", critical_price._TABLE_PRICES * (1 + 1e-12 * rng.standard_normal(28))
+        critical_price, "_TABLE_PRICES", critical_price._TABLE_PRICES * (1 + 1e-12 * rng.standard_normal(28))
     )
     assert_same_array(critical_price._price_levels(), before)
 

@@ -19,7 +19,25 @@ BY_FIXTURE = {
     "browser": "browser",
     "demo": "demo",
 }
-BY_PATH = {"studies/": "study"}  # how a path begins, from the repository's root
+BY_PATH = {  # how a path begins, from the repository's root
+    "studies/": "study",
+    "tests/answers/test_recordings.py": "slow",
+    "tests/cli/test_report.py": "slow",
+    "tests/cli/test_scoring.py": "slow",
+    "tests/client/test_fuzz.py": "slow",
+    "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
+    "tests/policies/test_classifier.py": "slow",
+    "tests/policies/test_tampered.py": "slow",
+    "tests/pool/test_bundled.py": "slow",
+    "tests/pool/test_fuzz.py": "slow",
+    "tests/report/test_data_efficiency.py": "slow",
+    "tests/sampling/test_answer_command.py": "slow",
+    "tests/scale/test_fleet_simulation.py": "slow",
+    "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
+    "tests/serve/fleet/test_fleet_command.py": "slow",
+    "tests/serve/test_storm.py": "slow",
+    "tests/serve/test_without_fit_extra.py": "slow",
+}
 COSTLY = ("browser", "demo", "local_model", "ray", "slow", "study")
 FEW = 20  # examples of a law in the quick profile
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.fleet`: measure, simulate, and print every table. Knows nothing of how.
+"""`python -m benchmarks.fleet`: measure, simulate, and print every table.
 
---quick simulates less, in a fraction of the time. --write keeps the numbers in docs/figures/fleet.json, draws
-docs/figures/fleet.svg from them and renews the tables of docs/design/fleet-simulation.md; with --draw, from the numbers that
-are kept already.
+--quick simulates less, in a fraction of the time. --write keeps the numbers in docs/figures/fleet.json,
+draws docs/figures/fleet.svg from them and renews the tables of docs/design/fleet-simulation.md; with
+--draw, from the numbers that are kept already.
 """
 
 import json
@@ -23,7 +23,11 @@ from benchmarks.fleet.measured import measured
 from benchmarks.fleet.tables import TABLES, renewed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-KEPT, PICTURE, PAGE = DOCS / "figures" / "fleet.json", DOCS / "figures" / "fleet.svg", DOCS / "design" / "fleet-simulation.md"
+KEPT, PICTURE, PAGE = (
+    DOCS / "figures" / "fleet.json",
+    DOCS / "figures" / "fleet.svg",
+    DOCS / "design" / "fleet-simulation.md",
+)
 # gateways, requests a second, seconds, told of each request
 CELLS = [
     (1, 10.0, 180.0, True), (1, 100.0, 180.0, True), (1, 300.0, 180.0, True),

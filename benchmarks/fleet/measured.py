@@ -51,7 +51,7 @@ def _settle(times: int = 50_000) -> float:
 
 
 def _gateway() -> dict[str, float]:
-    """Milliseconds of a gateway's core, of docs/reference/benchmarks.md: of a request with one wave, of one more wave.
+    """Milliseconds of a gateway's core, in docs/reference/benchmarks.md: one wave, one more.
 
     A further wave isn't measured there by itself: a call to the upstream, as the bare proxy makes one, and a
     decision.
@@ -73,7 +73,7 @@ def _gateway() -> dict[str, float]:
 
 
 def _allocate() -> float | None:
-    """Prompts a second of the whole command on one core, of docs/reference/benchmarks.md; None: not there yet."""
+    """Prompts a second on one core, whole command, from docs/reference/benchmarks.md; None if absent."""
     page = (ROOT / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
     found = re.search(r"^\| `allocate`, one process \| ([\d,]+) \|", page, re.MULTILINE)
     return None if found is None else float(found[1].replace(",", ""))

@@ -98,5 +98,5 @@ def test_a_price_keeps_its_own_copy_and_takes_any_numbers():
 def test_what_doesnt_fit_is_refused_by_name():
     with pytest.raises(ScoreError, match="prompt_tokens of 3 problems don't fit these 2"):
         cost(TokenPrices(input=1, output=1, prompt_tokens=[1, 2, 3]))
-    with pytest.raises(ScoreError, match="cost 'euros' is not known; give .* or TokenPrices"):
+    with pytest.raises(ScoreError, match=r"cost 'euros' is not known; give .* or TokenPrices"):
         cost("euros")
