@@ -1,4 +1,4 @@
-"""Spend a stated average number of LLM samples where they pay, and prove what that buys.
+"""Vote over LLM samples within an average budget, spent where it helps, and measure the gain.
 
 Importing the package imports nothing else of it. A public name is imported from its module when it is first
 used (PEP 562), so that a program, and `adacompute --version`, load only what they need.

@@ -66,8 +66,8 @@ class EndpointConfig:
 
     url: str = ""  # address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1
     model: str = ""  # name of the model; "": the only one that the endpoint lists
-    key_env: str = "ADACOMPUTE_KEY"  # environment variable that holds the key, if there is one
-    key_file: str = ""  # file that holds the key alone
+    key_env: str = "ADACOMPUTE_KEY"  # environment variable with the endpoint's key, if it has one
+    key_file: str = ""  # file that holds the endpoint's key and nothing else
     concurrency: int = 32  # calls at the same time, at most; fewer where the endpoint pushes back
     requests_per_minute: float = 0.0  # requests a minute, at most; 0: no limit
     tokens_per_minute: float = 0.0  # tokens of prompts and responses a minute, at most; 0: no limit
@@ -100,30 +100,30 @@ class CollectConfig:
 class ServeConfig:
     """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
 
-    host: str = "127.0.0.1"  # address to listen on; beyond loopback only with keys
+    host: str = "127.0.0.1"  # address to listen on; other than loopback only with keys
     port: int = 8080  # port to listen on; 0 takes any free one
-    policy: str = ""  # folder that `adacompute fit` wrote; "": stopping, on its bundled prior
+    policy: str = ""  # folder that `adacompute fit` wrote; "": the one in the package, stopping
     policies: tuple[str, ...] = ()  # other policies, NAME=FOLDER each, that x-adacompute-policy may name
-    budget: float = 2.0  # samples a request on average
+    budget: float = 2.0  # samples per request, on average
     max_budget: float = 16.0  # most that a request may ask for itself
-    price: float = -1.0  # fixed dial from 0 up, without pacing; below 0: it moves to meet the budget
+    price: float = -1.0  # fixed price (or threshold), from 0 up; below 0: it moves to meet the budget
     mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample each, and the policy's
     # decision is only noted; pass: one sample each
-    keys_file: str = ""  # clients' keys (TOML): a section each, with key, cap and operator; "": none
-    state: str = "adacompute-gateway.sqlite"  # file of what is spent and of the prices, over restarts
+    keys_file: str = ""  # keys of clients (TOML): a section each, with key, cap and operator; "": none
+    state: str = "adacompute-gateway.sqlite"  # file that keeps spending and prices over restarts
     redis: str = ""  # redis://HOST:PORT/DB: share caps and price with a fleet of gateways; "": alone
     fleet: str = DEFAULT_FLEET  # name of the fleet in that Redis
     redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # environment variable that holds its password, if any
     redis_key_file: str = ""  # file that holds its password alone
     unit: Literal["samples", "tokens", "money"] = "samples"  # unit of caps, and of the cost in replies
-    cap: float = 0.0  # most that all requests together may spend, in units of `unit`; 0: no cap
+    cap: float = 0.0  # most that all requests together may spend, counted in `unit`; 0: no cap
     key_cap: float = 0.0  # cap of each key that has none of its own; 0: none
-    window: Literal["ever", "hour", "day", "month"] = "ever"  # period after which caps start again, UTC
+    window: Literal["ever", "hour", "day", "month"] = "ever"  # period after which caps start at 0 again, UTC
     cached_price: float = -1.0  # price of a million cached prompt tokens; below 0: as other prompt tokens
     vote: Literal["auto", "always", "never"] = "auto"  # auto: where the first sample states an answer
     vote_pattern: str = ""  # only prompts in which this regular expression is found are voted on
-    min_agreement: float = 0.0  # share of a vote's weight, 0 to 1; votes below it are weak
-    weak: Literal["mark", "refuse"] = "mark"  # what is done with weak votes
+    min_agreement: float = 0.0  # votes are weak where the winner's share is smaller, 0 to 1
+    weak: Literal["mark", "refuse"] = "mark"  # mark weak votes in the reply, or refuse (422)
     explore: float = 0.0  # share of requests that get as many samples as there can be, to learn from
     record: str = ""  # pool that traffic is recorded into, with its texts; "": none
     show_texts: bool = False  # show texts in the dashboard

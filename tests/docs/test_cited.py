@@ -37,7 +37,7 @@ def gain(recording: str, row: str, budget: str) -> str:
 
 def test_the_table_for_choosing_is_the_evaluation():
     table = (ROOT / "docs" / "policies.md").read_text("utf-8")
-    added = re.findall(r"^\| what the last sample added, a sample \| \|(.*)\|$", table, re.MULTILINE)
+    added = re.findall(r"^\| gain over the column before, per sample \| \|(.*)\|$", table, re.MULTILINE)
     for name, last in zip(("words", "facts"), added, strict=True):
         stopping = percent(name, "stopping, transferred")
         assert f"| `{name}`, uniform | {' | '.join(percent(name, 'fixed'))} |" in table
@@ -75,7 +75,7 @@ def test_what_questions_are_answered_with_is_the_evaluation():
     assert f"to {gain('words', 'calibrated with labels − transferred', '2')} on `words`" in policies
     at = BUDGETS.index("3")
     ours, uniform = (percent("math500", row)[at] for row in ("stopping, transferred", "fixed"))
-    assert f"at 3 samples {ours}% for {uniform}% uniform" in policies
+    assert f"at 3 samples {ours}% are right, {uniform}% with uniform sampling" in policies
 
 
 def test_what_weights_are_worth_is_the_evaluation():

@@ -74,7 +74,7 @@ def allocate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Give each prompt of a batch its number of samples, beforehand.
+    """Decide beforehand how many samples each prompt of a batch gets.
 
     The numbers are B on average over all prompts, at one price for a sample. The output has the input's
     columns and `budget`, in the same order; it is written whole or not at all.

@@ -104,5 +104,5 @@ def select_config(
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Spend a stated average number of LLM samples where they pay, and prove what that buys."""
+    """Vote over LLM samples within an average budget, spent where it helps, and measure the gain."""
     context.obj = config  # loaded by the command that needs it, so that --help works with a broken file

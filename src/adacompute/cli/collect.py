@@ -194,7 +194,7 @@ def show_estimate(
     prompts = f"{estimation.prompt_tokens_most:,}"
     if estimation.prompt_tokens_least < estimation.prompt_tokens_most:
         prompts = f"{estimation.prompt_tokens_least:,} to {prompts}"
-    print_fact("prompts", f"{prompts} tokens, by their length")
+    print_fact("prompts", f"{prompts} tokens, estimated from their length")
     most = (
         "no limit"
         if estimation.completion_tokens_most is None
@@ -255,7 +255,7 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"
     print_fact("calls", calls)
-    estimated = f" (of {format_count(account.estimated, 'call')} reckoned by us)" if account.estimated else ""
+    estimated = f" (estimated for {format_count(account.estimated, 'call')})" if account.estimated else ""
     print_fact(
         "tokens",
         f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
@@ -322,7 +322,7 @@ def collect(
     timeout: TimeoutOption = None,
     retry_timeouts: RetryTimeoutsFlag = False,
     retry_failed: Annotated[
-        int, typer.Option(min=0, metavar="ROUNDS", help="Ask again, at the end, for what failed.")
+        int, typer.Option(min=0, metavar="ROUNDS", help="Times to ask again, at the end, for what failed.")
     ] = 0,
     input_price: InputTokenPriceOption = None,
     output_price: OutputTokenPriceOption = None,
@@ -338,10 +338,10 @@ def collect(
     percent: PercentOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Sample a model on problems into a pool; can be resumed.
+    """Ask a model each problem many times, into a pool; can be resumed.
 
-    Stop it in any way, and the same command goes on: samples that are stored are not asked for again. Ctrl-C
-    finishes the calls in flight; a second Ctrl-C gives them up. Keys come from the environment or a file,
+    However it was stopped, the same command continues: stored samples are not asked for again. Ctrl-C
+    finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
     never from the command line.
     """
     config = load_settings(context)

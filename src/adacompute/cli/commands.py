@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 __all__ = ["COMMANDS", "CommandEntry", "explain_unknown", "render_help", "render_usage"]
 
-_DESCRIPTION = "Spend a stated average number of LLM samples where they pay, and prove what that buys."
+_DESCRIPTION = "Vote over LLM samples within an average budget, spent where it helps, and measure the gain."
 _OPTIONS = (
     ("--config FILE", "Settings (TOML). [default: adacompute.toml, if there is one]"),
     ("--version", "Print the version and exit."),
@@ -43,7 +43,7 @@ _ENTRIES = (
         "collect",
         "collect",
         _RECORD,
-        "Sample a model on problems into a pool; can be resumed.",
+        "Ask a model each problem many times, into a pool; can be resumed.",
         ("--pool", "--endpoint", "--model", "--samples", "--limit", "--max-cost", "--dry-run"),
     ),
     CommandEntry(
@@ -123,7 +123,7 @@ _ENTRIES = (
         "allocate",
         "allocate",
         _DECIDE,
-        "Give each prompt of a batch its number of samples, beforehand.",
+        "Decide beforehand how many samples each prompt of a batch gets.",
         ("--policy", "--output", "--budget"),
     ),
     CommandEntry(
@@ -139,7 +139,7 @@ _ENTRIES = (
         "serve",
         "serve",
         _SERVE,
-        "Serve a gateway: the same API, and the vote's winner as the reply.",
+        "Serve an OpenAI-compatible gateway that answers by vote.",
         ("--upstream", "--policy", "--budget", "--model", "--port", "--keys", "--cap", "--record", "--check"),
     ),
     CommandEntry(

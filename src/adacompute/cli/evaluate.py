@@ -214,24 +214,24 @@ AverageBudgetsOption = Annotated[
 PoliciesOption = Annotated[
     str | None,
     typer.Option(
-        metavar="LIST", help=f"Of {', '.join(sorted(POLICIES))}; or all. [default: all but shuffled]"
+        metavar="LIST", help=f"Any of {', '.join(sorted(POLICIES))}; or all. [default: all but shuffled]"
     ),
 ]
 ProtocolOption = Annotated[
-    ProtocolName, typer.Option(help="Fitted on other problems than judged, or as the paper did (in-sample).")
+    ProtocolName, typer.Option(help="Judge on problems not fitted on, or as the paper did (in-sample).")
 ]
 FoldsOption = Annotated[
     int, typer.Option(min=2, help="Parts of the problems, each judged by policies fitted on the others.")
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
 VotesOption = Annotated[
-    VoteKind, typer.Option(help="Weighted by confidence where every sample has log-probabilities (auto).")
+    VoteKind, typer.Option(help="auto: by confidence where all samples have log-probabilities.")
 ]
 OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples.")]
 EvaluationSeedOption = Annotated[int, typer.Option(min=0, help="Seed of folds, orders and intervals.")]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes; the result is the same. [default: the cores, at most 4]"),
+    typer.Option(min=1, help="Processes to use; results don't depend on it. [default: the cores, at most 4]"),
 ]
 
 

@@ -186,7 +186,7 @@ PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
 BudgetOption = Annotated[
     float | None,
     typer.Option(
-        metavar="B", parser=_parse_average, help="Samples on average; the classifier is fitted for one."
+        metavar="B", parser=_parse_average, help="Average budget to fit the classifier for, or to list."
     ),
 ]
 OutputOption = Annotated[
@@ -204,21 +204,21 @@ FeaturesOption = Annotated[
     ),
 ]
 MaxWavesOption = Annotated[
-    int | None, typer.Option(min=1, help="Rounds of sampling a request, at most (stopping); fewer wait less.")
+    int | None, typer.Option(min=1, help="Rounds per request, at most (stopping): fewer take less time.")
 ]
 LongestOption = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=256,
-        help="Samples a request, at most: learned from problems with as many. [default: as recorded, to 16]",
+        help="Samples per request, at most; problems with fewer are left out. [default: as recorded, to 16]",
     ),
 ]
 LabelsOption = Annotated[
     bool | None,
     typer.Option(
         "--labels/--no-labels",
-        help="From correctness, or from agreement with the full vote (stopping). [default: as recorded]",
+        help="Learn from gold answers, or from agreement with the full vote. [default: gold, if recorded]",
     ),
 ]
 
@@ -244,8 +244,8 @@ def fit(
 ) -> None:
     """Learn a policy from recorded samples, and save it.
 
-    A policy says when to stop sampling. Printed is also its dial (its price or threshold) for some budgets,
-    which needs no labels: what a policy costs is known without them.
+    A policy says when to stop sampling. Its dial (price or threshold) for some budgets is printed too; this
+    needs no labels, because they don't change what a policy costs.
     """
     _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
     _check_features(policy, features)

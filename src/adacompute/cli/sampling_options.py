@@ -63,10 +63,12 @@ __all__ = [
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
 
 TemperatureOption = Annotated[float | None, build_option(CollectConfig, "temperature", min=0)]
-TopPOption = Annotated[float | None, typer.Option(min=0, max=1, help="[default: the endpoint's]")]
+TopPOption = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Nucleus sampling. [default: the endpoint's]")
+]
 MaxTokensOption = Annotated[int | None, build_option(CollectConfig, "max_tokens", min=1)]
 SamplingSeedOption = Annotated[
-    int | None, typer.Option(help="Sent with a problem's first sample, one higher for each next one.")
+    int | None, typer.Option(help="Seed of a problem's first sample; each next one is one higher.")
 ]
 ExtraParametersOption = Annotated[
     list[str] | None,
@@ -74,18 +76,16 @@ ExtraParametersOption = Annotated[
 ]
 TopLogprobsOption = Annotated[
     int,
-    typer.Option(
-        min=0, max=20, help="Alternatives a token: from 2 up they tell the entropy, and cost bytes."
-    ),
+    typer.Option(min=0, max=20, help="Alternatives per token to record: 2 or more give the entropy."),
 ]
-LogprobsFlag = Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighed by them.")]
+LogprobsFlag = Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighted by them.")]
 MaxCostOption = Annotated[
     float | None,
-    typer.Option(metavar="MONEY", help="Stop before all calls into this pool could cost more."),
+    typer.Option(metavar="MONEY", help="Stop before the calls into this pool could cost more than this."),
 ]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")]
 AddSourceFlag = Annotated[
-    bool, typer.Option("--another", help="Add this model or these parameters to a pool that has others.")
+    bool, typer.Option("--another", help="Allow a model or parameters other than the pool's.")
 ]
 
 RegradeFlag = Annotated[
@@ -178,7 +178,7 @@ TemplateOption = Annotated[
 ]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="What the columns are, e.g. question=prompt,gold=target."),
+    typer.Option(metavar="LIST", help="Which column holds what, e.g. question=prompt,gold=target."),
 ]
 SplitOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Split of an hf: dataset. [default: test]")
@@ -210,7 +210,7 @@ def _parse_columns(text: str | None) -> dict[str, str] | None:
 
 VllmOption = Annotated[
     str | None,
-    typer.Option("--vllm", metavar="MODEL", help="With --engine ray: by vLLM on its GPUs; no endpoint."),
+    typer.Option("--vllm", metavar="MODEL", help="With --engine ray: sample by vLLM, without an endpoint."),
 ]
 VllmEngineOptions = Annotated[
     list[str] | None,

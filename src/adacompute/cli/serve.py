@@ -256,7 +256,7 @@ ModelOption = Annotated[
         EndpointConfig,
         "model",
         metavar="NAME",
-        meaning="model of requests that name none, or `default`",
+        meaning="model for requests that name none, or name `default`",
         show_default=False,
     ),
 ]
@@ -292,7 +292,7 @@ CheckFlag = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Same as before the command. [default: adacompute.toml]"),
+    typer.Option("--config", metavar="FILE", help="Settings (TOML). [default: adacompute.toml]"),
 ]
 
 
@@ -333,11 +333,11 @@ def serve(
     check: CheckFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Serve a gateway: the same API, and the vote's winner as the reply.
+    """Serve an OpenAI-compatible gateway that answers by vote.
 
-    Give its URL, with /v1, to an OpenAI client as base_url. A request gets B samples of the upstream on
-    average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a second one stops at once. SIGHUP
-    reads policies anew. Every setting can stand in adacompute.toml.
+    Give its URL, with /v1, to an OpenAI client as base_url. A request gets as many samples from
+    the upstream as --budget says, on average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a
+    second one stops at once. SIGHUP reloads the policies. All of this can also be set in adacompute.toml.
     """
     base = load_settings(context) if file is None else load_config(file)
     config = replace(
