@@ -212,16 +212,69 @@ def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, s
     ]
 
 
-@pytest.mark.slow
-def test_where_every_problem_is_tied_ten_thousand_are_solved_with_two_of_them_mixed():
-    """HiGHS gives up on this one at its tightest tolerance."""
+def test_where_every_problem_is_tied_ten_thousand_are_solved_with_two_of_them_mixed(monkeypatch):
     rows = np.random.default_rng(5).random((10_000, 5))
     accuracy = (np.round(np.sort(rows, axis=1) * 48) / 48)[np.arange(len(rows)) % 7]
     table = AccuracyTable.of(accuracy, costs=SAMPLES)
     limits = [Cap(name="seconds", costs=SAMPLES[::-1], at_most=9.0)]
+    linprog, sizes = scipy.optimize.linprog, []
+
+    def measured(c, **programme):
+        sizes.append(len(c))
+        return linprog(c, **programme)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", measured)
     plan = solve_with_limits(table, 2.0, limits)
     check(table, 2.0, limits, plan)
     assert plan.mixed_accuracy == pytest.approx(plan.bound, abs=1e-10)
+    assert 0 < max(sizes) <= 7 * 5, "equal problems are one row"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_of_a_few_different_rows_agree_with_the_full_linear_programme(seed):
+    rng = np.random.default_rng(2000 + seed)
+    for _ in range(6):
+        table, budget, limits = random_case(rng, rows=int(rng.integers(1, 5)))
+        copies = rng.integers(0, len(table), int(rng.choice([7, 40, 300])))
+        budget = max(budget, float(table.cost_matrix[copies].min(axis=1).mean()))
+        limits = [
+            Cap(
+                name=limit.name,
+                costs=(costs := np.broadcast_to(limit.costs, table.accuracy.shape)[copies]),
+                at_most=max(limit.at_most, float(costs.min(axis=1).mean())),
+            )
+            for limit in limits
+        ]
+        table = AccuracyTable.of(table.accuracy[copies], costs=table.cost_matrix[copies], order="any")
+        expected = highs(table, budget, limits)
+        try:
+            plan = solve_with_limits(table, budget, limits)
+        except Infeasible as exc:
+            refused = "together" in str(exc)
+            assert refused == (expected is None)
+            continue
+        assert plan.bound == pytest.approx(expected, abs=1e-9)
+        assert plan.mixed_accuracy == pytest.approx(expected, abs=1e-9)
+        check(table, budget, limits, plan)
+
+
+def test_where_highs_gives_up_at_its_tightest_tolerance_a_wider_one_follows(monkeypatch):
+    linprog, tolerances = scipy.optimize.linprog, []
+
+    def give_up(c, *, options, **programme):
+        solution = linprog(c, options=options, **programme)
+        tolerances.append(options["primal_feasibility_tolerance"])
+        if tolerances[-1] == min(tolerances):
+            solution.status = 4
+        return solution
+
+    monkeypatch.setattr(scipy.optimize, "linprog", give_up)
+    table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
+    limits = [Cap(name="seconds", costs=[1, 5], at_most=2.0)]
+    plan = solve_with_limits(table, 2.0, limits)
+    assert plan.bound == pytest.approx(0.65)
+    assert len(set(tolerances)) == 2
 
 
 def test_solve_hands_limits_on_and_names_the_budget_by_its_unit():

@@ -6,7 +6,8 @@ and every average cost is within its limit. HiGHS solves it.
 1. `_check_limits` checks the limits.
 2. `_build_programme` scales them. A limit that even the dearest modes keep gets no price; one that only
    the cheapest modes keep forbids the others.
-3. `_find_vertex` solves the linear programme, on large tables for the undecided problems alone.
+3. `_find_vertex` solves the linear programme, on large tables for the undecided problems alone; equal
+   problems are one row of it.
 4. `_round_vertex` gives each problem one mode within all limits.
 """
 
@@ -121,8 +122,8 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
         ) from exc
     if costs.shape not in (shape, shape[1:]):
         raise TableInvalid(
-            f"costs of limit {limit.name!r} have shape {costs.shape}; give {shape[1:]} for all problems "
-            f"alike, or {shape}"
+            f"costs of limit {limit.name!r} have shape {costs.shape}; give {shape[1:]} for every "
+            f"problem, or {shape}"
         )
     if not (costs.min() >= 0 and costs.max() < np.inf):  # false where there is a NaN
         *row, column = (int(i) for i in np.argwhere(~((costs >= 0) & (costs < np.inf)))[0])
@@ -409,47 +410,93 @@ def _solve_programme(
 ) -> tuple[Floats, Floats] | None:
     """Shares (problems, modes) at a vertex that minimises `aim`, and the limits' prices; None: infeasible.
 
-    `equal`, (limits,): the limits whose room must be used up; they get no price.
+    `equal`, (limits,): the limits whose room must be used up; they get no price. Equal problems are one
+    row of the programme, so that ties make it smaller and not harder.
     """
     from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
 
-    count = len(part.values)
+    groups = _group_equal_rows(part, aim)
     equal = np.zeros(len(part.room), dtype=bool) if equal is None else equal
-    costs, room = part.costs[:, part.allowed], part.room * count  # (limits, cells)
-    ends = np.cumsum(part.allowed.sum(axis=1))
+    allowed = part.allowed[groups.first]
+    costs = part.costs[:, groups.first][:, allowed]  # (limits, cells)
+    room = part.room * len(part.values)
+    ends = np.cumsum(allowed.sum(axis=1))
     whole = csr_array((np.ones(ends[-1]), np.arange(ends[-1]), np.append(0, ends)))
     slip = 1e-12 * np.maximum(1.0, np.abs(room))  # so that rounding doesn't make it infeasible
     programme = {
-        "c": aim[part.allowed],
+        "c": aim[groups.first][allowed],
         "A_ub": None if equal.all() else csr_array(costs[~equal]),
         "b_ub": None if equal.all() else (room + slip)[~equal],
         "A_eq": vstack([whole, csr_array(costs[equal])]) if equal.any() else whole,
-        "b_eq": np.concatenate([np.ones(count), room[equal]]),
+        "b_eq": np.concatenate([groups.sizes, room[equal]]),
     }
-    solution = _call_highs(programme, large=count > _SIMPLEX_PROBLEMS)
+    solution = _call_highs(programme, large=len(groups.sizes) > _SIMPLEX_PROBLEMS)
     if solution is None:
         return None
     cells, marginals = solution
-    shares = np.zeros(part.values.shape)
-    shares[part.allowed] = np.where(cells < _SHARE_TOLERANCE, 0.0, cells)
-    shares /= shares.sum(axis=1, keepdims=True)
+    amounts = np.zeros(allowed.shape)
+    amounts[allowed] = np.where(cells < _SHARE_TOLERANCE, 0.0, cells)
     prices = np.zeros(len(room))
     if not equal.all():
         prices[~equal] = np.maximum(-marginals, 0.0)
-    return shares, prices
+    return groups.spread_amounts(amounts), prices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _RowGroups:
+    """Problems whose rows are equal, as groups."""
+
+    first: Ints  # (groups,) the first problem of each
+    sizes: Ints  # (groups,)
+    group: Ints  # (problems,) the number of each problem's group
+    rank: Ints  # (problems,) its place within the group, from 0
+
+    def spread_amounts(self, amounts: Floats) -> Floats:
+        """Each problem's shares, (problems, modes), from how many of its group have each mode.
+
+        The problems of a group get its modes in order: the first mode's problems come first. Only where
+        one mode's amount ends and the next one's begins may a problem be mixed, so a group has fewer
+        mixed problems than modes in use, as a vertex promises.
+        """
+        ends = np.cumsum(amounts, axis=1)  # (groups, modes)
+        ends *= self.sizes[:, None] / ends[:, -1:]
+        nearest = np.rint(ends)
+        ends = np.where(np.abs(ends - nearest) < _SHARE_TOLERANCE, nearest, ends)
+        filled = np.clip(ends[self.group] - self.rank[:, None], 0.0, 1.0)  # of each problem, by these modes
+        return np.diff(filled, axis=1, prepend=0.0)
+
+
+def _group_equal_rows(part: _Programme, aim: Floats) -> _RowGroups:
+    """Groups of the problems that have the same numbers for every allowed mode."""
+    columns = [
+        np.where(part.allowed, column, 0.0) for column in (aim, part.values, part.tie_costs, *part.costs)
+    ]
+    _, first, group, sizes = np.unique(
+        np.concatenate([part.allowed, *columns], axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    group = group.ravel()
+    order = np.argsort(group, kind="stable")
+    rank = np.empty(len(group), dtype=np.intp)
+    rank[order] = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return _RowGroups(first=first, sizes=sizes, group=group, rank=rank)
 
 
 def _call_highs(programme: Mapping[str, object], *, large: bool) -> tuple[Floats, Floats] | None:
     """The solution of `linprog` at a vertex, and the marginal values of its upper limits; None: infeasible.
 
-    Where thousands of problems are tied, HiGHS may give up at the tightest tolerance, so others follow.
+    HiGHS may give up at the tightest tolerance, as it did where thousands of problems were tied, so
+    others follow.
     """
     from scipy.optimize import linprog  # type: ignore[import-untyped]
 
     message = ""
     for method, tolerance in _HIGHS_ATTEMPTS if large else _HIGHS_SMALL_ATTEMPTS:
         options = {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
-        solution = linprog(**programme, bounds=(0.0, 1.0), method=method, options=options)
+        solution = linprog(**programme, bounds=(0.0, None), method=method, options=options)
         if solution.status == _OPTIMAL:
             return solution.x, solution.ineqlin.marginals
         if solution.status == _INFEASIBLE:
