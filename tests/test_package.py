@@ -22,6 +22,9 @@ def test_the_public_names_are_those_that_type_checkers_see_and_are_there():
     source = ast.parse(Path(adacompute.__file__).read_text("utf-8"))
     (checked,) = [n for n in source.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imported = {a.name: n.module for n in checked.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    old = {target.id for n in checked.body if isinstance(n, ast.Assign) for target in n.targets}
+    assert old == adacompute._RENAMED.keys()
+    del imported["OldPrice"], imported["OldPrices"]  # what two of the old names are
     assert sorted(adacompute.__all__) == adacompute.__all__
     assert imported.keys() | {"__version__"} == set(adacompute.__all__)
     assert imported == adacompute._HOMES
@@ -103,30 +106,3 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     assert where.startswith(str(tmp_path))
     assert lengths == "[353, 441]"
     assert more == "0"  # decided by the prior that the wheel carries
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("Limit", "Cap"), ("Limits", "RateLimits"), ("Weigh", "VoteWeights")]
-)
-def test_a_renamed_class_keeps_its_old_name_for_one_release(old: str, new: str):
-    with pytest.warns(DeprecationWarning, match=rf"adacompute\.{old} is now adacompute\.{new}$"):
-        assert getattr(adacompute, old) is getattr(adacompute, new)
-    assert old not in adacompute.__all__
-
-
-def test_prices_keep_their_old_names_and_fields_for_one_release():
-    with pytest.warns(DeprecationWarning, match=r"adacompute\.Price is now adacompute\.TokenPrices"):
-        price = adacompute.Price(input_per_million=1.0, output_per_million=2.0, prompts="once")
-    assert isinstance(price, adacompute.TokenPrices)
-    assert (price.input_per_million, price.output_per_million, price.currency) == (1.0, 2.0, "dollars")
-    facts = adacompute.bundled("facts")
-    new = adacompute.TokenPrices(input=1.0, output=2.0, prompts="once")
-    old_costs, new_costs = (adacompute.score(facts, (1, 4), cost=cost).costs for cost in (price, new))
-    assert (old_costs == new_costs).all()
-    with pytest.warns(DeprecationWarning, match=r"adacompute\.Prices is now adacompute\.TokenPrices"):
-        prices = adacompute.Prices(input=1.0, output=2.0)
-    assert prices
-    assert prices.of(1e6, 1e6) == prices.cost(1e6, 1e6) == 3.0
-    for wrong in ({"input_per_million": -1.0}, {"output": "3"}):
-        with pytest.raises(adacompute.AdacomputeError, match=r"price .* can't be paid"):
-            type(price)(**wrong)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         Cap,
         Failure,
         Frontier,
+        OldPrice,
+        OldPrices,
         Problem,
         Recorded,
         Sample,
@@ -33,6 +35,12 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
     from adacompute.solve import frontier, solve
+
+    Limit = Cap  # old names; see `_RENAMED`
+    Limits = RateLimits
+    Price = OldPrice
+    Prices = OldPrices
+    Weigh = VoteWeights
 
 __version__ = "0.1.0"
 
@@ -148,7 +156,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             new = _RENAMED[name]
             warnings.warn(f"adacompute.{name} is now adacompute.{new}", DeprecationWarning, stacklevel=2)
             if new == "TokenPrices":  # takes the old names of its fields, too
-                return import_module("adacompute.records").OldTokenPrices
+                return getattr(import_module("adacompute.records"), f"Old{name}")
             return getattr(sys.modules[__name__], new)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

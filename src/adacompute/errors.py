@@ -51,12 +51,15 @@
         └── DuplicateRecord  a problem or sample that is already there
 
 Each message names the value, the place and the remedy, in one line. The functions at the end of this file
-write the parts that many messages share: a value, and the known name that may have been meant.
+write the parts that many messages share: a value, the known name that may have been meant, and the new name
+of something that was renamed.
 """
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,10 +112,12 @@ __all__ = [
     "TooFewSamples",
     "Unauthorized",
     "WeakVote",
+    "deprecated_names",
     "format_value",
     "needs_extra",
     "shorten",
     "suggest_name",
+    "warn_renamed",
 ]
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -429,3 +434,25 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as exc:
         raise ExtraMissing(f'{exc.name} is not installed; pip install "adacompute[{extra}]"') from exc
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 1) -> None:
+    """Warn the caller of the function that calls this one: what it uses has a new name."""
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=stacklevel + 2)
+
+
+def deprecated_names(module: str, renamed: Mapping[str, str], **values: object) -> Callable[[str], Any]:
+    """A module's `__getattr__` (PEP 562) that keeps its old names for one release, with a warning.
+
+    An old name gives the module's value of the new name, or the one in `values`, which takes the old
+    arguments, too.
+    """
+
+    def get_renamed(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+        if name not in renamed:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        new = renamed[name]
+        warn_renamed(f"{module}.{name}", new if "." in new else f"{module}.{new}")
+        return values[name] if name in values else getattr(sys.modules[module], new)
+
+    return get_renamed

@@ -8,12 +8,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, PriceInvalid, TableInvalid, format_value
+from adacompute.errors import (
+    BudgetOutOfRange,
+    PriceInvalid,
+    TableInvalid,
+    deprecated_names,
+    format_value,
+    warn_renamed,
+)
 
 __all__ = [
     "Account",
@@ -35,6 +42,7 @@ __all__ = [
     "TokenPrices",
     "Trace",
     "format_lower_bound",
+    "format_money",
 ]
 
 Paid = Literal["yes", "no", "maybe"]
@@ -73,14 +81,27 @@ class Account:
     maybe_completion_tokens: int = 0  # at most: as many as were allowed
     estimated: int = 0  # calls whose tokens are not as the server said them
 
-    def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
+    def cost(
+        self,
+        prices: "TokenPrices | None" = None,
+        *,
+        at_most: bool = False,
+        input_price: float | None = None,  # the old form of `prices`, for one release
+        output_price: float | None = None,
+    ) -> float:
         """Money, at these prices; `at_most` adds what may have been charged."""
+        if prices is None:
+            if input_price is None or output_price is None:
+                raise TypeError("Account.cost() needs prices; give TokenPrices(input=..., output=...)")
+            warn_renamed("cost(input_price=, output_price=)", "cost(TokenPrices(input=, output=))")
+            prices = TokenPrices(input=input_price, output=output_price)
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
 
 
 _MILLION = 1e6
+_OLD_PRICE_NAMES = {"input_per_million": "input", "output_per_million": "output", "of": "cost"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +145,15 @@ class TokenPrices:
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Money for so many tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / _MILLION
+
+    if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever has that name
+            """The fields of `Price` and the method of `Prices`, for one release."""
+            if name not in _OLD_PRICE_NAMES:
+                raise AttributeError(f"TokenPrices has no attribute {name!r}")
+            warn_renamed(name, _OLD_PRICE_NAMES[name])
+            return getattr(self, _OLD_PRICE_NAMES[name])
 
 
 def _check_amount(value: object, name: str) -> None:
@@ -285,7 +315,7 @@ class AccuracyTable:
     accuracy: Floats  # (problems, modes) 0 to 1
     costs: Floats  # (modes,) the same for every problem, or (problems, modes); in `unit`, never negative
     modes: tuple[Mode, ...]  # (modes,) names
-    standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be told; None: not known
+    standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
     ids: tuple[str, ...] | None = None  # (problems,)
     unit: str = "samples"  # of cost
     ascending: bool = True  # costs never fall from left to right, in any row
@@ -392,7 +422,7 @@ def _check_shape(values: Floats, costs: Floats) -> None:
     if costs.shape not in (values.shape, values.shape[1:]):
         raise TableInvalid(
             f"costs of shape {costs.shape} don't fit accuracy of shape {values.shape}; "
-            f"give {values.shape[1:]} for all problems alike, or {values.shape}"
+            f"give {values.shape[1:]} for every problem, or {values.shape}"
         )
 
 
@@ -420,7 +450,7 @@ def _check_error(
         raise TableInvalid(
             f"standard_error of {_describe_problem(row, ids)} in mode {names[column]!r} "
             f"(row {row}, column {column}) is {error[row, column]}; "
-            "give a number from 0 up, or NaN where it can't be told"
+            "give a number from 0 up, or NaN where it can't be known"
         )
 
 
@@ -646,34 +676,64 @@ def format_lower_bound(value: float) -> str:
     return next((text for text in texts if float(text) >= value), repr(value))
 
 
-class OldTokenPrices(TokenPrices):
-    """`TokenPrices` under the names that it had: `ac.Price` and `ac.Prices`, kept for one release."""
+def format_money(value: float) -> str:
+    """Two places from 1 up, three digits below, never an exponent; page.js writes the same.
+
+    >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
+    ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
+    """
+    exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
+
+
+class _OldPricesType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TokenPrices)
+
+
+class OldPrice(TokenPrices, metaclass=_OldPricesType):
+    """`ac.Price`, kept for one release: takes its old arguments and gives a plain `TokenPrices`."""
 
     __slots__ = ()
 
-    def __init__(
-        self,
+    def __new__(  # type: ignore[misc] # gives another class
+        cls,
         *,
-        input_per_million: float | None = None,
-        output_per_million: float | None = None,
-        **fields: Any,  # noqa: ANN401 - those of TokenPrices
-    ) -> None:
-        if input_per_million is not None:
-            fields["input"] = input_per_million
-        if output_per_million is not None:
-            fields["output"] = output_per_million
-        super().__init__(**fields)
+        input_per_million: float,
+        output_per_million: float,
+        prompt_tokens: float | Sequence[float] | None = None,
+        prompts: Literal["each", "once"] = "each",
+        currency: str = "dollars",
+    ) -> TokenPrices:
+        return TokenPrices(
+            input=input_per_million,
+            output=output_per_million,
+            prompt_tokens=prompt_tokens,
+            prompts=prompts,
+            currency=currency,
+        )
 
-    @property
-    def input_per_million(self) -> float:
-        """Now `input`."""
-        return self.input
 
-    @property
-    def output_per_million(self) -> float:
-        """Now `output`."""
-        return self.output
+class OldPrices(TokenPrices, metaclass=_OldPricesType):
+    """`ac.Prices`, kept for one release: takes its old arguments and gives a plain `TokenPrices`."""
 
-    def of(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Now `cost`."""
-        return self.cost(prompt_tokens, completion_tokens)
+    __slots__ = ()
+
+    def __new__(  # type: ignore[misc] # gives another class
+        cls,
+        *,
+        input: float = 0.0,  # noqa: A002 - its name
+        output: float = 0.0,
+    ) -> TokenPrices:
+        return TokenPrices(input=input, output=output)
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "Limit": "Cap",
+            "LimitUse": "CapUse",
+            "at_least": "format_lower_bound",
+        },
+    )

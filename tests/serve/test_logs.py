@@ -5,16 +5,19 @@ import errno
 import io
 import json
 import logging
+import re
 import threading
 import time
 import urllib.parse
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traffic import told
 
+import adacompute.serve
 from adacompute.errors import EndpointRefused
 from adacompute.records import Call, Secret
 from adacompute.serve.logs import MASK, Redactor, RepeatFilter, log_to, request_log
@@ -278,3 +281,13 @@ def test_a_disk_that_is_full_for_a_moment_ends_no_log():
         logging.getLogger("adacompute.serve").warning("written")
     assert "written" in stream.getvalue()
     assert "1 log lines were dropped" in stream.getvalue()
+
+
+def test_lines_name_a_logger_that_outlasts_the_modules():
+    folder = Path(adacompute.serve.__file__).parent
+    found = {
+        (file.parent.name, name)
+        for file in folder.rglob("*.py")
+        for name in re.findall(r"^_log = logging\.getLogger\((.*)\)$", file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert found == {("serve", '"adacompute.serve"'), ("fleet", '"adacompute.serve.fleet"')}

@@ -1,5 +1,7 @@
 """From text to answer to class to vote. Knows nothing of pools, endpoints or policies."""
 
+from typing import TYPE_CHECKING
+
 from adacompute.answers.equal import (
     Classes,
     FormulaJudge,
@@ -12,6 +14,7 @@ from adacompute.answers.equal import (
 from adacompute.answers.extract import extract_answer
 from adacompute.answers.task import Task
 from adacompute.answers.vote import Tally, Vote, VoteWeights, pick_representative, vote
+from adacompute.errors import deprecated_names
 
 __all__ = [
     "Classes",
@@ -29,3 +32,14 @@ __all__ = [
     "vote",
     "warm_judge",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "Judge": "FormulaJudge",
+            "Weigh": "VoteWeights",
+            "default_judge": "get_judge",
+            "stands_for": "pick_representative",
+        },
+    )

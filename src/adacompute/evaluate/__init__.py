@@ -3,6 +3,9 @@
 Knows nothing of pages, figures or printing.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from adacompute.errors import deprecated_names
 from adacompute.evaluate.comparison import (
     Evaluation,
     EvaluationRow,
@@ -18,6 +21,7 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.oracle_bounds import (
     CrossFit,
     OracleComparison,
+    Pair,
     UniformAllocation,
     compare_with_uniform,
     cost_for_accuracy,
@@ -29,6 +33,8 @@ from adacompute.evaluate.oracle_bounds import (
 from adacompute.evaluate.protocols import evaluate
 from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
 from adacompute.evaluate.scored_pool import Scoring
+from adacompute.pool import Ballots
+from adacompute.records import AccuracyTable
 
 __all__ = [
     "Bootstrap",
@@ -57,3 +63,33 @@ __all__ = [
     "solve_uniform",
     "uniform_frontier",
 ]
+
+
+def _halved(ballots: Ballots, table: AccuracyTable, *, how: Scoring, **options: Any) -> tuple[Pair, ...]:  # noqa: ANN401
+    """`score_halves` with the old name of its argument `scoring`."""
+    return score_halves(ballots, table, scoring=how, **options)
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "Bracket": "OracleBracket",
+            "Compared": "OracleComparison",
+            "Crossfitted": "CrossFit",
+            "Difference": "OracleGain",
+            "Matched": "MatchedCost",
+            "Points": "PolicyPoints",
+            "Row": "EvaluationRow",
+            "Uniform": "UniformAllocation",
+            "compared": "compare_with_uniform",
+            "cost_for": "cost_for_accuracy",
+            "crossfitted": "cross_fit",
+            "halved": "score_halves",
+            "joined": "join_points",
+            "matched": "match_cost",
+            "paired": "paired_interval",
+            "uniform": "solve_uniform",
+        },
+        halved=_halved,
+    )

@@ -21,7 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import AdacomputeError, NotRecorded, PolicyError, PolicyInvalid, format_value
+from adacompute.errors import (
+    AdacomputeError,
+    NotRecorded,
+    PolicyError,
+    PolicyInvalid,
+    format_value,
+    warn_renamed,
+)
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
@@ -170,6 +177,17 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
     return table
 
 
+_RENAMED_HOOKS = {  # what a subclass may define, by its old name
+    "adapted": "copy_for",
+    "beforehand": "one_shot",
+    "fitted_on": "count_in_sample",
+    "foretold": "predict_accuracy",
+    "priced": "convert_price",
+    "restored": "restore",
+    "skips": "skips_prompt",
+}
+
+
 class Policy(ABC):
     """Decides from the prompt and the tally how many more samples to draw.
 
@@ -186,6 +204,15 @@ class Policy(ABC):
     one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally
     reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
     reads_first: ClassVar[bool] = True  # False: what it draws on an empty tally is the same for every prompt
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - for the classes beside this one
+        """Takes what a subclass defines under an old name for the new one, for one release, and warns."""
+        super().__init_subclass__(**options)
+        for old, new in _RENAMED_HOOKS.items():
+            if old in vars(cls):
+                warn_renamed(f"Policy.{old}, which {cls.__name__} defines,", f"Policy.{new}", stacklevel=2)
+                if new not in vars(cls):
+                    setattr(cls, new, vars(cls)[old])
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None

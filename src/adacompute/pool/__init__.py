@@ -1,5 +1,8 @@
 """The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
 
+from typing import TYPE_CHECKING
+
+from adacompute.errors import deprecated_names
 from adacompute.pool.ballots import Ballots
 from adacompute.pool.content_hash import fingerprint
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
@@ -33,3 +36,14 @@ __all__ = [
     "import_file",
     "open_pool",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "Counts": "PoolCounts",
+            "Drawn": "DrawnSamples",
+            "Exported": "ExportResult",
+            "Imported": "ImportResult",
+        },
+    )

@@ -266,6 +266,8 @@ def prepare_pool(
 ) -> CostBudget:
     """Merges leftover shards, checks the pool's source, adds the problems; returns what may be spent."""
     prices = prices or TokenPrices()
+    if prices.prompts != "each" or prices.prompt_tokens is not None:
+        raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
     merge_leftover_shards(pool)
     check_source(pool, asking.model, asking.parameters, another=another)
     add_problems(pool, problems, asking.template, regrade=regrade)

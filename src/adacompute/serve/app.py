@@ -23,7 +23,7 @@ from adacompute.serve.request_parser import ClientDisconnected, Key
 
 __all__ = ["build_app"]
 
-_LOG = logging.getLogger("adacompute.serve")
+_log = logging.getLogger("adacompute.serve")
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
 _ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
@@ -185,7 +185,7 @@ class _ErrorMiddleware:
             return
         except Exception as exc:
             if started:
-                _LOG.exception("a reply was cut off")
+                _log.exception("a reply was cut off")
                 raise
             await send_reply(send_with_id, *self._build_reply(exc, scope))
 
@@ -196,15 +196,15 @@ class _ErrorMiddleware:
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
-            _LOG.error("a request failed unexpectedly", exc_info=exc)
+            _log.error("a request failed unexpectedly", exc_info=exc)
             exc = ServeError("the gateway failed; its log says why")
         if isinstance(exc, ServeError) and not counted_by_endpoint:
             self._observability.on_refusal(exc.status, exc.code)
         status, headers, body = build_error(exc)
-        if _LOG.isEnabledFor(logging.DEBUG):
+        if _log.isEnabledFor(logging.DEBUG):
             context = {"id": get_reply_id(scope), "method": scope["method"][:20], "path": scope["path"][:100]}
             code = exc.code if isinstance(exc, ServeError) else exc.kind
-            _LOG.debug("refused", extra={**context, "status": status, "code": code})
+            _log.debug("refused", extra={**context, "status": status, "code": code})
         return status, {**headers, **allow}, body
 
 

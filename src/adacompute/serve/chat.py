@@ -65,7 +65,7 @@ __all__ = [
 
 
 P = ParamSpec("P")
-_LOG = logging.getLogger("adacompute.serve")
+_log = logging.getLogger("adacompute.serve")
 _REPORT_DELAY = 0.005  # seconds after which observers are told of what has ended
 
 
@@ -87,7 +87,7 @@ class ObserverGuard:
             name = getattr(observer, "__qualname__", repr(observer))
             if name not in self._failed:
                 self._failed.add(name)
-                _LOG.exception("%s failed; requests continue, and this is not logged again", name)
+                _log.exception("%s failed; requests continue, and this is not logged again", name)
 
 
 class Reporter:
@@ -425,10 +425,10 @@ class Gateway:
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
     """Logs an upstream's error; its own words may quote the client, so they are logged at debug only."""
     if error.status is None:
-        _LOG.warning("request %s: %s", request_id, error)
+        _log.warning("request %s: %s", request_id, error)
         return
-    _LOG.warning("request %s: the upstream answered %d (%s)", request_id, error.status, error.kind)
-    _LOG.debug("request %s: %s", request_id, error)
+    _log.warning("request %s: the upstream answered %d (%s)", request_id, error.status, error.kind)
+    _log.debug("request %s: %s", request_id, error)
 
 
 def _find_status(error: BaseException | None, *, closing: bool) -> tuple[int, str]:

@@ -338,7 +338,7 @@ _MAX_SLOW_COMMITS = 4  # in a row, after which the thread commits
 _THREAD_SECONDS = 10.0  # for which it does then
 _COMMITS_PER_CHECKPOINT = 1_000  # after which the thread moves the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve")
 
 
 class LedgerWriter:

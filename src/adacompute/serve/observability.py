@@ -583,7 +583,7 @@ def _mean_samples(dial: DialStats) -> float | None:
     return dial.samples / dial.requests if dial.requests else None
 
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve")
 _MAX_POLICIES = 64  # whose versions are kept
 _MAX_KEYS = 20  # that the dashboard shows
 
@@ -842,11 +842,11 @@ class Observability:
             return
         state = drift.state()
         if not state.alarm:
-            _LOG.warning("drift: agreement of policy %r is as expected again", policy)
+            _log.warning("drift: agreement of policy %r is as expected again", policy)
             return
         metrics = self._metrics
         metrics.at_labels(metrics.alarms, metrics.policy_label(policy)).inc()
-        _LOG.warning(
+        _log.warning(
             "drift: agreement of policy %r is %.2f over the last %d votes, %s saw %.2f; traffic is not what "
             "it was fitted on: record some of it, and fit again",
             policy,

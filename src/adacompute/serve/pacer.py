@@ -458,7 +458,7 @@ def make_local_pacer(
 
 
 _MAX_LANES = 64  # clients choose budgets, so their number must be bounded
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve")
 
 Lane = tuple[str, float]  # a policy's name, and a budget to 2 decimals
 

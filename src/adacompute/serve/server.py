@@ -345,7 +345,7 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
     return f"{settings.host} port {address[1]} can't be used ({exc.strerror}); give another --host"
 
 
-_LOG = logging.getLogger("adacompute.serve")
+_log = logging.getLogger("adacompute.serve")
 _KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep it
 _GC_THRESHOLDS = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
 _MAX_FILES = 65_536  # open files: every connection is one
@@ -402,7 +402,7 @@ async def run(
     finally:
         for sock in sockets:
             sock.close()
-    _LOG.info("stopped")
+    _log.info("stopped")
 
 
 def check_address(config: Config) -> str:
@@ -433,10 +433,10 @@ async def _serve_until_stopped(
         gateway.ready = False  # first of all, so that readiness probes see it
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
-            _LOG.info("stopping: requests have %g s to finish", gateway.settings.grace)
+            _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
             cancelled = await tracker.drain(within=gateway.settings.grace, immediately=immediately)
             if cancelled:
-                _LOG.warning("requests cancelled because their grace period was over: %d", cancelled)
+                _log.warning("requests cancelled because their grace period was over: %d", cancelled)
             server.stop_listening(within=0.0 if immediately.is_set() else until - time.monotonic())
         await serving
 
@@ -552,7 +552,7 @@ async def _reload_policies(gateway: Gateway, requested: asyncio.Event) -> None:
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or ["reloaded: nothing has changed"]:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
-            _LOG.log(level, line)  # as the message itself: repeats of the same message are filtered
+            _log.log(level, line)  # as the message itself: repeats of the same message are filtered
 
 
 def _freeze_garbage() -> None:

@@ -236,17 +236,11 @@ def replay_shards(
     workers: int | None = None,
 ) -> Replayed:
     """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, shard by shard."""
-    settings: dict[str, Any] = {
-        "price": price,
-        "dial": dial,
-        "orders": orders,
-        "rng": rng,
-        "too_few": too_few,
-    }
+    value = resolve_dial(check_policy(policy), price, dial)
+    settings: dict[str, Any] = {"price": value, "orders": orders, "rng": rng, "too_few": too_few}
     if engine == "local":
         with open_pool(folder, task=task) as pool:
             return replay(policy, pool, **settings)
-    resolve_dial(check_policy(policy), price, dial)
     with open_sharded_pool(Path(folder), task=task, workers=workers) as shards:
         return replay_open_shards(policy, shards, **settings)
 

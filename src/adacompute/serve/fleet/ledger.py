@@ -42,7 +42,7 @@ _ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all b
 _KINDS = {"s": "spent", "m": "maybe", "r": "reserved"}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve.fleet")
 
 
 class FleetLedger:

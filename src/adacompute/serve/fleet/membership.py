@@ -138,7 +138,7 @@ class FleetPacers:
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
 _MAX_COST = 1e6  # samples of one request
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve.fleet")
 
 
 class Pacemaker:

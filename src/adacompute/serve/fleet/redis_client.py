@@ -127,7 +127,7 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name
 _MAX_ACTIONS = 500  # in one call
 _MAX_COSTS = 2_000  # in one call
 _MAX_WAITING_COSTS = 100_000  # that Redis keeps of a lane which nobody paces; older ones are dropped
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("adacompute.serve.fleet")
 
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]  # kind, number, key, limit or hour, amounts
 
