@@ -14,8 +14,8 @@ from adacompute.evaluate.parallel import open_workers
 
 ASLEEP = """
 import time
-from adacompute.evaluate.parallel import crew
-with crew(600, workers=2) as ask:
+from adacompute.evaluate.parallel import open_workers
+with open_workers(600, workers=2) as ask:
     list(ask(time.sleep, [(), ()]))
 """
 
