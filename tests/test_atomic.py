@@ -1,5 +1,7 @@
 """Files and folders appear whole or not at all, whoever is killed, waits or writes at the same time."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -188,6 +190,47 @@ def test_a_second_writer_to_a_folder_waits(tmp_path):
         order.append("first")
     second.join()
     assert order == ["first", "second"]
+
+
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_without_locks_a_folder_is_written_only_where_a_lock_is_not_required(tmp_path, monkeypatch):
+    refuse_locks(monkeypatch, errno.ENOLCK)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOLCK)), atomic.lock_folder(tmp_path):
+        pytest.fail("not locked")
+    with atomic.lock_folder(tmp_path, required=False):
+        atomic.write_files({tmp_path / "a": b"1"})
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_second_process_that_writes_the_same_files_does_not_take_the_firsts(tmp_path):
+    target = tmp_path / "out.txt"
+    first = start(IN_THE_MIDDLE["write_files"], target)
+    half = names(tmp_path)
+    atomic.write_files({target: b"second"})
+    assert target.read_text() == "second"
+    assert names(tmp_path) == sorted([*half, "out.txt"])
+    kill(first)
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EIO])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_lock_file_is_removed_only_if_it_is_new_and_nobody_can_hold_it(
+    tmp_path, monkeypatch, number, existing
+):
+    path = tmp_path / "pool.lock"
+    if existing:
+        path.write_text("7\n")
+    refuse_locks(monkeypatch, number)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        atomic.lock_file(path)
+    assert path.exists() == (existing or number not in (errno.ENOTSUP, errno.ENOSYS))
+    assert not existing or path.read_text() == "7\n"
 
 
 HOLD = """

@@ -39,6 +39,7 @@ __all__ = [
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 _LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
 _FOLDER_TRIES = 100  # to create a folder that others remove
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that has no locks at all
 
 
 @contextlib.contextmanager
@@ -51,7 +52,7 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
     remove_leftovers(path, exclusive=exclusive)
-    temporary = temporary_path(path, "building" if exclusive else f"{_host_label(os.getpid())}.part")
+    temporary = temporary_path(path, "building") if exclusive else _process_path(path)
     _remove(temporary)
     try:
         yield temporary
@@ -73,6 +74,11 @@ def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
                 continue
             if not _is_alive(int(match[1])):
                 _remove(sibling)
+
+
+def _process_path(path: Path) -> Path:
+    """Where this process alone writes a file before it is moved to `path`."""
+    return temporary_path(path, f"{_host_label(os.getpid())}.part")
 
 
 def _host_label(pid: int | str) -> str:
@@ -101,22 +107,25 @@ def _remove(path: Path) -> None:
 def write_files(files: Mapping[Path, bytes]) -> None:
     """Publishes files in this order; all are on the disk before the first one is moved.
 
-    So a full disk leaves every old file. The caller locks the folder: two writers of one file share
-    its temporary name.
+    So a full disk leaves every old file. The caller locks the folder where the file system has locks.
+    Each process has temporary files of its own, so without locks each file is still whole, though the
+    files of two processes may mix.
     """
     folders = dict.fromkeys(path.parent for path in files)
     try:
         for path, content in files.items():
-            write_synced(temporary_path(path), content)
+            remove_leftovers(path)
+            temporary_path(path).unlink(missing_ok=True)  # left by a killed process of an older version
+            write_synced(_process_path(path), content)
         for path in files:
-            temporary_path(path).replace(path)
+            _process_path(path).replace(path)
         for folder in folders:
             with contextlib.suppress(OSError):  # some file systems can't, for a folder
                 sync_path(folder)
     finally:
         for path in files:
             with contextlib.suppress(OSError):
-                temporary_path(path).unlink()
+                _process_path(path).unlink()
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -181,20 +190,21 @@ def sync_path(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, *, create: bool = False) -> Iterator[None]:
-    """One writer to a folder at a time; the second waits. Where the file system has no locks, it doesn't.
+def lock_folder(folder: Path, *, create: bool = False, required: bool = True) -> Iterator[None]:
+    """One writer to a folder at a time; the second waits. OSError where the folder can't be locked.
 
     `create`: a folder that is missing, or that another writer has just removed, is created.
+    `required=False`: on a file system without locks the caller goes on without one.
     """
-    descriptor = _open_locked(folder, create=create)
+    descriptor = _open_locked(folder, create=create, required=required)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _open_locked(folder: Path, *, create: bool) -> int:
-    """A descriptor of the folder, locked."""
+def _open_locked(folder: Path, *, create: bool, required: bool) -> int:
+    """A descriptor of the folder, locked; not locked where that fails and isn't `required`."""
     while True:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
@@ -204,8 +214,11 @@ def _open_locked(folder: Path, *, create: bool) -> int:
             make_folder(folder)
             continue
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: go on without
+            try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:
+                if required:
+                    raise
             if _is_current(descriptor, folder):
                 return descriptor
         except BaseException:
@@ -240,9 +253,9 @@ def lock_file(path: Path) -> int:
     holds the lock; then the next one creates it again.
     """
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor, is_new = _open_or_create(path)
         try:
-            _lock_or_remove(descriptor, path)
+            _lock_open_file(descriptor, path, is_new=is_new)
             if _is_current(descriptor, path):
                 return descriptor
         except BaseException:
@@ -251,14 +264,23 @@ def lock_file(path: Path) -> int:
         os.close(descriptor)  # the last holder removed the file between our open and our lock
 
 
-def _lock_or_remove(descriptor: int, path: Path) -> None:
+def _open_or_create(path: Path) -> tuple[int, bool]:
+    """A descriptor of the file, and whether this call created it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_EXCL, 0o666), True
+    except FileExistsError:
+        return os.open(path, flags, 0o666), False
+
+
+def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
+    """Locks the file, or raises. A new file is removed where the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks: nobody holds the file, so remove it
-        with contextlib.suppress(OSError):
-            path.unlink()
+    except OSError as exc:
+        if is_new and exc.errno in _NO_LOCKS:  # so nobody else can hold it
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise
 
 

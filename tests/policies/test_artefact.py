@@ -306,7 +306,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
 
 def test_a_policy_replaces_a_policy_and_leaves_nothing_of_it(folder):
     (folder / "notes.txt").write_text("mine")
-    (folder / "arrays-0123456789abcdef.npz.part").write_text("a killed writer's")
+    for name in ("arrays-0123456789abcdef.npz.part", "policy.json.part", ".policy.json.part"):
+        (folder / name).write_text("a killed writer's")
     write_artefact(folder, kind="esc", settings={}, arrays={"a": np.zeros(3)})
     assert read_artefact(folder).kind == "esc"
     assert len(list(folder.iterdir())) == 3

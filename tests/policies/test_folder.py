@@ -1,5 +1,7 @@
 """A policy's folder is whole whoever writes it, and what can't be a folder is refused in one line."""
 
+import errno
+import fcntl
 import os
 import stat
 import threading
@@ -86,6 +88,20 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(PolicyError, match="No space left on device"):
         FixedPolicy(2).save(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_is_not_replaced_where_its_folder_can_not_be_locked(tmp_path, monkeypatch):
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    FixedPolicy(2).save(tmp_path / "policy")
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(PolicyError, match="can't be written: No locks available; give another folder"):
+        FixedPolicy(4).save(tmp_path / "policy")
+    with pytest.raises(PolicyError, match="can't be written: No locks available; what was there is intact"):
+        room.publish_beside(tmp_path / "policy", "chart.json", b"{}", is_current=lambda folder: True)
+    assert load_policy(tmp_path / "policy").budget == 2
+    assert left(tmp_path / "policy") == []
 
 
 def test_others_may_read_a_policy_as_far_as_the_umask_lets_them(tmp_path):

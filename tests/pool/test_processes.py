@@ -1,7 +1,9 @@
 """Forks, threads, killed exports, locks: nobody takes what is another's, or sees half of it."""
 
+import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pool_lines import line, write
 from adacompute.atomic import WriterLock
 from adacompute.errors import NotAPool, PoolError
 from adacompute.pool import export_file, import_file, open_pool
+from adacompute.pool.pool_files import export_shards
 from adacompute.records import Problem, Sample
 from adacompute.score import summarise
 
@@ -176,7 +179,7 @@ def test_leftovers_of_killed_processes_are_swept_and_those_of_the_living_are_not
         assert not (tmp_path / ".p.sqlite.building").exists()
 
 
-def test_a_lock_whose_file_was_replaced_meanwhile_is_taken_anew(
+def test_a_lock_whose_file_was_replaced_meanwhile_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path, real, calls = tmp_path / "p.sqlite", fcntl.flock, []
@@ -198,12 +201,23 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def flock(descriptor: int, how: int) -> None:
-        raise OSError(37, "No locks available")
+        raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(PoolError, match="No locks available; check the file and the disk"):
+    with pytest.raises(PoolError, match="Operation not supported; check the file and the disk"):
         open_pool(tmp_path / "p.sqlite", create=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_others_may_read_a_folder_of_shards_whatever_the_umask(tmp_path: Path):
+    import_file(write(tmp_path / "a.jsonl", [line()]), tmp_path / "p.sqlite")
+    before = os.umask(0o077)
+    try:
+        with open_pool(tmp_path / "p.sqlite") as pool:
+            export_shards(pool, tmp_path / "shards", shards=1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "shards").stat().st_mode) == 0o755
 
 
 def test_the_root_folder_is_no_pool(tmp_path: Path):

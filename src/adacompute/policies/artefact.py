@@ -53,7 +53,7 @@ _DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # files of the policy before, and what killed writers left of this version's (.NAME.part) or older ones
-_REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.policy\.json\.part")
+_REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
 _FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
 _READ_ERRORS = (
     zipfile.BadZipFile,

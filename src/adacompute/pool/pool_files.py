@@ -290,6 +290,7 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
                 part = temporary / f"part-{number:05}.parquet"
                 write_parquet(shard_lines, part, levels=pool.level_types())
                 sync_path(part)
+            temporary.chmod(0o755)  # others may read it, whatever the umask
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from adacompute import atomic
-from adacompute.atomic import make_folder, temporary_path, write_files
+from adacompute.atomic import make_folder, remove_leftovers, temporary_path, write_files
 from adacompute.errors import ReportError
 from adacompute.report.canvas import to_standalone_svg
 from adacompute.report.document import Report, to_csv, to_data
@@ -54,9 +54,13 @@ def check_writable(folder: Path) -> None:
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """One writer to a folder at a time; the second waits. The folder is created, and removed
-    again if empty.
+    again if empty. Where the file system has no locks, writers go on without.
     """
-    with _report_os_errors(folder), _with_folder(folder), atomic.lock_folder(folder, create=True):
+    with (
+        _report_os_errors(folder),
+        _with_folder(folder),
+        atomic.lock_folder(folder, create=True, required=False),
+    ):
         yield
 
 
@@ -166,7 +170,8 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
             first[RESULTS] = _results_json(orjson.loads(files[RESULTS]), [*files, *stale])
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
-            temporary_path(folder / name).unlink(missing_ok=True)
+            remove_leftovers(folder / name)
+            temporary_path(folder / name).unlink(missing_ok=True)  # of an older version
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
