@@ -65,7 +65,7 @@ def _rate(work: Callable[[], object], count: int) -> float:
     """Items a second, the best of three."""
     best = float("inf")
     for _ in range(3):
-        clear_form_cache()  # every answer is worked on anew
+        clear_form_cache()  # every answer is worked on again
         begun = time.perf_counter()
         work()
         best = min(best, time.perf_counter() - begun)

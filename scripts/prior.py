@@ -24,7 +24,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "src/adacompute/policies/stopp
 
 
 def main() -> None:
-    """Writes every prior anew, and then the chart of the first."""
+    """Writes every prior again, and then the chart of the first."""
     for name in BUNDLED_PRIORS:
         recordings = [_recording(part) for part in name.split("-")]
         prior = fit_prior(recordings, longest=16)

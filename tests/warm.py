@@ -4,7 +4,7 @@
 
 What runs is a process as every other: its own folder, environment, streams, signals, exit code and end. What
 is settled when an interpreter starts is the warm one's: the encoding of streams, PYTHON... in the
-environment, and the seed of hashes. Tests of these start the command anew (`installed` in harness.py).
+environment, and the seed of hashes. Tests of these start the command again (`installed` in harness.py).
 
 Run as a script, this file is the warm process: it takes requests from the socket whose number it is given.
 """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.policies.features import compute_features
+from adacompute.policies.features import compute_prompt_features
 from adacompute.serve.pacer import Pacer
 from adacompute.solve.shard_search import PriceSearch, TableShard
 from benchmarks.fleet.redis_times import redis_times
@@ -97,7 +97,7 @@ def _features() -> float:
     best = float("inf")
     for _ in range(3):
         began = time.process_time()
-        compute_features(texts)
+        compute_prompt_features(texts)
         best = min(best, time.process_time() - began)
     return round(1e6 * best / len(texts), 1)
 

@@ -19,7 +19,7 @@ PART = re.compile(
 
 
 def renewed(page: str, numbers: Numbers) -> str:
-    """The page with every table made anew."""
+    """The page with every table made again."""
     return PART.sub(lambda part: part[1] + TABLES[part["name"]](numbers) + "\n" + part[3], page)
 
 

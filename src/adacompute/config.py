@@ -27,6 +27,7 @@ __all__ = [
     "KeyConfig",
     "ScoreConfig",
     "ServeConfig",
+    "compile_vote_pattern",
     "load_config",
     "read_key",
     "read_keys",
@@ -154,16 +155,21 @@ class ServeConfig:
         check_redis(self.redis, self.fleet)
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
-        try:
-            re.compile(self.vote_pattern)
-        except re.error as exc:
-            raise ConfigError(
-                f"vote_pattern {self.vote_pattern!r} is not a regular expression ({exc}); fix or remove it"
-            ) from exc
+        compile_vote_pattern(self.vote_pattern)
         for entry in self.policies:
             name, _, folder = entry.partition("=")
             if not name.strip() or not folder.strip():
                 raise ConfigError(f"policies has {entry!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+
+
+def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile the setting vote_pattern; ConfigError where it is not a regular expression."""
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as exc:
+        raise ConfigError(
+            f"vote_pattern {pattern!r} is not a regular expression ({exc}); fix or remove it"
+        ) from exc
 
 
 _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included

@@ -13,7 +13,7 @@
     ├── Infeasible           several limits that no allocation meets together
     ├── PolicyError          a policy can't be made, fitted or asked in this way
     │   ├── NotFitted        it was asked before it had learned
-    │   └── PolicyInvalid    what is stored is no policy, or not the one that was written
+    │   └── PolicyInvalid    what is stored is not a policy, or not the one that was written
     ├── ReportError          a report can't be written to this folder
     ├── ProblemsInvalid      a file, a name or a preset of problems, or a prompt template, can't be used
     ├── EndpointError        one call to an endpoint gave nothing; `kind` names it, `paid` says if it may cost
@@ -23,7 +23,7 @@
     │   ├── EndpointUnreachable  no connection came about
     │   ├── ConnectionLost       it broke off after the request was sent
     │   ├── EndpointFailed       it failed by its own account (a 5xx)
-    │   ├── ReplyInvalid         it said 200, but that is no chat completion
+    │   ├── ReplyInvalid         it said 200, but that is not a chat completion
     │   ├── EndpointResting      it failed so often that it is left alone for a while
     │   └── SendingStopped       nothing more is to be sent
     ├── CollectError         samples can't be collected in this way
@@ -176,7 +176,7 @@ class NotFitted(PolicyError):
 
 
 class PolicyInvalid(PolicyError):
-    """What is stored is no policy, or not the one that was written."""
+    """What is stored is not a policy, or not the one that was written."""
 
 
 class ReportError(AdacomputeError):
@@ -237,7 +237,7 @@ class EndpointFailed(EndpointError):
 
 
 class ReplyInvalid(EndpointError):
-    """It said 200, but that is no chat completion."""
+    """It said 200, but that is not a chat completion."""
 
     kind = "garbage"
 

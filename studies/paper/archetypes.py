@@ -57,7 +57,7 @@ class Archetype:
     problem: str  # its id
     question: str
     curve: Floats  # (budgets,) its accuracy
-    error: Floats  # (budgets,) standard errors; NaN where they can't be told
+    error: Floats  # (budgets,) standard errors; NaN where they can't be known
 
     @property
     def rise(self) -> float:

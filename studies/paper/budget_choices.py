@@ -186,7 +186,7 @@ class ChoiceOutcome:
     interval: Interval  # accuracy of all seeds together, over problems
     spent: float  # samples on average, all seeds together
     alike: float  # accuracy of uniform at `spent`, at the best mix of two budgets
-    gain: Interval  # over that, problems and samples spent drawn anew together
+    gain: Interval  # over that, problems and samples spent drawn again together
     dealt: float  # accuracy of the same budgets given at random, as many of each
     knowing: Interval  # over that: what is gained by who gets them
 

@@ -78,7 +78,7 @@ class MainResults:
     held_out: Mapping[tuple[str, float], ChoiceOutcome] = field(repr=False)
     crossfitted: Mapping[float, CrossfittedOracle] = field(
         repr=False
-    )  # the oracle's other end; {}: can't be told
+    )  # the oracle's other end; {}: can't be known
 
 
 def compute_main_results(case: PaperPool, fits: Mapping[float, ClassifierFits]) -> MainResults:
@@ -363,7 +363,7 @@ def _describe_held_out(result: MainResults) -> str:
     if below:
         text += f" It is clearly worse at B = {join_words([where[k] for k in below])}."
     if not above and not below:
-        text += " Every interval holds zero: what the classifier buys here can't be told from nothing."
+        text += " Every interval holds zero: what the classifier buys can't be distinguished from nothing."
     knowing = [result.held_out["classifier", budget].knowing for budget in result.budgets]
     return (
         f"{text} From its own budgets dealt by lot it differs by {format_gains(knowing)}: that much is due "

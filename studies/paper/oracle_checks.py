@@ -34,7 +34,7 @@ Verdict = Literal[
     "only in-sample",
     "only with the same question on both sides",
     "doesn't",
-    "can't be told",
+    "can't be known",
 ]
 BOTH_SIDES: Verdict = "only with the same question on both sides"  # of a split: nothing is judged in-sample
 AGREES_FROM, HALF_SHARE, FAILS_UP_TO = 0.8, 0.5, 0.2  # shares of the recordings
@@ -105,7 +105,7 @@ def _choose_verdict(paper: Sequence[bool], ours: Sequence[bool], check: Check) -
     """Judge by the second reading where there is one; `check.only` if the first alone bears it out."""
     judged = ours or paper
     if not judged:
-        return "can't be told"
+        return "can't be known"
     if check.once:
         judged, paper = [any(judged)], [any(paper)]
     share = sum(judged) / len(judged)
@@ -267,7 +267,7 @@ ORACLE_CHECKS = (
         kind="points",
         see=_check_middle,
         holds="the level that gains most is neither the first nor the last",
-        why=dict.fromkeys(("agrees", "doesn't", "in part", "can't be told"), _LEVELS),
+        why=dict.fromkeys(("agrees", "doesn't", "in part", "can't be known"), _LEVELS),
     ),
     Check(
         key="levels-hard",
@@ -275,7 +275,7 @@ ORACLE_CHECKS = (
         kind="points",
         see=_check_hardest,
         holds="no level gains less",
-        why=dict.fromkeys(("agrees", "doesn't", "in part", "can't be told"), _LEVELS),
+        why=dict.fromkeys(("agrees", "doesn't", "in part", "can't be known"), _LEVELS),
     ),
     Check(
         key="labels-selective",
@@ -314,7 +314,7 @@ ORACLE_CHECKS = (
         see=_check_free,
         holds="below 2, where one sample is right in 90%",
         reading=EXACT,
-        why={"can't be told": "None of our recordings is that easy."},
+        why={"can't be known": "None of our recordings is that easy."},
     ),
 )
 

@@ -184,7 +184,7 @@ def _describe_lead(results: Sequence[OracleGap]) -> str:
     where = [f"{one.budget:g}" for one in results]
     above, below = find_clear_signs([one.held_out.ahead for one in results])
     if not above and not below:
-        return "it can't be told from a classifier that has learned nothing but that one number."
+        return "it can't be distinguished from a classifier that has learned nothing but that one number."
     sentences = [f"it imitates better at B = {join_words([where[k] for k in above])}"] if above else []
     if below:
         sentences.append(f"it imitates worse at B = {join_words([where[k] for k in below])}")

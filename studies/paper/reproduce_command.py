@@ -25,7 +25,7 @@ from adacompute.cli.terminal import format_count, format_path, print_json, print
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbiguous, TooFewSamples
 from adacompute.pool import bundled_names
-from adacompute.report.folder import check_writable, lock_folder, publish_files
+from adacompute.report.folder import check_writable, lock_report_folder, publish_files
 from studies.paper import PROGRAM
 from studies.paper.paper_pool import PaperPool, score_paper_pool
 
@@ -125,7 +125,7 @@ def _write_page(reproduction: "Reproduction", output: Path | None, *, command: s
     )
     if not (output.parent / "theory.md").is_file():
         text = _name_pages(text)  # links lead somewhere beside our other pages only
-    with lock_folder(output.parent):
+    with lock_report_folder(output.parent):
         publish_files(
             {output.parent / _FIGURE_PATH: to_standalone_svg(figure.svg).encode(), output: text.encode()}
         )

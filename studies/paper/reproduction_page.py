@@ -158,7 +158,7 @@ _ORDER: tuple[Verdict, ...] = (
     "only in-sample",
     BOTH_SIDES,
     "doesn't",
-    "can't be told",
+    "can't be known",
 )
 _VERDICT_TEXTS = {
     "agrees": "agree",
@@ -166,7 +166,7 @@ _VERDICT_TEXTS = {
     "only in-sample": "hold in-sample only",
     BOTH_SIDES: "hold only with the same question on both sides of a split",
     "doesn't": "don't",
-    "can't be told": "can't be told",
+    "can't be known": "can't be known",
 }
 
 

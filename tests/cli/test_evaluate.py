@@ -80,7 +80,7 @@ def test_the_papers_protocol_is_said_to_be_in_sample(adacompute, pool):
 def test_without_gold_answers_agreement_is_shown_and_said_to_be(adacompute, pool):
     words = ("evaluate", "bare.jsonl", *QUICK[2:], "--policies", "fixed,asc,shuffled,oracle")
     shown = " ".join(adacompute(*words).stdout.split())
-    assert "so accuracy can't be told" in shown
+    assert "so accuracy can't be known" in shown
     assert "agreement with the vote of all samples at exactly so many samples on average" in shown
     assert "Left out, because they learn from grades: shuffled." in shown
     assert "is right on" not in shown
@@ -107,7 +107,7 @@ def test_budgets_that_the_samples_do_not_allow_are_left_out_and_named(adacompute
     [
         (("--policies", "nonsense"), 2, "there is no policy 'nonsense'; the policies are"),
         (("--policies", "fixed,fixed"), 2, "names no policy, or one twice"),
-        (("--budgets", "two"), 2, "'two' is no list of numbers; give e.g. 1.5,2,3"),
+        (("--budgets", "two"), 2, "'two' is not a list of numbers; give e.g. 1.5,2,3"),
         (("--budgets", "0.5"), 2, "0.5 samples on average can't be spent; give 1 to 16"),
         (("--budgets", "nan"), 2, "nan samples on average can't be spent"),
         (("--folds", "1"), 2, "--folds"),

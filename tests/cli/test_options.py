@@ -47,7 +47,7 @@ def test_an_option_says_what_the_setting_means_and_its_default():
 
 def test_an_option_takes_only_what_the_setting_can_be():
     assert build_option(Example, "level").parser("3") == 3.0
-    with pytest.raises(typer.BadParameter, match="no number"):
+    with pytest.raises(typer.BadParameter, match="not a number"):
         build_option(Example, "level").parser("x")
     mode = build_option(Example, "mode")
     assert (mode.metavar, mode.parser("off")) == ("<on|off>", "off")

@@ -92,7 +92,7 @@ def test_a_folder_where_a_file_is_in_the_way_is_refused_before_any_work(adacompu
     (pool / "inner" / "results.json").write_text("mine")
     done = adacompute("report", "nowhere.jsonl", "-o", "inner", *QUICK, code=1)
     assert done.stderr.count("\n") == 1
-    assert "inner: there is 'results.json' in it, which is no part of a report; name another" in done.stderr
+    assert "inner: there is 'results.json' in it, which is not part of a report; name another" in done.stderr
     assert (pool / "inner" / "results.json").read_text() == "mine"
 
 

@@ -93,7 +93,7 @@ def test_a_person_is_told_price_bound_uniform_both_ends_and_that_it_is_an_oracle
         "'words-293' given 4 samples 33.3% of the time, else 1, spends all of it: 71.6%",
         "uniform 68.6%: 4 samples for 33.3% of the problems, picked blindly, 1 for the rest",
         "+2.5 to +3.1 points at the same average cost (lower end 95% over problems: +1.8 to +3.2)",
-        "uniform: all problems alike, at the best mix of two budgets",
+        "uniform: the same for every problem, at the best mix of two budgets",
         "oracle's choice, made with the answers known",
         "not what a policy will get",
         "the upper end chooses and judges on the same samples",
@@ -115,7 +115,7 @@ def test_a_budget_that_does_not_bind_has_no_price_and_costs_that_differ_are_told
 
 def test_where_halves_are_too_small_the_lower_end_is_said_to_be_untold(adacompute, pool):
     shown = " ".join(adacompute(*SMALL).stdout.split())
-    assert "lower end can't be told: choosing on half of the samples needs 8 of each problem" in shown
+    assert "lower end can't be known: choosing on half of the samples needs 8 of each problem" in shown
     assert "p1' given 4 samples 66.7% of the time, else 1, spends all of it: 79.2%" in shown
     assert "up to +4.2 points (upper end only) at the same average cost" in shown
 
@@ -219,7 +219,7 @@ def test_a_file_wins_over_the_recording_of_its_name(adacompute, pool):
     adacompute("export", "a.jsonl", "facts/a.parquet")
     assert "facts: 2 problems" in adacompute("pool", "facts").stdout
     (pool / "words").write_text("hello\n")
-    assert "no pool" in adacompute("solve", "words", "--budget", "2", code=1).stderr
+    assert "not a pool" in adacompute("solve", "words", "--budget", "2", code=1).stderr
 
 
 @pytest.mark.slow

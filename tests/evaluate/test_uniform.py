@@ -1,4 +1,4 @@
-"""All problems alike: the best mix of two modes, never above the frontier."""
+"""The same for every problem: the best mix of two modes, never above the frontier."""
 
 from itertools import product
 
@@ -72,7 +72,7 @@ def test_the_cost_of_an_accuracy_buys_it(seed: int):
 
 def test_what_the_oracle_can_pay_all_alike_may_not_and_the_message_says_so():
     table = AccuracyTable.of([[0.5, 0.9], [0.9, 0.5]], costs=[[1, 10], [10, 1]], order="any")
-    with pytest.raises(BudgetOutOfRange, match=r"below what all problems alike can cost \(5.5 samples"):
+    with pytest.raises(BudgetOutOfRange, match=r"below what one mode for every problem can cost \(5.5"):
         solve_uniform(table, budget=2.0)
 
 

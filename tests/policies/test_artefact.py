@@ -158,10 +158,10 @@ def test_c23_a_file_that_is_missing_or_no_file_is_refused(folder, tmp_path):
     refused(folder, "is not there")
     (folder / "policy.json").unlink()
     (folder / "policy.json").mkdir()
-    refused(folder, "no plain file")
+    refused(folder, "not a plain file")
     (folder / "policy.json").rmdir()
     os.mkfifo(folder / "policy.json")
-    refused(folder, "no plain file")
+    refused(folder, "not a plain file")
 
 
 @pytest.mark.parametrize(

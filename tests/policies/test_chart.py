@@ -60,7 +60,7 @@ def test_a_policy_without_a_chart_has_none(folder):
     assert read(folder) is None
 
 
-def test_a_policy_saved_anew_drops_the_chart_of_the_one_before(folder):
+def test_a_policy_saved_again_drops_the_chart_of_the_one_before(folder):
     AdaptiveConsistency(longest=8).save(folder)
     assert read(folder) is None
     assert [file.name for file in folder.iterdir()] == ["policy.json"]

@@ -233,11 +233,11 @@ def test_fitting_returns_the_policy_and_the_same_twice(kind):
 def test_what_is_no_pool_is_refused_in_one_line(kind):
     policy = made(kind)
     for given in ("pool.jsonl", None, [1, 2], Path("pool.jsonl")):
-        with pytest.raises(PolicyError, match=r"is no pool; open it with open_pool\(") as error:
+        with pytest.raises(PolicyError, match=r"is not a pool; open it with open_pool\(") as error:
             replay(policy, given, price=some(policy)[0])
         assert repr(given) in str(error.value)
     budget = {"budget": 2.0} if kind == "classifier" else {}
-    with pytest.raises(PolicyError, match=r"'pool\.jsonl' is no pool"):
+    with pytest.raises(PolicyError, match=r"'pool\.jsonl' is not a pool"):
         policy.fit("pool.jsonl", **budget)
 
 
@@ -260,9 +260,9 @@ def test_a_prompt_that_says_nothing_of_the_first_wave_is_not_read_for_it(reads):
             seen.extend(prompts)
             return np.ones((len(prompts), 3))
 
-        def decide(self, reading, standing, dial):
-            assert reading.shape == (len(standing), 3 if reads or standing.drawn.any() else 0)
-            return super().decide(reading, standing, dial)
+        def decide(self, reading, state, dial):
+            assert reading.shape == (len(state), 3 if reads or state.drawn.any() else 0)
+            return super().decide(reading, state, dial)
 
     policy = Late()
     assert policy.more("a", Tally(), 0.1) == 1

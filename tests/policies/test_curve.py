@@ -82,9 +82,9 @@ def test_cost_never_rises_with_the_price(features: str):
     assert (asked[-1] == 0).all()
 
 
-def replace_entropy(standing: VoteState, entropy: np.ndarray) -> VoteState:
+def replace_entropy(state: VoteState, entropy: np.ndarray) -> VoteState:
     """One sample drawn, of this entropy."""
-    return replace(standing, drawn=np.ones(len(standing), dtype=np.int64), entropy=entropy)
+    return replace(state, drawn=np.ones(len(state), dtype=np.int64), entropy=entropy)
 
 
 def test_with_the_entropy_one_sample_is_drawn_first():
@@ -281,12 +281,12 @@ def test_trees_are_believed_only_as_far_as_other_problems_bear_them_out():
 def test_many_requests_at_once_get_what_each_gets_alone():
     policy, rng = fitted(), np.random.default_rng(1)
     rows = rng.integers(len(words()), size=6000)
-    standing = replace_entropy(VoteState.empty(6000), rng.choice([0.1, 0.3, 0.7, np.nan], size=6000))
+    state = replace_entropy(VoteState.empty(6000), rng.choice([0.1, 0.3, 0.7, np.nan], size=6000))
     reading = policy.read(words().prompts)[rows]
     for price in (0.002, 0.01):  # the second from memory
-        large = policy.decide(reading, standing, price)
+        large = policy.decide(reading, state, price)
         parts = [
-            policy.decide(reading[i : i + 500], standing.select(np.arange(i, i + 500)), price)
+            policy.decide(reading[i : i + 500], state.select(np.arange(i, i + 500)), price)
             for i in range(0, 6000, 500)
         ]
         assert (np.concatenate(parts) == large).all()

@@ -17,7 +17,7 @@ from adacompute.policies.features import (
     FEATURE_NAMES,
     LARGEST_NUMBER,
     PROMPT_LIMIT,
-    compute_features,
+    compute_prompt_features,
     normalise_entropy,
 )
 
@@ -58,7 +58,7 @@ def by_hand(case: dict) -> list[float]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"][:60])
 def test_each_feature_is_what_was_counted_by_hand(case):
-    found = compute_features([case["text"] * case.get("times", 1)])[0]
+    found = compute_prompt_features([case["text"] * case.get("times", 1)])[0]
     expected = dict(zip(FEATURE_NAMES, by_hand(case), strict=False))
     assert dict(zip(FEATURE_NAMES, found[:ENTROPY_COLUMN], strict=False)) == pytest.approx(
         expected, abs=1e-12
@@ -73,7 +73,7 @@ def test_the_names_are_the_papers_in_its_order():
 
 @given(st.lists(st.text(), max_size=4))
 def test_all_but_the_entropy_are_finite_and_what_their_kind_may_be(prompts):
-    found = compute_features(prompts)
+    found = compute_prompt_features(prompts)
     assert found.shape == (len(prompts), len(FEATURE_NAMES))
     assert np.isfinite(found[:, :ENTROPY_COLUMN]).all()
     assert (found[:, :ENTROPY_COLUMN] >= 0).all()
@@ -90,34 +90,35 @@ def test_all_but_the_entropy_are_finite_and_what_their_kind_may_be(prompts):
 
 @given(st.from_regex(r"\A[0-9.,eE+$/ -]{0,60}\Z"))
 def test_no_number_however_written_is_infinite(text):
-    assert np.isfinite(compute_features([text])[0, :ENTROPY_COLUMN]).all()
+    assert np.isfinite(compute_prompt_features([text])[0, :ENTROPY_COLUMN]).all()
 
 
 @given(st.text(max_size=50), st.text(min_size=1, max_size=50))
 def test_only_the_first_characters_count(start, end):
     full = (start + "ab 1. " * PROMPT_LIMIT)[:PROMPT_LIMIT]
     assert (
-        compute_features([full + end])[0, :ENTROPY_COLUMN] == compute_features([full])[0, :ENTROPY_COLUMN]
+        compute_prompt_features([full + end])[0, :ENTROPY_COLUMN]
+        == compute_prompt_features([full])[0, :ENTROPY_COLUMN]
     ).all()
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5))
 def test_a_prompts_features_dont_depend_on_the_others(prompts):
-    together = compute_features(prompts)[:, :ENTROPY_COLUMN]
-    alone = np.vstack([compute_features([prompt]) for prompt in prompts])[:, :ENTROPY_COLUMN]
+    together = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
+    alone = np.vstack([compute_prompt_features([prompt]) for prompt in prompts])[:, :ENTROPY_COLUMN]
     assert (together == alone).all()
 
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_texts_that_make_patterns_go_back_are_read_at_full_length(part):
-    found = compute_features([part * PROMPT_LIMIT, part * PROMPT_LIMIT + "x"])
+    found = compute_prompt_features([part * PROMPT_LIMIT, part * PROMPT_LIMIT + "x"])
     assert found[:, 0].tolist() == [PROMPT_LIMIT, PROMPT_LIMIT]
 
 
 @given(st.text(alphabet=st.characters(codec="ascii")) | st.text(alphabet=DENSE, max_size=60))
 def test_plain_text_is_read_as_any_other(text):
     """A mark that belongs to no word takes the way that all scripts go."""
-    plain, other = compute_features([text + "\n"])[0], compute_features([text + "\u2003"])[0]
+    plain, other = compute_prompt_features([text + "\n"])[0], compute_prompt_features([text + "\u2003"])[0]
     assert (plain[:ENTROPY_COLUMN] == other[:ENTROPY_COLUMN]).all()
 
 

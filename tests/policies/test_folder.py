@@ -128,7 +128,7 @@ def test_a_path_that_can_not_be_is_refused_in_one_line(tmp_path, name):
 @pytest.mark.parametrize("given", [None, 3, b"policy", ["policy"]])
 def test_what_is_no_path_is_refused_in_one_line(given):
     for ask in (load_policy, FixedPolicy(2).save):
-        with pytest.raises(PolicyError, match="no folder's path; give one") as error:
+        with pytest.raises(PolicyError, match="not a folder's path; give one") as error:
             ask(given)
         assert repr(given) in str(error.value)
 

@@ -272,7 +272,7 @@ def test_a_fit_that_teaches_nothing_is_refused(words):
         (ShuffledPolicy(2), {"learned": [[1, 1.0], [1, 2.0]]}, "twice"),
         (ShuffledPolicy(2), {"learned": [[1]]}, "learned"),
         (ShuffledPolicy(2), {"learned": {"1": 2}}, "learned"),
-        (ShuffledPolicy(2), {"learned": [["1", 1.0]]}, "no whole number"),
+        (ShuffledPolicy(2), {"learned": [["1", 1.0]]}, "not a whole number"),
         (ShuffledPolicy(2), {"learned": [[1, math.inf]]}, "share inf"),
     ],
 )

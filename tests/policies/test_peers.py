@@ -71,7 +71,7 @@ def test_asc_is_as_sure_as_its_hubs_form_of_the_rule_to_the_last_bit():
 
 
 class Recorded(hub.AbstractLanguageModel):
-    """A model that gives recorded answers one by one; None is a call of a tool, which is no vote."""
+    """A model that gives recorded answers one by one; None is a call of a tool, which is not a vote."""
 
     def __init__(self, answers):
         self.answers = iter(answers)

@@ -47,7 +47,7 @@ def fitted(labels: bool = True) -> StoppingPolicy:
     return StoppingPolicy().fit(recording("words").only(range(0, 441, 3)), labels=labels)
 
 
-def standing(**fields: int | float) -> VoteState:
+def make_state(**fields: int | float) -> VoteState:
     base = VoteState.empty(1)
     made = {name: np.array([value], dtype=getattr(base, name).dtype) for name, value in fields.items()}
     return replace(base, **made)
@@ -80,7 +80,7 @@ def test_more_margin_never_means_more_sampling(drawn, first, second, weight, mov
     told = policy.read(["How many apples?"])
 
     def critical(one: int, two: int, weight: float) -> float:
-        at = standing(
+        at = make_state(
             drawn=drawn, answered=answered, first=one, second=two, kinds=kinds,
             lead=one * weight, runner=two * weight, total=answered * weight,
         )  # fmt: skip
@@ -132,7 +132,7 @@ def test_a_fit_learns_something_and_is_the_same_twice():
     assert all(np.array_equal(array, again.arrays()[name]) for name, array in fitted().arrays().items())
     assert fitted().pool_model_ is not None
     assert fitted().pool_model_.hints is not None  # words has templates: its prompts tell
-    at = standing(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=0.9, total=1.9)
+    at = make_state(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=0.9, total=1.9)
     told = fitted().read(ballots.prompts)
     prices = [float(fitted().estimate_critical_prices(row[None], at)[0]) for row in told]
     assert max(prices) - min(prices) > 0.2  # as logarithms: who is promising gets more
@@ -261,7 +261,7 @@ def test_hints_tell_families_apart_and_keep_silent_where_words_tell_nothing():
     noise = rng.random((80, HINT_COUNT))
     random = [f"{rng.random()}" for _ in range(80)]
     assert fit_hints(random, noise, seed=0) is None
-    assert fit_hints(random * 2, np.concatenate([noise, noise]), seed=0) is None  # a copy is no evidence
+    assert fit_hints(random * 2, np.concatenate([noise, noise]), seed=0) is None  # a copy is not evidence
 
 
 def test_a_critical_price_lies_where_the_advantage_turns():
@@ -339,7 +339,7 @@ def test_a_few_prompts_in_common_with_every_prior_do_no_harm():
 
 
 @pytest.mark.slow
-def test_a_fit_begins_anew_whatever_was_fitted_before(tmp_path):
+def test_a_fit_begins_again_whatever_was_fitted_before(tmp_path):
     words, facts = recording("words").only(range(0, 441, 7)), recording("facts").only(range(0, 353, 7))
     policy = StoppingPolicy().fit(words)
     policy.save(tmp_path / "p")
@@ -396,7 +396,7 @@ def test_a_price_per_token_knows_what_a_draw_costs():
 
 def test_a_price_may_be_per_token():
     policy = StoppingPolicy(unit="tokens", draw_cost=300.0)
-    at = standing(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=1.0, total=2.0)
+    at = make_state(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=1.0, total=2.0)
     one = np.zeros((1, 0))
     for price in PRICES:
         assert policy.decide(one, at, price / 300) == StoppingPolicy().decide(one, at, price)
@@ -428,9 +428,9 @@ def test_a_subclass_that_decides_otherwise_is_asked_every_time():
     class Fickle(StoppingPolicy):
         times = 0
 
-        def decide(self, reading, standing, dial):
+        def decide(self, reading, state, dial):
             self.times += 1
-            return np.full(len(standing), self.times)
+            return np.full(len(state), self.times)
 
     policy, tally = Fickle(), Tally.of(["4", "4"])
     assert [policy.more("q", tally, 0.01) for _ in range(3)] == [1, 2, 3]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adacompute.replay.replay import compute_interval, draw_resamples, estimate_mean
+from adacompute.replay.replay import bootstrap_mean, compute_interval, draw_resamples
 
 
 def test_each_resample_draws_as_many_problems_as_there_are():
@@ -22,11 +22,13 @@ def test_the_interval_is_that_of_the_normal_law_where_problems_are_many():
 
 def test_the_same_seed_gives_the_same_interval():
     values = np.random.default_rng(1).random(50)
-    assert estimate_mean(values, np.random.default_rng(3)) == estimate_mean(values, np.random.default_rng(3))
+    assert bootstrap_mean(values, np.random.default_rng(3)) == bootstrap_mean(
+        values, np.random.default_rng(3)
+    )
 
 
 def test_one_problem_has_no_interval_and_equal_ones_prove_little():
-    assert estimate_mean(np.array([0.5]), np.random.default_rng(0)).low is None
-    alike = estimate_mean(np.ones(4), np.random.default_rng(0))
+    assert bootstrap_mean(np.array([0.5]), np.random.default_rng(0)).low is None
+    alike = bootstrap_mean(np.ones(4), np.random.default_rng(0))
     assert alike.mean == 1.0
     assert alike.low < 0.6

@@ -63,8 +63,8 @@ def test_a_price_is_found_wherever_it_lies(words):
 
         unit = 1.0
 
-        def decide(self, reading, standing, dial):
-            return super().decide(reading, standing, dial * self.unit)
+        def decide(self, reading, state, dial):
+            return super().decide(reading, state, dial * self.unit)
 
     policy = Scaled().fit(words)
     plain = calibrate(policy, words, 2.0)
@@ -137,9 +137,9 @@ def test_what_can_not_be_used_is_refused_in_one_line(words):
         calibrate(AdaptiveConsistency(longest=100), words, 3.0)
     with pytest.raises(AdacomputeError):
         calibrate(FixedPolicy(2), words, float("inf"))
-    with pytest.raises(PolicyError, match="None is no policy"):
+    with pytest.raises(PolicyError, match="None is not a policy"):
         calibrate(None, words, 2.0)
-    with pytest.raises(PolicyError, match="'words' is no pool"):
+    with pytest.raises(PolicyError, match="'words' is not a pool"):
         calibrate(FixedPolicy(2), "words", 2.0)
 
 

@@ -155,7 +155,7 @@ def test_the_price_may_still_be_called_dial(words):
             {"price": 0.1, "orders": 900_000},
             "orders 900000 of 80 problems need more memory than is allowed; give at most",
         ),
-        (None, {}, "None is no policy; give one"),
+        (None, {}, "None is not a policy; give one"),
         (FixedPolicy(2), {"rng": 7}, "rng 7 can't be used"),
         (FixedPolicy(2), {"too_few": "ignore"}, "too_few 'ignore' is not known"),
     ],
@@ -189,14 +189,14 @@ def test_grades_without_answers_can_not_be_replayed(words):
 
 def test_a_policy_that_draws_nothing_or_too_much_is_refused(words):
     class Nothing(FixedPolicy):
-        def decide(self, reading, standing, dial):
-            return np.zeros(len(standing), dtype=np.int64)
+        def decide(self, reading, state, dial):
+            return np.zeros(len(state), dtype=np.int64)
 
     class Much(FixedPolicy):
         one_shot = False
 
-        def decide(self, reading, standing, dial):
-            return np.full(len(standing), 9)
+        def decide(self, reading, state, dial):
+            return np.full(len(state), 9)
 
     with pytest.raises(PolicyError, match="no sample on an empty tally"):
         replay(Nothing(2), words)

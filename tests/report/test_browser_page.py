@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Page, chromium, tab
 
-from adacompute.report.document import format_money as written
+from adacompute.records import format_money as written
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
@@ -168,7 +168,7 @@ def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, facts:
     looked(browser, facts, look)
 
 
-def test_money_is_reckoned_anew_with_the_readers_prices(browser: str, facts: Path):
+def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Path):
     money = json.loads((facts / "results.json").read_text())["money"]
     prices = {"output_price": 3.0, "input_price": 0.5, "prompt_tokens": 200, "requests": 20_000}
 

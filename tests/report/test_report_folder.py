@@ -199,7 +199,7 @@ def test_a_file_of_somebody_elses_stays(tmp_path: Path, where: str):
 def test_what_would_be_overwritten_and_is_no_report_is_refused_and_left(tmp_path: Path, where: str):
     (tmp_path / where).parent.mkdir(exist_ok=True)
     (tmp_path / where).write_text("mine")
-    with pytest.raises(ReportError, match="no part of a report") as refused:
+    with pytest.raises(ReportError, match="not part of a report") as refused:
         check_report_folder(tmp_path)
     assert where in str(refused.value)
     with pytest.raises(ReportError):

@@ -33,7 +33,7 @@ class PathVotes:
     def spent(self) -> int:
         return int(self.drawn.sum())
 
-    def standing(self, rows: np.ndarray) -> VoteState:
+    def state(self, rows: np.ndarray) -> VoteState:
         return self.paths.state_after(rows, self.drawn[rows])
 
 

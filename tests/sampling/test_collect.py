@@ -305,7 +305,7 @@ def test_what_a_template_shows_of_a_problem_may_not_change(pool: Pool, tmp_path:
             collect(other, pool, endpoint=endpoint(up.url), asking=hinted, samples=1)
 
 
-def test_grades_that_were_given_are_not_made_anew(pool: Pool):
+def test_grades_that_were_given_are_not_made_again(pool: Pool):
     pool.add_problem(Problem(id="p1", question="?", gold="2"))
     given = [
         (0, Sample(answer="2", correct=0.0)),
@@ -316,7 +316,7 @@ def test_grades_that_were_given_are_not_made_anew(pool: Pool):
     assert pool.amend_problems([Problem(id="p1", question="?", gold="5")], regrade=True) == 1
     assert [s.correct for r in pool for s in r.samples] == [0.0, 0.0, 0.5]
     assert pool.amend_problems([Problem(id="p1", question="?", gold="5.0")]) == 0, (
-        "an equal answer is no change"
+        "an equal answer is not a change"
     )
     assert pool.verify().ok
 

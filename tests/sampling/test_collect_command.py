@@ -93,7 +93,7 @@ def test_choices_that_a_template_doesnt_show_are_noticed_before_anything_is_paid
     assert "--preset" in adacompute(*words, code=1).stderr
 
 
-def test_where_no_answer_is_found_it_says_so_and_the_texts_can_be_read_anew(
+def test_where_no_answer_is_found_it_says_so_and_the_texts_can_be_read_again(
     adacompute: Callable, questions: str
 ):
     with Upstream(Reply(texts=["It is Peru, I think.", "Well: Peru."])) as up:
@@ -133,7 +133,7 @@ def test_max_cost_stops_it_and_says_so(adacompute: Callable, questions: str):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--endpoint", "ftp://x/v1"], 1, "'ftp://x/v1' is no address of an endpoint"),
+        (["--endpoint", "ftp://x/v1"], 1, "'ftp://x/v1' is not an address of an endpoint"),
         (["--endpoint", "http://127.0.0.1:9"], 1, "has no path; most end in /v1: give http://127.0.0.1:9/v1"),
         ([], 1, "no endpoint is named; give --endpoint URL"),
         (["--endpoint", "http://127.0.0.1:9/v1"], 1, "--model NAME saves that"),

@@ -34,9 +34,7 @@ def test_a_collection_from_the_real_model_is_killed_and_goes_on(local_model, tmp
         texts = [sample for recorded in pool for sample in recorded.samples]
     assert 0 < before <= 24
     assert account.got == 24
-    assert account.completion_tokens == sum(sample.tokens for sample in texts), (
-        "usage of one choice is mended"
-    )
+    assert account.completion_tokens == sum(sample.tokens for sample in texts), "usage of one choice is fixed"
     assert all(sample.logprob is not None and sample.logprob <= 0 for sample in texts)
 
 

@@ -237,7 +237,7 @@ def test_places_that_can_t_be_read_or_written_are_refused_before_any_work(tmp_pa
         (CurvePolicy, NotFitted, "has learned nothing yet"),
         (lambda: HeuristicPolicy(2.0), NotFitted, "fit"),
         (lambda: RandomPolicy(3.0), BudgetOutOfRange, "was made for 3 samples on average, not 2"),
-        (lambda: "curve", PolicyError, "is no policy"),
+        (lambda: "curve", PolicyError, "is not a policy"),
     ],
 )
 def test_a_policy_that_can_t_decide_beforehand_is_refused(
@@ -371,7 +371,7 @@ def test_the_command_writes_and_tells_and_gives_one_json_object(
         (["allocate"], "give one of --budget and --price"),
         (["allocate", "--budget", "2", "--price", "0.1"], "give one of"),
         (["allocate", "--budget", "2", "--workers", "2"], "only --engine ray has workers"),
-        (["allocate", "--budget", "inf"], "'inf' is no number"),
+        (["allocate", "--budget", "inf"], "'inf' is not a number"),
         (["allocate", "--price", "-1"], "can't be paid"),
         (["fit", "--policy", "stopping", "--features", "text"], "is for --policy curve and classifier"),
         (["fit", "--policy", "curve", "--features", "smell"], "are not known"),

@@ -135,7 +135,7 @@ def test_a_worker_killed_in_mid_run_changes_nothing(tmp_path: Path, curve: Curve
     assert numbers(local) == numbers(ray)
 
 
-def test_a_driver_killed_in_mid_run_leaves_nothing_and_the_same_command_starts_anew(
+def test_a_driver_killed_in_mid_run_leaves_nothing_and_the_same_command_starts_again(
     tmp_path: Path, curve: CurvePolicy, ray_environ: dict[str, str]
 ):
     curve.save(tmp_path / "policy")

@@ -1,4 +1,4 @@
-"""Policies read anew by a running gateway: broken ones are refused, good ones take over without a gap."""
+"""Policies read again by a running gateway: broken ones are refused, good ones take over without a gap."""
 
 import json
 import re

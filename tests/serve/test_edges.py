@@ -125,7 +125,7 @@ def test_one_connection_serves_on_after_each_kind_of_error(gate: Running, upstre
 
 
 def test_what_is_no_plain_json_in_a_stream_is_passed_on_all_the_same(gate: Running, upstream: Upstream):
-    """Numbers beyond 64 bits and half surrogates, in a chunk that is written anew, with our words in it."""
+    """Numbers beyond 64 bits and half surrogates, in a chunk that is written again, with our words in it."""
     choice = b'{"index": 0, "delta": {"content": "\\ud800 42"}, "finish_reason": "stop"}'
     chunk = b'data: {"id": "c", "big": 123456789012345678901234567890, "choices": [' + choice + b"]}\n\n"
     upstream.script = Break(after=1, how=chunk + b"data: [DONE]\n\n")

@@ -145,7 +145,7 @@ def test_an_upstream_that_charges_more_than_was_reserved_is_counted_in_full() ->
     run(scenario())
 
 
-def test_c16_a_removed_file_closes_it_and_it_is_written_anew(tmp_path: Path) -> None:
+def test_c16_a_removed_file_closes_it_and_it_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
 
     async def scenario() -> None:
@@ -332,7 +332,7 @@ def test_c17_what_was_reserved_when_it_died_is_logged(
     run(scenario())
 
 
-def test_c17_a_window_begins_anew_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
+def test_c17_a_window_begins_again_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
     path, clock = tmp_path / "l.sqlite", Clock()
     caps = Caps(per_key=10, window="hour")
 

@@ -127,7 +127,7 @@ def test_lanes_go_on_from_a_state_that_went_through_json() -> None:
     assert again.state() == stored  # nor paid
 
 
-def test_nonsense_in_a_state_is_logged_and_the_lane_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_nonsense_in_a_state_is_logged_and_the_lane_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     paces = Pacers()
     with caplog.at_level(logging.WARNING):
         paces.restore({"x": {}, '["a", 2.0]': {"target": 2.0}, '["b", 2.0]': 3, "[1, 2]": {}, "[[": {}})

@@ -1,4 +1,4 @@
-"""The policies in service: named, read anew without a gap, broken ones refused; weights on a live scale."""
+"""The policies in service: named, read again without a gap, broken ones refused; weights on a live scale."""
 
 import functools
 import json
@@ -157,7 +157,7 @@ def test_a_policy_without_a_dial_serves_without_a_pace(tmp_path, make: Callable)
     assert opened(tmp_path / "p").get("p").find_start(2.0) is None
 
 
-# -- read anew
+# -- read again
 
 
 def test_a_new_policy_takes_over_whole_and_requests_under_way_keep_the_old_one(folder):

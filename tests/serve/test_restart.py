@@ -32,7 +32,7 @@ def closed(gate: Running, up: Upstream) -> None:
     assert settled(gate).spent.samples == up.count.choices
 
 
-def test_c16_a_state_file_that_is_removed_closes_it_until_it_can_be_written_anew(tmp_path: Path):
+def test_c16_a_state_file_that_is_removed_closes_it_until_it_can_be_written_again(tmp_path: Path):
     with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url, folder=tmp_path, cap=50) as gate:
         assert gate.ask().status == 200
         state = tmp_path / "state.sqlite"

@@ -74,7 +74,7 @@ def gate() -> Iterator[Running]:
 
 
 def well_told(status: int, headers: dict[str, str], body: bytes) -> None:
-    """Asserts that it is no failure of ours, and in OpenAI's shape where it is an error."""
+    """Asserts that it is not a failure of ours, and in OpenAI's shape where it is an error."""
     assert status < 500, body
     if status >= 400:
         assert headers["content-type"] == "application/json"

@@ -239,7 +239,7 @@ def test_c13_c25_a_thousand_idle_connections_take_little_and_a_second_signal_end
         assert set(gate.said) == {"url", "pid", "policy", "budget", "dashboard"}
         assert (gate.said["pid"], gate.said["budget"]) == (gate.pid, 2.0)
         assert gate.said["dashboard"] == f"{gate.base}/dashboard"
-        gate.signal(signal.SIGHUP)  # policies are read anew, and it goes on
+        gate.signal(signal.SIGHUP)  # policies are read again, and it goes on
         until(lambda: "reloaded" in gate.log)
         before, where = resident(gate.pid), ("127.0.0.1", int(gate.base.rpartition(":")[2]))
         idle = [stack.enter_context(socket.create_connection(where, timeout=60)) for _ in range(1000)]

@@ -50,7 +50,7 @@ class FormulaError(Exception):
 def tokenise(text: str) -> list[Token]:
     """The tokens of a cleaned formula, with an end mark; raises FormulaError.
 
-    A word of a language ends the attempt: "blue" is no product of four variables.
+    A word of a language ends the attempt: "blue" is not a product of four variables.
     """
     if len(text) > FORMULA_LIMIT:
         raise FormulaError("too long")

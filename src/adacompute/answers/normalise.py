@@ -1,7 +1,7 @@
 """Turns an answer into its canonical form, whose key equal answers share.
 
 A form is "open" where only another judge can compare it. Rounded values are not the values they round:
-0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is no subtraction, though 3 - 2 is.
+0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, though 3 - 2 is.
 """
 
 import re
@@ -375,5 +375,5 @@ def _build_key_form(key: Key) -> Form:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether the text has two or more words of a language, and so is no formula."""
+    """Whether the text has two or more words of a language, and so is not a formula."""
     return len([word for word in _WORD.findall(_COMMAND.sub("", text)) if word not in FUNCTIONS]) > 1

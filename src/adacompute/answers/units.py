@@ -140,7 +140,7 @@ def split_unit(text: str) -> Measurement | None:
     if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
         return None  # 6c is a product, 6 m a length
     if _SUM.search(number) or _TRIG.search(number):
-        return None  # 100 - 90s^2 is a formula, where a unit can't be told from a variable
+        return None  # 100 - 90s^2 is a formula, where a unit looks like a variable
     return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
@@ -164,7 +164,7 @@ def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
     suffix = "".join(_EXPONENTS[word.lower()] for word in words if word.lower() in _EXPONENTS)
     names = [_spell_unit(word) for word in words if word.lower() not in _EXPONENTS]
     if (suffix and not names) or (factor == 1 and not names):
-        return None  # 3 squared is no unit
+        return None  # 3 squared is not a unit
     return number, " ".join(names).replace("° °", "°") + suffix, factor
 
 

@@ -12,8 +12,9 @@ from adacompute.cli.options import (
     RayWorkersOption,
     announce_engine,
     check_workers,
+    parse_price,
 )
-from adacompute.cli.pool_options import parse_budget, parse_price
+from adacompute.cli.pool_options import parse_budget
 from adacompute.cli.progress import open_progress
 from adacompute.cli.terminal import (
     format_count,

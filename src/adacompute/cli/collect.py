@@ -18,11 +18,11 @@ from adacompute.cli.options import (
     EngineName,
     EngineOption,
     ExtractOption,
-    InputTokenPriceOption,
+    InputPriceOption,
     JsonFlag,
     KeyEnvOption,
     KeyFileOption,
-    OutputTokenPriceOption,
+    OutputPriceOption,
     PercentOption,
     RayWorkersOption,
     RequestRateOption,
@@ -76,7 +76,7 @@ from adacompute.config import CollectConfig
 from adacompute.errors import PoolNotFound, shorten
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Account, TokenPrices
+from adacompute.records import Account, TokenPrices, format_money
 from adacompute.sampling import (
     Asking,
     Collected,
@@ -140,16 +140,11 @@ def format_errors(errors: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} × {kind}" for kind, n in sorted(errors.items(), key=lambda item: -item[1]))
 
 
-def format_money(amount: float) -> str:
-    """Write an amount with two decimals, or as many as a small amount needs."""
-    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.2g}"
-
-
 NEXT_STEPS = {
     None: "the same command asks for them again",
     "signal": "the same command goes on from here",
     "max-cost": "the same command with a higher --max-cost goes on from here",
-    "endpoint": "once that is mended, the same command goes on from here",
+    "endpoint": "once that is fixed, the same command goes on from here",
 }
 STOP_REASONS = {
     None: "they failed",
@@ -324,8 +319,8 @@ def collect(
     retry_failed: Annotated[
         int, typer.Option(min=0, metavar="ROUNDS", help="Times to ask again, at the end, for what failed.")
     ] = 0,
-    input_price: InputTokenPriceOption = None,
-    output_price: OutputTokenPriceOption = None,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunFlag = False,
     another: AddSourceFlag = False,

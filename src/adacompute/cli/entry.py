@@ -55,7 +55,8 @@ def main(commands: "typer.Typer | None" = None) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the exit
             signal.signal(number, signal.SIG_IGN)
         _exit_with(
-            "stopped; what was begun is undone, and the same command starts anew", 128 + stopped.signal_number
+            "stopped; what was begun is undone, and the same command starts again",
+            128 + stopped.signal_number,
         )
     except OSError as exc:
         _exit_with(f"{exc.strerror or exc}: {exc.filename or 'the output'} can't be used", 1)

@@ -33,15 +33,15 @@ __all__ = ["VoteKind", "VotesOption", "evaluate"]
 
 _TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
 _UNGRADED_NOTE = (
-    "There are no gold answers and no recorded grades, so accuracy can't be told. Shown instead is how often "
-    "the answer is that of the vote of all of a problem's samples."
+    "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is how "
+    "often the answer is that of the vote of all of a problem's samples."
 )
 
 
 _HULL_NOTE = (
     "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
-    "fixed is all problems alike. peers is the joint hull of all policies but stopping and the oracle, "
-    "picked with hindsight."
+    "fixed is the same for every problem. peers is the joint hull of all policies but stopping and the "
+    "oracle, picked with hindsight."
 )
 _PAIRED_NOTE = "differences are surer, being of the same problems"
 _ORACLE_NOTE = (
@@ -55,7 +55,9 @@ _IN_SAMPLE_NOTE = (
 
 def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
     """Show what pays at which budget, by how much, and how sure that is."""
-    print_line(f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_protocol(evaluation)}")
+    print_line(
+        f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
+    )
     print_line()
     if evaluation.basis == "agreement":
         print_paragraph(_UNGRADED_NOTE)
@@ -102,7 +104,7 @@ def show_tables(evaluation: Evaluation) -> None:
     _show_imitation(evaluation, budgets)
 
 
-def describe_protocol(evaluation: Evaluation) -> str:
+def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
     protocol = f"held-out ({evaluation.folds} folds)"
     if evaluation.protocol == "paper":
@@ -308,7 +310,7 @@ def _parse_averages(text: str) -> tuple[float, ...]:
     try:
         budgets = tuple(float(part) for part in text.split(","))
     except ValueError as exc:
-        reason = f"{text!r} is no list of numbers; give e.g. 1.5,2,3"
+        reason = f"{text!r} is not a list of numbers; give e.g. 1.5,2,3"
         raise typer.BadParameter(reason, param_hint="--budgets") from exc
     for budget in budgets:
         if not (math.isfinite(budget) and 1 <= budget <= _MAX_BUDGET):

@@ -13,8 +13,15 @@ import numpy as np
 import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption
-from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
-from adacompute.cli.pool_options import ModelOption, ParametersOption, parse_number, read_ballots
+from adacompute.cli.options import (
+    ExtractOption,
+    JsonFlag,
+    PercentOption,
+    PoolPath,
+    load_settings,
+    parse_number,
+)
+from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -118,13 +125,11 @@ def _show_settings(summary: dict[str, Any]) -> None:
     if is_graded:
         held_out = "held out" in summary["settings"][0]["protocol"]
         protocol_text = "judged on one half, learned on the other" if held_out else "in-sample, so flattering"
-        print_paragraph(
-            f"(as accurate as so many samples for every request alike: {protocol_text})", indent=2
-        )
+        print_paragraph(f"(as accurate as so many samples for every request: {protocol_text})", indent=2)
     if dial and any(row["cost"] < _UNDERSPENT * row["budget"] for row in summary["settings"]):
         print_paragraph(
-            "Many requests stand alike here, so one price can't meet every budget: where less is spent than "
-            "asked for, mix two of these prices by lot.",
+            "Many requests have equal votes here, so one price can't meet every budget: where less is spent "
+            "than asked for, mix two of these prices by lot.",
             indent=2,
         )
 
@@ -178,7 +183,9 @@ class Learner(StrEnum):
 def _parse_average(text: str) -> float:
     value = parse_number(text)
     if not 1 <= value <= MAX_SAMPLES:
-        raise typer.BadParameter(f"{text!r} is no average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2")
+        raise typer.BadParameter(
+            f"{text!r} is not an average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2"
+        )
     return value
 
 

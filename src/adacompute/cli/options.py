@@ -41,11 +41,11 @@ __all__ = [
     "EngineName",
     "EngineOption",
     "ExtractOption",
-    "InputTokenPriceOption",
+    "InputPriceOption",
     "JsonFlag",
     "KeyEnvOption",
     "KeyFileOption",
-    "OutputTokenPriceOption",
+    "OutputPriceOption",
     "PercentMode",
     "PercentOption",
     "PoolPath",
@@ -69,6 +69,9 @@ __all__ = [
     "load_settings",
     "open_source",
     "parse_budgets",
+    "parse_finite",
+    "parse_number",
+    "parse_price",
 ]
 
 NO_ANSWER_HINT = (
@@ -149,7 +152,7 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     if get_origin(setting.hint) is Literal and "case_sensitive" not in options:
         words = get_args(setting.hint)
         options |= {"parser": partial(_parse_choice, words), "metavar": f"<{'|'.join(words)}>"}
-    elif setting.hint in _PARSERS and not {"min", "max", "is_flag"} & options.keys():
+    elif setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
         options["parser"] = _PARSERS[setting.hint]
     return typer.Option(*declarations, help=help_text, **options)
 
@@ -160,18 +163,42 @@ def _parse_choice(words: Sequence[str], word: str) -> str:
     return word
 
 
+def parse_number(text: str) -> float:
+    """Parse a number; NaN where the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def parse_finite(text: str) -> float:
+    """Parse a finite number; the error names the text."""
+    value = parse_number(text)
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{text!r} is not a number; give e.g. 2")
+    return value
+
+
+def parse_price(text: str) -> float:
+    """Parse a price, a number from 0 up."""
+    price = parse_finite(text)
+    if price < 0:
+        raise typer.BadParameter(f"{text} can't be paid; give a number from 0 up")
+    return price
+
+
 def _parse_float(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number; give one, e.g. 2") from None
+        raise typer.BadParameter(f"{text!r} is not a number; give one, e.g. 2") from None
 
 
 def _parse_whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no whole number; give one, e.g. 8080") from None
+        raise typer.BadParameter(f"{text!r} is not a whole number; give one, e.g. 8080") from None
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {float: _parse_float, int: _parse_whole}
@@ -211,11 +238,13 @@ TokenRateOption = Annotated[
 ]
 TimeoutOption = Annotated[float | None, build_option(EndpointConfig, "total_timeout", metavar="SECONDS")]
 RetryTimeoutsFlag = Annotated[bool, build_option(EndpointConfig, "retry_timeouts", "--retry-timeouts")]
-InputTokenPriceOption = Annotated[
-    float | None, build_option(EndpointConfig, "input_price", min=0, metavar="MONEY")
+InputPriceOption = Annotated[
+    float | None,
+    build_option(EndpointConfig, "input_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
-OutputTokenPriceOption = Annotated[
-    float | None, build_option(EndpointConfig, "output_price", min=0, metavar="MONEY")
+OutputPriceOption = Annotated[
+    float | None,
+    build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
 
 
@@ -262,7 +291,7 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
     try:
         return ScoreConfig(budgets=tuple(int(part) for part in budgets.split(","))).budgets
     except ValueError as exc:
-        reason = f"{budgets!r} is no list of whole numbers; give e.g. 1,2,4,8,16"
+        reason = f"{budgets!r} is not a list of whole numbers; give e.g. 1,2,4,8,16"
         raise typer.BadParameter(reason, param_hint="--budgets") from exc
     except ConfigError as exc:
         raise typer.BadParameter(str(exc), param_hint="--budgets") from exc
@@ -292,7 +321,7 @@ def choose_process_count() -> int:
 def check_finite(value: float | None) -> float | None:
     """Refuse infinity and NaN."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no amount; give a number from 0 up")
+        raise typer.BadParameter(f"{value} is not an amount; give a number from 0 up")
     return value
 
 

@@ -3,7 +3,6 @@
 The samples are of a pool, a file, a bundled recording or a folder of shards.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import orjson
 import typer
 
-from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source
+from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source, parse_finite
 from adacompute.cli.terminal import format_count, format_path, print_message
 from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetOutOfRange, ScaleError, TooFewSamples
@@ -33,9 +32,7 @@ __all__ = [
     "CurrencyOption",
     "Estimator",
     "EstimatorOption",
-    "InputPriceOption",
     "ModelOption",
-    "OutputPriceOption",
     "ParametersOption",
     "ShrinkFlag",
     "SignalOption",
@@ -45,8 +42,6 @@ __all__ = [
     "build_scoring",
     "limit_budgets",
     "parse_budget",
-    "parse_number",
-    "parse_price",
     "read_ballots",
     "read_shards",
 ]
@@ -92,7 +87,7 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
         raise typer.BadParameter(f"{text!r} is no JSON ({exc})", param_hint="--parameters") from exc
     if not isinstance(parsed, dict):
         raise typer.BadParameter(
-            f'{text!r} is no object, e.g. {{"temperature": 0.7}}', param_hint="--parameters"
+            f'{text!r} is not an object, e.g. {{"temperature": 0.7}}', param_hint="--parameters"
         )
     return parsed
 
@@ -202,36 +197,12 @@ class TooFew(StrEnum):
     drop = "drop"
 
 
-def parse_number(text: str) -> float:
-    """Parse a number; NaN where the text is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _parse_finite(text: str) -> float:
-    """Parse a finite number; the error names the text."""
-    value = parse_number(text)
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"{text!r} is no number; give e.g. 2")
-    return value
-
-
 def parse_budget(text: str) -> float:
     """Parse an average budget above 0; refused before any sample is read."""
-    budget = _parse_finite(text)
+    budget = parse_finite(text)
     if budget <= 0:
         raise BudgetOutOfRange(f"budget {text} can't be spent; give a number above 0, e.g. 2")
     return budget
-
-
-def parse_price(text: str) -> float:
-    """Parse a price, a number from 0 up."""
-    price = _parse_finite(text)
-    if price < 0:
-        raise typer.BadParameter(f"{text} can't be paid; give a number from 0 up")
-    return price
 
 
 AggregateOption = Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")]
@@ -242,14 +213,6 @@ EstimatorOption = Annotated[
     Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
 ]
 CostOption = Annotated[CostUnit, typer.Option(help="What --budget counts.")]
-InputPriceOption = Annotated[
-    float | None,
-    typer.Option(metavar="P", parser=parse_price, help="Price of a million prompt tokens."),
-]
-OutputPriceOption = Annotated[
-    float | None,
-    typer.Option(metavar="P", parser=parse_price, help="Price of a million output tokens."),
-]
 CurrencyOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: dollars]")
 ]
@@ -297,7 +260,7 @@ def build_cost(
     if input_price is None or output_price is None:
         raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
     if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
-        raise typer.BadParameter(f"{currency!r} is no money; give e.g. euros", param_hint="--currency")
+        raise typer.BadParameter(f"{currency!r} is not a currency; give e.g. euros", param_hint="--currency")
     return TokenPrices(
         input=input_price,
         output=output_price,

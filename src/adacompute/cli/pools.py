@@ -152,7 +152,7 @@ def describe_damage(verification: Verification, *, name: str) -> str:
     more = f" and {len(damaged) - _LISTED_ROWS:,} more" if len(damaged) > _LISTED_ROWS else ""
     return (
         f"{name}: {'; '.join(damaged[:_LISTED_ROWS])}{more} not as written; "
-        "restore the pool from a copy, or import its source anew"
+        "restore the pool from a copy, or import its source again"
     )
 
 
@@ -180,7 +180,7 @@ def import_(
         ExistingSamples, typer.Option(help="What to do about problems whose samples are already there.")
     ] = ExistingSamples.error,
     reread: Annotated[
-        bool, typer.Option("--reread", help="Read answers out of the texts anew, whatever the file says.")
+        bool, typer.Option("--reread", help="Read answers out of the texts again, whatever the file says.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:

@@ -18,6 +18,7 @@ from adacompute.cli.options import (
     announce_engine,
     check_workers,
     load_settings,
+    parse_price,
 )
 from adacompute.cli.pool_options import (
     ModelOption,
@@ -25,7 +26,6 @@ from adacompute.cli.pool_options import (
     TooFew,
     TooFewOption,
     parse_budget,
-    parse_price,
     read_ballots,
     read_shards,
 )

@@ -9,7 +9,9 @@ import typer
 from adacompute.cli.evaluate import VoteKind, VotesOption
 from adacompute.cli.options import (
     ExtractOption,
+    InputPriceOption,
     JsonFlag,
+    OutputPriceOption,
     PercentOption,
     PoolPath,
     ProcessesOption,
@@ -56,14 +58,6 @@ PromptTokensOption = Annotated[
         callback=check_finite,
         help="Prompt tokens of a request, on average; pools don't record them.",
     ),
-]
-InputPriceOption = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="MONEY", callback=check_finite, help="Price of a million prompt tokens."),
-]
-OutputPriceOption = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="MONEY", callback=check_finite, help="Price of a million response tokens."),
 ]
 CurrencyOption = Annotated[
     str, typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices.")

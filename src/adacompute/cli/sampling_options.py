@@ -90,7 +90,7 @@ AddSourceFlag = Annotated[
 
 RegradeFlag = Annotated[
     bool,
-    typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples anew."),
+    typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples again."),
 ]
 
 
@@ -203,7 +203,7 @@ def _parse_columns(text: str | None) -> dict[str, str] | None:
         return None
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
-        reason = f"{text!r} is no list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
+        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
         raise typer.BadParameter(reason, param_hint="--columns")
     return {name.strip(): column.strip() for name, _, column in pairs}
 

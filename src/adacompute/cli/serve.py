@@ -19,11 +19,11 @@ import typer
 
 from adacompute.cli.options import (
     ExtractOption,
-    InputTokenPriceOption,
+    InputPriceOption,
     JsonFlag,
     KeyEnvOption,
     KeyFileOption,
-    OutputTokenPriceOption,
+    OutputPriceOption,
     PercentOption,
     build_option,
     describe_settings,
@@ -183,22 +183,24 @@ def check_gateway(config: Config) -> dict[str, Any]:
     """Open everything as `serve` would, close it, and return the facts; raises where it can't be served."""
     from adacompute.serve import server  # imported here, so that other commands start without it
 
-    check_policy(config.serve.policy)
+    check_policy_folder(config.serve.policy)
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         return runner.run(_open_and_check(config))
 
 
-def check_policy(folder: str) -> None:
+def check_policy_folder(folder: str) -> None:
     """Raise with a remedy where a policy's kind stands for its folder, or the folder isn't there."""
     if not folder or (Path(folder) / DOCUMENT).exists():
         return
     if folder == "stopping" and not Path(folder).exists():
         raise PolicyError(
-            "policy 'stopping' is no folder; leave --policy out for the one in the package, or give a folder "
-            "that `adacompute fit` wrote"
+            "policy 'stopping' is not a folder; leave --policy out for the one in the package, or give a "
+            "folder that `adacompute fit` wrote"
         )
     named = f" ({folder} is a kind of policy)" if folder in POLICIES and not Path(folder).exists() else ""
-    raise PolicyError(f"policy {folder!r} is no policy's folder{named}; give one that `adacompute fit` wrote")
+    raise PolicyError(
+        f"policy {folder!r} is not a policy's folder{named}; give one that `adacompute fit` wrote"
+    )
 
 
 def show_check(facts: dict[str, Any]) -> None:
@@ -320,8 +322,8 @@ def serve(
     concurrency: UpstreamCallsOption = None,
     key_env: KeyEnvOption = None,
     key_file: KeyFileOption = None,
-    input_price: InputTokenPriceOption = None,
-    output_price: OutputTokenPriceOption = None,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
     cached_price: CachedPriceOption = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
@@ -401,7 +403,7 @@ def _run_gateway(config: Config, *, json: bool) -> None:
         else:
             show_started(facts)
 
-    check_policy(config.serve.policy)
+    check_policy_folder(config.serve.policy)
     with _configure_logging(config):
         server.serve(config, on_listening=announce, on_open=gateways.append)
 

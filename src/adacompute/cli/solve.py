@@ -18,7 +18,9 @@ from adacompute.cli.options import (
     EngineName,
     EngineOption,
     ExtractOption,
+    InputPriceOption,
     JsonFlag,
+    OutputPriceOption,
     PercentOption,
     PoolPath,
     RayWorkersOption,
@@ -35,9 +37,7 @@ from adacompute.cli.pool_options import (
     CurrencyOption,
     Estimator,
     EstimatorOption,
-    InputPriceOption,
     ModelOption,
-    OutputPriceOption,
     ParametersOption,
     ShrinkFlag,
     SignalOption,
@@ -58,7 +58,7 @@ from adacompute.cli.terminal import (
     format_interval,
     format_path,
     format_percent,
-    format_points,
+    format_point_number,
     format_range,
     print_fact,
     print_json,
@@ -412,8 +412,8 @@ _ROUNDING = 1e-9  # what rounding errors leave
 _SAME_COST = 0.01  # relative difference of costs that count as the same
 _PLOT_WIDTH = 80  # columns of the plot
 _ORACLE_NOTE = (
-    "uniform: all problems alike, at the best mix of two budgets. All else is an oracle's choice, made with "
-    "the answers known: a ceiling for deciding beforehand, not what a policy will get."
+    "uniform: the same for every problem, at the best mix of two budgets. All else is an oracle's choice, "
+    "made with the answers known: a ceiling for deciding beforehand, not what a policy will get."
 )
 
 
@@ -476,17 +476,17 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
         enough = choose_scale(allocation.unit, last).format_cost(last)
         return f"0: more would buy nothing, {enough} on average is all that pays"
     if allocation.unit == "samples":
-        return f"one more sample must buy at least {format_points(allocation.price)} points of accuracy"
+        return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
     step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # so that it buys 1 to 10 points
     more = choose_scale(allocation.unit, step).format_more(step)
-    return f"{more} must buy at least {format_points(allocation.price * step)} points of accuracy"
+    return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
 
 def _describe_bound(allocation: Allocation, suffix: str) -> str:
     bound = f"no allocation within the budget is above {format_percent(allocation.bound)}{suffix}"
     if allocation.gap < _ROUNDING:
         return f"{bound}: this is the best there is"
-    return f"{bound}; this one is {format_points(allocation.gap)} points below that"
+    return f"{bound}; this one is {format_point_number(allocation.gap)} points below that"
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
@@ -521,7 +521,7 @@ def _describe_uniform(uniform: UniformAllocation, scale: CostScale) -> str:
 def _describe_difference(result: SolveResult, scale: CostScale) -> str:
     difference = result.comparison.difference
     low, high = (
-        None if end is None else format_points(end, sign=True)
+        None if end is None else format_point_number(end, sign=True)
         for end in (difference.low_end, difference.high_end)
     )
     cost_text = _describe_cost(result.comparison, scale)
@@ -563,7 +563,7 @@ def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
 def _show_ends(result: SolveResult) -> None:
     fitted = result.comparison.crossfitted
     if fitted is None:
-        print_paragraph(f"{_ORACLE_NOTE} Its lower end can't be told: {result.no_lower_end}.", indent=2)
+        print_paragraph(f"{_ORACLE_NOTE} Its lower end can't be known: {result.no_lower_end}.", indent=2)
         return
     low, high = fitted.accuracy.mean, result.comparison.plan.mixed_accuracy
     spread = format_interval(fitted.accuracy.low, fitted.accuracy.high)
@@ -641,7 +641,7 @@ def solve(
 ) -> None:
     """Show the most an average budget can buy, and where to spend it.
 
-    This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent alike on
+    This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent evenly on
     all problems (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
     check_workers(engine, workers)

@@ -24,7 +24,7 @@ __all__ = [
     "format_interval",
     "format_path",
     "format_percent",
-    "format_points",
+    "format_point_number",
     "format_range",
     "prepare_streams",
     "print_fact",
@@ -177,7 +177,7 @@ def format_percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def format_points(share: float, *, sign: bool = False) -> str:
+def format_point_number(share: float, *, sign: bool = False) -> str:
     """0.0674 -> `6.7`: percentage points; more digits where they would be lost."""
     value = 100 * share if abs(share) > 5e-6 else 0.0  # no -0.000
     digits = 1 if abs(value) >= 0.1 or value == 0 else 3

@@ -509,7 +509,7 @@ def _estimate_by_length(choice: Choice, ratio: float) -> int:
 
 
 def parse_count(value: object) -> int | None:
-    """A count as servers report it; None where it is no count, or impossibly large."""
+    """A count as servers report it; None where it is not a count, or impossibly large."""
     return (
         value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None
     )
@@ -560,7 +560,7 @@ def sum_logprobs(tokens: Sequence[dict[str, Any]]) -> float | None:
     """The sum over the tokens, in nats; None where one of them has no number, or the sum isn't finite.
 
     A number that is not finite is skipped; a placeholder such as -9999 counts as it stands. An integer
-    beyond the range of floats is no number.
+    beyond the range of floats is not a number.
     """
     try:
         plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
@@ -656,7 +656,7 @@ def _may_contain_key(raw: bytes, key: Secret) -> bool:
     """Whether the key may be in a body, plainly or behind JSON's escapes; searching all texts is slow."""
     text = key.reveal()
     if not key.is_maskable:
-        return False  # a dummy; it is no secret
+        return False  # a dummy; it is not a secret
     if not text.isascii() or '"' in text or "\\" in text:
         return True
     return text.encode() in raw or b"\\u00" in raw or b"\\/" in raw
@@ -688,7 +688,7 @@ def one_line(text: str, key: Secret | None = None) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Text that can be stored: half a surrogate pair, which is no valid text, becomes U+FFFD.
+    """Text that can be stored: half a surrogate pair, which is not valid text, becomes U+FFFD.
 
     >>> replace_surrogates("a\\ud83db")
     'a\ufffdb'

@@ -419,7 +419,7 @@ class CallWithRetries(Generic[T]):
     async def _wait_for_turn(self, tries: int) -> None:
         """Waits for the gate, the breaker and the rate limiter.
 
-        The settings' deadline runs from the first turn on, because our own queue is no fault of the
+        The settings' deadline runs from the first turn on, because our own queue is not a fault of the
         endpoint. The caller's deadline runs all the time.
         """
         context = self.context

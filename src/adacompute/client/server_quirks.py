@@ -45,7 +45,7 @@ class ModelQuirks:
 
     `n` has two limits. One comes from refusals of more. The other is observed: replies had fewer
     choices than requested. A single short reply of a model that gave more before (or gives more to a
-    call that is still running) is no limit.
+    call that is still running) is not a limit.
     """
 
     __slots__ = (
@@ -252,7 +252,7 @@ class QuirksByModel:
     def record_refused_fields(self, name: object, fields: Collection[str]) -> None:
         """Records that a request was refused for these fields, and succeeded without them.
 
-        That is no rule where other requests succeed with them: then the reason lay in this request.
+        That is not a rule where other requests succeed with them: then the reason lay in this request.
         """
         model = self._ensure_record(name)
         for field_name in fields:

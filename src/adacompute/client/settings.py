@@ -177,9 +177,9 @@ _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:
 
 
 def _check_url(url: object) -> None:
-    """Raises ConfigError where `url` is no address of an endpoint; a key in it isn't shown."""
+    """Raises ConfigError where `url` is not an address of an endpoint; a key in it isn't shown."""
     if not isinstance(url, str):
-        raise ConfigError(f"endpoint {url!r} is no text; {_REMEDY}")
+        raise ConfigError(f"endpoint {url!r} is not text; {_REMEDY}")
     redacted = _redact_url(url)
     try:
         parts = urlsplit(url)
@@ -189,13 +189,13 @@ def _check_url(url: object) -> None:
     except ValueError as exc:
         detail = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
         why = "" if "@" in url else f" ({detail})"  # what looks like a port may be a password
-        raise ConfigError(f"endpoint {redacted!r} is no address{why}; {_REMEDY}") from None
+        raise ConfigError(f"endpoint {redacted!r} is not an address{why}; {_REMEDY}") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
             f"endpoint {redacted!r} carries a name or password; give keys by the environment or a file"
         )
     if not _is_plain_url(url, parts):
-        raise ConfigError(f"endpoint {redacted!r} is no address of an endpoint; {_REMEDY}")
+        raise ConfigError(f"endpoint {redacted!r} is not an address of an endpoint; {_REMEDY}")
     if not parts.path.strip("/"):
         raise ConfigError(
             f"endpoint {redacted!r} has no path; most end in /v1: give {redacted.rstrip('/')}/v1"

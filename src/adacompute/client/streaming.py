@@ -137,7 +137,7 @@ def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
 
 
 def find_error_status(value: Mapping[str, Any]) -> int | None:
-    """The status of an event that reports an error, 500 where it names none; None: it is no error."""
+    """The status of an event that reports an error, 500 where it names none; None: it is not an error."""
     error = value.get("error")
     if not error and value.get("object") != "error":
         return None

@@ -39,7 +39,7 @@ __all__ = ["AttemptTimer", "ReplyStream", "Transport", "parse_retry_after"]
 
 _Addresses = list[ResolveResult]
 _MAX_BODY = 64 * 2**20  # bytes of a reply
-_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is no success
+_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}

@@ -50,8 +50,8 @@ class PolicyReplays:
         self.dial_range = (
             (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].convert_price, _PRICE_RANGE))
         )
-        self.problems = sum(len(some.ballots) for _, some in parts)
-        self._parts = [(CachedPolicy(policy, some), some) for policy, some in parts]
+        self.problems = sum(len(paths.ballots) for _, paths in parts)
+        self._parts = [(CachedPolicy(policy, paths), paths) for policy, paths in parts]
         self._share = np.concatenate(
             [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
         )  # of a path
@@ -61,10 +61,10 @@ class PolicyReplays:
         """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
-            for cached, some in self._parts:
+            for cached, paths in self._parts:
                 run = cached.run(dial)
-                at = (run.drawn - 1, np.arange(len(some)))
-                share = some.lead[at] / np.maximum(some.total[at], np.finfo(float).tiny)
+                at = (run.drawn - 1, np.arange(len(paths)))
+                share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
                 values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
                 for name, value in {**values, "stays": run.agrees, "accuracy": run.grade}.items():
                     values_by_name.setdefault(name, []).append(np.asarray(value, dtype=np.float64))
@@ -90,9 +90,9 @@ class PolicyReplays:
 
     def uniform_samples(self, accuracy: float) -> float:
         """Uniform samples that are as accurate on the same paths; the longest where none is."""
-        longest = min(some.longest for _, some in self._parts)
+        longest = min(paths.longest for _, paths in self._parts)
         accuracies = [
-            self._mean(np.concatenate([some.grade[step] for _, some in self._parts]))
+            self._mean(np.concatenate([paths.grade[step] for _, paths in self._parts]))
             for step in range(longest)
         ]
         corners = find_hull(np.arange(1.0, longest + 1), accuracies)

@@ -54,7 +54,7 @@ def judge_budget(budget: float, matches: Sequence[Match], *, basis: Basis) -> Ve
     kind = "learned policies" if learned else "policies"
     learned = learned or [match for match in at_budget if match.policy not in (UNIFORM, PEERS)]
     if not learned:
-        words = f"at {budget:g}: no policy took part that can cost so little, but all alike"
+        words = f"at {budget:g}: no policy took part that can cost so little, except uniform"
         return Verdict(budget=budget, policy=None, better=None, words=words)
     best = max(learned, key=lambda match: match.accuracy)
     if best.gain is None:

@@ -112,7 +112,7 @@ def select_policies(
     policies: Sequence[str | tuple[str, PolicyMaker]], all_ballots: Ballots | None = None
 ) -> tuple[ComparedPolicy, ...]:
     """The policies to compare, by name or as (name, maker) pairs; the oracle is skipped, since
-    it is no policy.
+    it is not a policy.
 
     `all_ballots` holds every problem that is judged: no bundled prior may have seen their
     prompts.
@@ -168,13 +168,13 @@ def collect_forecast(
     With `agrees`, an answer counts as right where it equals the vote of all samples.
     """
     run_result = run_policy(policy, paths, dial=dial)
-    standing = paths.state_after(np.arange(len(paths)), run_result.drawn)
+    state = paths.state_after(np.arange(len(paths)), run_result.drawn)
     predict: Any = getattr(policy, "predict_accuracy", None)
     if predict is None:
-        has_votes = standing.total > 0
-        probability = np.divide(standing.lead, standing.total, out=np.zeros(len(standing)), where=has_votes)
+        has_votes = state.total > 0
+        probability = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=has_votes)
     else:
-        probability = predict(policy.read(paths.ballots.prompts)[paths.problems], standing)
+        probability = predict(policy.read(paths.ballots.prompts)[paths.problems], state)
     return Forecast(
         what=AGREEMENT if predict is None else ACCURACY,
         budget=budget,
@@ -260,22 +260,22 @@ class _JudgmentCache:
         self.rows = np.arange(len(paths))
         self.by_draws: dict[int, Floats] = {}
 
-    def __call__(self, path_numbers: Floats, standing: VoteState) -> Floats:
+    def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
         """The judgments of the paths with these numbers in their present states; NaN for paths
         without samples.
         """
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
-        for drawn in np.unique(standing.drawn).tolist():
+        for drawn in np.unique(state.drawn).tolist():
             if drawn > 0:
-                at_draw = standing.drawn == drawn
+                at_draw = state.drawn == drawn
                 verdicts[at_draw] = self._judge_after(drawn)[index[at_draw]]
         return verdicts
 
     def _judge_after(self, drawn: int) -> Floats:
         if drawn not in self.by_draws:
-            standing = self.paths.state_after(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
-            self.by_draws[drawn] = self.judge(self.reading, standing)
+            state = self.paths.state_after(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
+            self.by_draws[drawn] = self.judge(self.reading, state)
         return self.by_draws[drawn]
 
 

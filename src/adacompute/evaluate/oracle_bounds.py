@@ -77,8 +77,8 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
     if budget < (cheapest := float(averages.costs.min())) * (1 - _TOLERANCE):
         least = format_lower_bound(cheapest)
         raise BudgetOutOfRange(
-            f"budget {budget} is below what all problems alike can cost ({least} {table.unit}, the average "
-            f"of the cheapest mode); give {least} or more"
+            f"budget {budget} is below what one mode for every problem can cost ({least} {table.unit}, "
+            f"the average of the cheapest mode); give {least} or more"
         )
     plan = solve(averages, budget=max(budget, cheapest))
     first, share = int(plan.choice[0]), 0.0

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
+from adacompute.pool.ballots import number_prompts
 from adacompute.replay.replay import RESAMPLES, draw_resamples
 
 __all__ = [
@@ -102,7 +103,7 @@ def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2, 3], [1]]
     """
-    group = _number_questions(prompts)
+    group = number_prompts(prompts)
     count = int(group.max(initial=-1)) + 1
     if count < 2:
         raise TooFewSamples(
@@ -122,18 +123,12 @@ def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple
 
 def random_split(prompts: Sequence[str], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
     """The paper's split: learn from a random share of the problems and judge on all of them."""
-    group = _number_questions(prompts)
+    group = number_prompts(prompts)
     count = int(group.max(initial=-1)) + 1
     if count < 2:
         raise TooFewSamples(f"{count} different questions can't be split; collect more problems")
     train_groups = rng.permutation(count)[: min(count - 1, max(1, round(train_share * count)))]
     return Split(train=np.flatnonzero(np.isin(group, train_groups)), test=np.arange(len(prompts)))
-
-
-def _number_questions(prompts: Sequence[str]) -> Ints:
-    """A number for each problem's question, by first appearance, (problems,)."""
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(prompt, len(numbers)) for prompt in prompts], dtype=np.int64)
 
 
 def mean_over_recordings(values_by_recording: Sequence[Floats], *, seed: int = 0) -> Interval:

@@ -72,7 +72,7 @@ def check_folder(value: object) -> Path:
     try:
         path = Path(value)  # type: ignore[arg-type]
     except TypeError as exc:
-        raise PolicyError(f"{format_value(value)} is no folder's path; give one, e.g. 'policy'") from exc
+        raise PolicyError(f"{format_value(value)} is not a folder's path; give one, e.g. 'policy'") from exc
     try:
         if b"\0" not in os.fsencode(path):
             return path
@@ -166,7 +166,7 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise PolicyInvalid(f"{path}: is no plain file; {remedy}")
+            raise PolicyInvalid(f"{path}: is not a plain file; {remedy}")
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
     except FileNotFoundError as exc:
@@ -182,7 +182,7 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
     """JSON without NaN, infinities and duplicate keys; PolicyInvalid for anything else."""
 
     def reject_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
 
     def parse_float(digits: str) -> float:
         return float(digits) if math.isfinite(float(digits)) else reject_constant(digits)

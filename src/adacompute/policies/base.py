@@ -282,7 +282,7 @@ def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
     """Returns a pool or ballots without reading them; PolicyError for anything else."""
     if not isinstance(source, Pool | Ballots):
         raise PolicyError(
-            f"{format_value(source)} is no pool; open it with open_pool(...), or give its ballots"
+            f"{format_value(source)} is not a pool; open it with open_pool(...), or give its ballots"
         )
     return source
 

@@ -463,9 +463,9 @@ def _parse_histogram(learned: object) -> dict[Any, Any]:
     if not isinstance(learned, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in learned
     ):
-        raise PolicyError("learned is no list of budgets and shares")
+        raise PolicyError("learned is not a list of budgets and shares")
     if any(not isinstance(budget, int) for budget, _ in learned):
-        raise PolicyError("learned has a budget that is no whole number")
+        raise PolicyError("learned has a budget that is not a whole number")
     histogram = dict(learned)
     if len(histogram) != len(learned):
         raise PolicyError("learned names a budget twice")

@@ -208,7 +208,7 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
     if type(chart.problems) is not int or not 1 <= chart.problems < 2**53:
         return f"{chart.problems!r:.60} problems"
     if not isinstance(chart.protocol, str) or len(chart.protocol) > _MAX_PROTOCOL:
-        return f"a protocol that is no text of at most {_MAX_PROTOCOL} characters"
+        return f"a protocol that is not a text of at most {_MAX_PROTOCOL} characters"
     max_rows = _MAX_ROWS if chart.dial is not None else 1
     if not isinstance(chart.rows, tuple) or not 1 <= len(chart.rows) <= max_rows:
         return f"not 1 to {max_rows} rows"

@@ -33,6 +33,7 @@ from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, join_trees, read_booster
 from adacompute.pool import Ballots, Pool
+from adacompute.pool.ballots import number_prompts
 from adacompute.score import score
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
@@ -292,7 +293,7 @@ class CurvePolicy(FeaturePolicy):
         owner = np.repeat(np.arange(len(ballots)), orders)
         columns = np.arange(feature_set.width)
         groups = [columns[-1:], columns] if feature_set.entropy and feature_set.width > 1 else [columns]
-        prompt_ids = _number_prompts(ballots.prompts)
+        prompt_ids = number_prompts(ballots.prompts)
         trees = fit_curves(rows, targets, owner, prompt_ids=prompt_ids, groups=groups, seed=self.seed)
         self._set_model(trees, _find_rising(table.accuracy), feature_set)
         return self
@@ -388,12 +389,6 @@ class CurvePolicy(FeaturePolicy):
         )
         trees = Trees.restore(arrays, features=feature_set.width, outputs=len(self.modes))
         self._set_model(trees, read_array(arrays, "rises", np.int64, (len(self.modes) - 1,)), feature_set)
-
-
-def _number_prompts(prompts: Sequence[str]) -> Ints:
-    """A number for each problem, from 0 in order of appearance, equal for those of one prompt."""
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(prompt, len(numbers)) for prompt in prompts], dtype=np.int64)
 
 
 def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values

@@ -15,7 +15,7 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Policy, check_ascending, check_integer, check_weights
 from adacompute.policies.baselines import MAX_SEED
-from adacompute.policies.features import ENTROPY_COLUMN, compute_features, normalise_entropy
+from adacompute.policies.features import ENTROPY_COLUMN, compute_prompt_features, normalise_entropy
 from adacompute.pool import Ballots
 
 __all__ = ["FeaturePolicy", "FeatureSet", "RowCache"]
@@ -58,7 +58,9 @@ class FeatureSet:
 
     def read(self, prompts: Sequence[str]) -> Floats:
         """The features of prompts alone, (prompts, numbers)."""
-        return compute_features(prompts)[:, :ENTROPY_COLUMN] if self.text else np.zeros((len(prompts), 0))
+        return (
+            compute_prompt_features(prompts)[:, :ENTROPY_COLUMN] if self.text else np.zeros((len(prompts), 0))
+        )
 
     def build_rows(self, reading: Floats, entropy: Floats) -> Floats:
         """Rows to learn from and decide by, (requests, width); `entropy` in nats, NaN where unknown."""

@@ -18,7 +18,7 @@ __all__ = [
     "FEATURE_NAMES",
     "LARGEST_NUMBER",
     "PROMPT_LIMIT",
-    "compute_features",
+    "compute_prompt_features",
     "normalise_entropy",
 ]
 
@@ -122,10 +122,10 @@ _LISTED_WORDS = PERCENT | TIME | MONEY | RATE | MULTI_STEP
 _SHORT_NUMBER = 15  # digits of a number that is surely below LARGEST_NUMBER
 
 
-def compute_features(prompts: Sequence[str]) -> Floats:
+def compute_prompt_features(prompts: Sequence[str]) -> Floats:
     """The 16 features of each prompt, (prompts, 16), in the order of FEATURE_NAMES; the entropy is NaN.
 
-    >>> row = compute_features(["What is 15% of $80?"])[0]
+    >>> row = compute_prompt_features(["What is 15% of $80?"])[0]
     >>> dict(zip(FEATURE_NAMES, row.round(2).tolist()))["has_money_word"]
     1.0
     """

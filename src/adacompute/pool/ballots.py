@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ABSENT", "ABSTAINS", "Ballots", "read_ballots", "renumber"]
+__all__ = ["ABSENT", "ABSTAINS", "Ballots", "number_prompts", "read_ballots", "renumber"]
 
 ABSTAINS = -1
 ABSENT = -2
@@ -121,6 +121,16 @@ def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
     if ((columns[:, 1] < 0) | (columns[:, 1] > 1)).any():
         raise ValueError("a sample's correctness is not within 0 to 1")
     return columns
+
+
+def number_prompts(prompts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A number for each problem, by first appearance of its prompt: equal prompts share one, (problems,).
+
+    >>> number_prompts(["a", "b", "a"]).tolist()
+    [0, 1, 0]
+    """
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(prompt, len(numbers)) for prompt in prompts], dtype=np.int64)
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:

@@ -64,7 +64,7 @@ from adacompute.pool.tables import (
     stream_problems,
     sum_calls,
 )
-from adacompute.pool.verification import Verification, compute_digest, verify
+from adacompute.pool.verification import Verification, compute_pool_digest, verify
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
 __all__ = ["DrawnSamples", "Pool", "PoolCounts", "attach_pool"]
@@ -275,7 +275,7 @@ class PoolReader:
     def digest(self) -> str:
         """Hash of all that was recorded: equal for equal content, whatever the order or the file."""
         with self._read_state():
-            return compute_digest(self._connection)
+            return compute_pool_digest(self._connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:

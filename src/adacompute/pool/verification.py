@@ -20,7 +20,7 @@ from adacompute.pool.content_hash import (
 from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
 from adacompute.pool.tables import find_damaged_calls, read_sources
 
-__all__ = ["Verification", "compute_digest", "verify"]
+__all__ = ["Verification", "compute_pool_digest", "verify"]
 
 Row = Sequence[Any]
 
@@ -119,7 +119,7 @@ def verify(connection: sqlite3.Connection) -> Verification:
     )
 
 
-def compute_digest(connection: sqlite3.Connection) -> str:
+def compute_pool_digest(connection: sqlite3.Connection) -> str:
     """Hash of all that was recorded, 64 hex digits: independent of the order of rows and of the file."""
     hasher = blake2b(digest_size=32)
     for *problem, _ in connection.execute(_SELECT_PROBLEMS):
@@ -151,7 +151,7 @@ def _check_records(connection: sqlite3.Connection, check: _Check) -> None:
     ):
         try:
             prefix = make_record_prefix(id_, model, mark)
-        except TypeError:  # a column that is no text any more
+        except TypeError:  # a column that is not text any more
             check.note(f"problem {_format_id(id_)}: its source")
             continue
         if not _matches_hash(hash_record, [prefix, spelling], stored_hash):

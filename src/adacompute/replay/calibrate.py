@@ -22,7 +22,7 @@ from adacompute.replay.replay import (
     settle_policy,
 )
 
-__all__ = ["calibrate", "check_budget", "find_dial"]
+__all__ = ["calibrate", "check_calibration_budget", "find_dial"]
 
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
@@ -50,7 +50,7 @@ def calibrate(
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
     `too_few="drop"`, as in `replay`.
     """
-    budget, tolerance = check_budget(budget, tolerance)
+    budget, tolerance = check_calibration_budget(budget, tolerance)
     rng = check_orders(orders, rng)
     ballots = _select_problems(check_policy(policy), get_ballots(source), too_few)
     if policy.dial is None:
@@ -78,7 +78,7 @@ def find_dial(
     return _bisect(cost, budget, low, high, enough=budget * (1 - tolerance), by_ratio=not threshold)
 
 
-def check_budget(budget: object, tolerance: object) -> tuple[float, float]:
+def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, float]:
     """A budget and a tolerance that can be used; an error for anything else."""
     average, share = parse_finite(budget), parse_finite(tolerance)
     if average is None or average <= 0:

@@ -23,19 +23,19 @@ from adacompute.pool import Ballots, Pool
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate
 from adacompute.score.grades import Bools, mask_votable
-from adacompute.score.pool_summary import estimate_mean as estimate_wilson_mean
+from adacompute.score.pool_summary import estimate_mean
 
 __all__ = [
     "RESAMPLES",
     "Replayed",
     "adapt_policy",
+    "bootstrap_mean",
     "build_result",
     "check_memory",
     "check_orders",
     "check_policy",
     "compute_interval",
     "draw_resamples",
-    "estimate_mean",
     "find_replayable",
     "replay",
     "resolve_dial",
@@ -60,14 +60,14 @@ def adapt_policy(policy: Policy, ballots: Ballots) -> Policy:
 def settle_policy(policy: Policy, ballots: Ballots) -> Policy:
     """The policy itself, settled on these samples where it can be: what is calibrated runs live."""
     settle: Any = getattr(policy, "settle", None)
-    found: Policy = adapt_policy(policy, ballots) if settle is None else settle(ballots)
-    return found
+    settled: Policy = adapt_policy(policy, ballots) if settle is None else settle(ballots)
+    return settled
 
 
 def check_policy(policy: object) -> Policy:
     """A policy; PolicyError for anything else."""
     if not isinstance(policy, Policy):
-        raise PolicyError(f"{format_value(policy)} is no policy; give one, e.g. StoppingPolicy()")
+        raise PolicyError(f"{format_value(policy)} is not a policy; give one, e.g. StoppingPolicy()")
     return policy
 
 
@@ -174,14 +174,14 @@ def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def estimate_mean(values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> MeanEstimate:
+def bootstrap_mean(values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> MeanEstimate:
     """The mean of one value a problem with its bootstrap interval; Wilson's where all are equal.
 
-    >>> estimate_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
+    >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
     """
     if len(values) < 2 or np.ptp(values) == 0:
-        return estimate_wilson_mean(values)
+        return estimate_mean(values)
     low, high = compute_interval(values, draw_resamples(len(values), rng, resamples))
     return MeanEstimate(mean=float(values.mean()), low=low, high=high, problems=len(values))
 
@@ -303,7 +303,7 @@ def build_result(
         problems=len(ballots),
         orders=orders,
         cost=float(results.cost.mean()),
-        accuracy=estimate_mean(known, rng) if len(known) else None,
+        accuracy=bootstrap_mean(known, rng) if len(known) else None,
         agreement=float(results.agreement.mean()),
         waves=float(results.waves.mean()),
         most_waves=results.most_waves,
@@ -313,12 +313,12 @@ def build_result(
         each_accuracy=results.accuracy,
         dropped=dropped,
         exact=orders == 0,
-        protocol=describe_protocol(policy, orders) + in_sample_words,
+        protocol=describe_replay_protocol(policy, orders) + in_sample_words,
         in_sample=in_sample,
     )
 
 
-def describe_protocol(policy: Policy, orders: int) -> str:
+def describe_replay_protocol(policy: Policy, orders: int) -> str:
     """How a replay was done, in words; `orders` is 0 where none were needed."""
     votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     if orders:

@@ -16,6 +16,7 @@ import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.resampling import Interval
+from adacompute.records import format_money
 
 __all__ = [
     "Cell",
@@ -30,7 +31,6 @@ __all__ = [
     "find_clear_signs",
     "format_cell",
     "format_gains",
-    "format_money",
     "format_points",
     "format_shares",
     "join_words",
@@ -178,16 +178,6 @@ def _format_number(value: float, kind: Kind) -> str:
     return forms.get(kind, f"{value:zg}")
 
 
-def format_money(value: float) -> str:
-    """Two places from 1 up, three digits below, never an exponent; page.js writes the same.
-
-    >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
-    ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
-    """
-    exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
-    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
-
-
 def _cell_data(cell: Cell) -> Any:  # noqa: ANN401
     if isinstance(cell, Interval):
         return {"mean": cell.mean, "low": cell.low, "high": cell.high}
@@ -324,7 +314,8 @@ def to_csv(table: Table) -> str:
 
 def to_data(report: Report) -> dict[str, Any]:
     """The whole report as plain data, for results.json; null for what isn't known."""
-    protocols = [one.protocol for one in report.tables()] + [one.protocol for one in report.pictures()]
+    protocols = [table.protocol for table in report.tables()]
+    protocols += [picture.protocol for picture in report.pictures()]
     data: Any = replace_non_finite(
         {
             **report.facts,

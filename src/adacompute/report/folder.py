@@ -27,7 +27,7 @@ __all__ = [
     "RESULTS",
     "check_report_folder",
     "check_writable",
-    "lock_folder",
+    "lock_report_folder",
     "publish_files",
     "render_files",
     "write_report",
@@ -42,7 +42,7 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come 
 
 def check_writable(folder: Path) -> None:
     """Raise ReportError where no file can be created in the folder; leaves nothing behind."""
-    with lock_folder(folder):
+    with lock_report_folder(folder):
         trial = folder / f".{secrets.token_hex(16)}.trial"
         try:
             trial.touch(exist_ok=False)
@@ -52,7 +52,7 @@ def check_writable(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_report_folder(folder: Path) -> Iterator[None]:
     """One writer to a folder at a time; the second waits. The folder is created, and removed
     again if empty. Where the file system has no locks, writers go on without.
     """
@@ -147,7 +147,7 @@ def _check_foreign_files(folder: Path) -> None:
             foreign.append(inner)
     if foreign:
         raise ReportError(
-            f"{folder}: there is {foreign[0]!r} in it, which is no part of a report; "
+            f"{folder}: there is {foreign[0]!r} in it, which is not part of a report; "
             "name another folder, or move it away first"
         )
 
@@ -159,7 +159,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
     results.json comes first and names the files of both reports until those of the old one
     are gone.
     """
-    with lock_folder(folder):
+    with lock_report_folder(folder):
         _check_foreign_files(folder)  # under the lock, or a half-written report looks foreign
         old = (_read_results(folder) or {}).get("files")
         names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []

@@ -30,7 +30,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Pool
 from adacompute.records import Account, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
-from adacompute.replay.replay import adapt_policy, check_policy, estimate_mean
+from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
 from adacompute.sampling.collect import (
     check_arguments,
     make_engine,
@@ -317,7 +317,7 @@ class _Batch:
             unsettled=0 if broken_off else self._planner.unfinished,
             weigh=self._policy.weigh,
             plain=self._initial_weigh is not None and self._policy.weigh is None,
-            accuracy=estimate_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
+            accuracy=bootstrap_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
             failures=dict(self._failures) or dict(workers.failures),
             seconds=seconds,
             found=totals.answered,

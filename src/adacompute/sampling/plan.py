@@ -59,7 +59,7 @@ class Asking:
 
     def __post_init__(self) -> None:
         if not self.model or type(self.model) is not str:
-            raise CollectError(f"model {self.model!r} is no name; give the endpoint's own")
+            raise CollectError(f"model {self.model!r} is not a name; give the endpoint's own")
         if not isinstance(self.template, Template):
             raise CollectError(
                 f"template {self.template!r} is none; give Template.named('boxed') or the like"
@@ -309,7 +309,7 @@ def check_problems(
     ids: set[str] = set()
     for problem in problems:
         if not isinstance(problem, Problem):
-            raise CollectError(f"{_show(problem)} is no problem; give ac.Problem(id=..., question=...)")
+            raise CollectError(f"{_show(problem)} is not a problem; give ac.Problem(id=..., question=...)")
         if problem.id in ids:
             raise CollectError(f"the id {problem.id!r} is there twice; give each problem its own")
         ids.add(problem.id)

@@ -43,12 +43,12 @@ class BatchVotes:
         self._parameters = parameters
         self._has_source = False  # whether the pool has anything of this source
         empty = VoteState.empty(len(problems))
-        self._standings = {field.name: getattr(empty, field.name).copy() for field in fields(empty)}
+        self._states = {field.name: getattr(empty, field.name).copy() for field in fields(empty)}
         self.next_index = np.zeros(len(problems), dtype=np.int64)  # the index of each request's next sample
         rows = {problem.id: row for row, problem in enumerate(problems)}
         for id_, indexes in pool.indexes(model, parameters):
             if (row := rows.get(id_)) is not None:
-                self._standings["drawn"][row] = len(indexes)
+                self._states["drawn"][row] = len(indexes)
                 self.next_index[row] = max(indexes) + 1  # gaps stay: votes are in the order of the indexes
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class BatchVotes:
     @property
     def drawn(self) -> Ints:
         """Samples of each request, (requests,)."""
-        counts: Ints = self._standings["drawn"]
+        counts: Ints = self._states["drawn"]
         return counts
 
     @property
@@ -65,15 +65,15 @@ class BatchVotes:
         """Samples of all requests."""
         return int(self.drawn.sum())
 
-    def standing(self, rows: Rows) -> VoteState:
+    def state(self, rows: Rows) -> VoteState:
         """The state of the vote on some requests."""
-        return VoteState(**{name: values[rows] for name, values in self._standings.items()})
+        return VoteState(**{name: values[rows] for name, values in self._states.items()})
 
     def recount(self, rows: Rows) -> None:
         """Counts the votes on some requests again, because they have new samples."""
-        standing = VoteState.from_tallies([self.tally(self.samples(row)) for row in rows.tolist()])
-        for name, values in self._standings.items():
-            values[rows] = getattr(standing, name)
+        state = VoteState.from_tallies([self.tally(self.samples(row)) for row in rows.tolist()])
+        for name, values in self._states.items():
+            values[rows] = getattr(state, name)
 
     def samples(self, row: int) -> list[Sample]:
         """A request's samples in order, without their grades, which a vote must not know."""
@@ -116,7 +116,7 @@ class DialSearch:
 
     def ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.standing(rows), dial)
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
         """Records that the policy stops these requests at a dial, whatever it decided at a higher one."""

@@ -147,7 +147,7 @@ class BudgetRule:
     def from_policy(cls, policy: Policy) -> "BudgetRule":
         """The rule of a policy; refuses a policy that has to see samples first."""
         if not isinstance(policy, Policy):
-            raise PolicyError(f"a {type(policy).__name__} is no policy; give what load_policy(…) gives")
+            raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
         if isinstance(policy, FeaturePolicy) and not hasattr(policy, "feature_set_"):
             raise NotFitted(f"{kind} has learned nothing yet; fit it first")

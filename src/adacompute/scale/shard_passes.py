@@ -245,5 +245,5 @@ def _map_ray_errors() -> Iterator[None]:
     except RayError as exc:
         why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]
         raise EngineUnavailable(
-            f"engine ray: workers were lost for good ({why}); the same command starts anew"
+            f"engine ray: workers were lost for good ({why}); the same command starts again"
         ) from exc

@@ -44,7 +44,7 @@ class AccuracyEstimates:
     """The accuracy of each problem at each budget, with its standard error."""
 
     accuracy: Floats  # (problems, budgets) 0 to 1
-    standard_error: Floats  # (problems, budgets) NaN where it can't be told
+    standard_error: Floats  # (problems, budgets) NaN where it can't be known
     simulated: bool = False  # False: exact
     simulation_error: Floats | None = None  # (problems, budgets) Monte Carlo standard error, where simulated
 

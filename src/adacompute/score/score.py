@@ -45,7 +45,7 @@ __all__ = [
     "check_simulation",
     "check_weighting",
     "compute_costs",
-    "describe_protocol",
+    "describe_score_protocol",
     "largest_simulation_error",
     "score",
     "select_scorable",
@@ -164,7 +164,7 @@ def _estimate(
         rng = np.random.default_rng(SEED) if rng is None else rng
         check_simulation(rng, draws)
         estimates = score_weighted_vote(ballots, values, budgets, weigh=weights, rng=rng, draws=draws)
-        return estimates, describe_protocol(
+        return estimates, describe_score_protocol(
             estimator,
             aggregate,
             weights.signal,
@@ -180,7 +180,9 @@ def _estimate(
     else:
         check_ranking(by)
         estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
-    return estimates, describe_protocol(estimator, aggregate, by if isinstance(by, str) else "scores given")
+    return estimates, describe_score_protocol(
+        estimator, aggregate, by if isinstance(by, str) else "scores given"
+    )
 
 
 def largest_simulation_error(estimates: AccuracyEstimates) -> float | None:
@@ -190,7 +192,7 @@ def largest_simulation_error(estimates: AccuracyEstimates) -> float | None:
     return float(np.nanmax(estimates.simulation_error))
 
 
-def describe_protocol(
+def describe_score_protocol(
     estimator: Estimator,
     aggregate: Aggregate,
     by: str,

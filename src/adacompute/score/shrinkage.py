@@ -13,7 +13,7 @@ half of the way to its neighbours' mean: Tweedie's quarter, doubled because so w
 flattens the density. Both numbers were chosen by cross-fitting on the recordings: they remove most
 of the bias and hardly ever make a choice worse.
 
-A unanimous row's standard error of 0 is no certainty: variances are at least those of Laplace's
+A unanimous row's standard error of 0 is not certainty: variances are at least those of Laplace's
 rule, with as many trials as the least noisy mode has.
 """
 

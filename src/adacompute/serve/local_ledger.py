@@ -74,7 +74,7 @@ class LedgerChanges:
     rows: dict[HourKey, SpendPair] = field(default_factory=dict)
     open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
     notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # a window: it and all reservations are written anew
+    replaces_window: str | None = None  # a window: it and all reservations are written again
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.open or self.notes or self.replaces_window is not None)
@@ -272,7 +272,7 @@ class LedgerFile:
     def _get_connection(self) -> sqlite3.Connection:
         """The connection; LedgerFileReplaced if the file is gone, because SQLite would go on writing."""
         if self._connection is None or not self._is_same_file():
-            raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written anew")
+            raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection
 
 
@@ -475,7 +475,9 @@ class LedgerWriter:
         """What went wrong, and whether the file has to be filled again."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
-                raise LedgerFileReplaced(f"{self._journal.path}: the file is another one; it is written anew")
+                raise LedgerFileReplaced(
+                    f"{self._journal.path}: the file is another one; it is written again"
+                )
             self._journal.write(changes)
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:

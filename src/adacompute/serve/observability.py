@@ -127,7 +127,7 @@ class Metrics:
         self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
         self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
         self.call_seconds = histogram("upstream_seconds", "Time of one attempt upstream", _SECOND_BUCKETS)
-        self.reloads = counter("reloads", "Times the policies were read anew", "result")
+        self.reloads = counter("reloads", "Times the policies were read again", "result")
         self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
         self.in_flight = gauge("in_flight", "Requests under way")
         self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")

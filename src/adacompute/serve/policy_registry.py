@@ -482,7 +482,7 @@ class PolicyRegistry:
             served = self._served.get(name)
             if served is None or not isinstance(scale, Mapping) or not served.restore(scale):
                 lines.append(
-                    f"policy {name:.80}: the stored scale of its weights is not used; it is learned anew"
+                    f"policy {name:.80}: the stored scale of its weights is not used; it is learned again"
                 )
         return lines
 

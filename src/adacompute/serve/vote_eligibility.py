@@ -10,7 +10,7 @@ from typing import Literal
 from adacompute.answers import Tally, Task, extract, extract_answer
 from adacompute.answers.extract import is_slow_pattern
 from adacompute.client import Response
-from adacompute.config import ServeConfig
+from adacompute.config import ServeConfig, compile_vote_pattern
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
 from adacompute.serve.request_parser import ChatRequest
@@ -202,7 +202,7 @@ class VoteEligibility:
         self._vote = settings.vote
         self._task = task
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
-        self._pattern = _compile_pattern(settings.vote_pattern) if settings.vote_pattern else None
+        self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
 
     def check_request(self, request: ChatRequest) -> str:
         """Why a request isn't voted on, whatever is drawn; "": it may be."""
@@ -313,7 +313,7 @@ def _is_short_answer(ending: str, wish: Purpose) -> bool:
 
 
 def _ends_in_value(ending: str) -> bool:
-    """Whether its last line has a value, and is no item of a list, heading or question."""
+    """Whether its last line has a value, and is not an item of a list, heading or question."""
     line = ending.rstrip().rpartition("\n")[2][-600:]
     if line.strip() in ("\\]", "$$", "```"):  # a displayed formula ends it
         line = ending[-200:]
@@ -322,13 +322,8 @@ def _ends_in_value(ending: str) -> bool:
     return _NUMBER.search(line) is not None and _ASKS.search(line) is None
 
 
-def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    try:
-        regex = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as exc:
-        raise ConfigError(
-            f"vote_pattern {pattern!r} is not a regular expression ({exc}); mend it, or leave it out"
-        ) from exc
+def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
+    regex = compile_vote_pattern(pattern)
     if is_slow_pattern(pattern, _MAX_PROMPT):
         raise ConfigError(
             f"vote_pattern {pattern!r} takes too long on long prompts; give one without nested repeats"

@@ -29,7 +29,7 @@ def seen(paper: list[bool | None], ours: list[bool | None]) -> dict[str, Observa
         ([NO] * 6, [YES] * 6, "agrees"),
         ([YES] * 6, [None] * 6, "agrees"),
         ([YES] * 2 + [NO] * 4, [None] * 6, "in part"),
-        ([None] * 6, [None] * 6, "can't be told"),
+        ([None] * 6, [None] * 6, "can't be known"),
     ],
 )
 def test_the_second_reading_decides_where_there_is_one(paper: list, ours: list, verdict: str):

@@ -78,7 +78,7 @@ def test_every_statement_has_its_line_and_its_verdict(page: str):
             "**only in-sample**",
             "**only with the same question on both sides**",
             "**doesn't**",
-            "**can't be told**",
+            "**can't be known**",
         }
 
 

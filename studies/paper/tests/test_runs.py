@@ -25,7 +25,7 @@ def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: PaperPool)
     for one in found.values():
         assert one.paper[0] <= one.paper[1] <= 1
         assert one.found
-    assert found["ablation-trees"].verdict == "can't be told"
+    assert found["ablation-trees"].verdict == "can't be known"
 
 
 def test_every_fit_is_tried_on_every_statement_about_a_learned_policy(good: PaperPool):

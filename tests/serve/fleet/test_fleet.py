@@ -153,7 +153,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
             assert (one.ask().status, two.ask().status) == (503, 503)
             assert "can't be reached" in caplog.text
             assert "restart all gateways of the fleet" in caplog.text  # another reason
-        with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:  # restarted: it begins anew
+        with Running(up.url, redis=redis_server.url, fleet="f", cap=50) as two:  # restarted: it begins again
             assert two.ask().status == 200
             assert one.ask().status == 503
             until(lambda: "another ledger" in one.gateway.resources.ledger.client.trouble)

@@ -24,7 +24,7 @@ __all__ = [
     "CriticalPriceTrees",
     "WavePlan",
     "build_price_table",
-    "compute_features",
+    "compute_state_features",
     "find_crossing",
     "find_unweighted",
     "fit_critical_prices",
@@ -85,7 +85,7 @@ _FINAL_SETTINGS: dict[str, Any] = {"max_depth": 5, "eta": 0.2, "min_child_weight
 _FINAL_TREES = 40
 
 
-def compute_features(state: VoteState) -> Floats:
+def compute_state_features(state: VoteState) -> Floats:
     """The features of vote states, (requests, features) in the order of FEATURE_NAMES.
 
     All are free of scale: a weight of 1 is a sample of average confidence, whatever the model.
@@ -351,7 +351,7 @@ def _build_rows(recordings: Sequence[Paths], t: int, hints: Sequence[Floats] | N
     parts = []
     for k, paths in enumerate(recordings):
         path_rows = np.arange(len(paths))
-        features = compute_features(paths.state_after(path_rows, np.full(len(paths), t + 1)))
+        features = compute_state_features(paths.state_after(path_rows, np.full(len(paths), t + 1)))
         parts.append(
             features if hints is None else np.hstack([features, np.repeat(hints[k], paths.orders, axis=0)])
         )

@@ -37,7 +37,7 @@ from adacompute.policies.base import (
     wrap_restore_errors,
 )
 from adacompute.policies.paths import VoteState, draw_paths
-from adacompute.policies.stopping.critical_price import WAVE_QUANTILES, WavePlan, compute_features
+from adacompute.policies.stopping.critical_price import WAVE_QUANTILES, WavePlan, compute_state_features
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
     Prior,
@@ -135,7 +135,7 @@ class StoppingPolicy(Policy):
         """
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
-                f"prior {prior!r} is no stopping policy; give one, or None for the bundled prior"
+                f"prior {prior!r} is not a stopping policy; give one, or None for the bundled prior"
             )
         self.longest = check_integer("longest", longest)
         self.max_waves = None if max_waves is None else check_integer("max_waves", max_waves)
@@ -327,7 +327,7 @@ class StoppingPolicy(Policy):
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
         """Logarithms of the critical prices of states with a draw or more, (requests,)."""
-        rows = compute_features(state)
+        rows = compute_state_features(state)
         prices = self.prior_.estimate_critical_prices(state, rows)
         share = 0.0 if self.pool_model_ is None else self.pool_model_.share
         if self.pool_model_ is None or share == 0.0:

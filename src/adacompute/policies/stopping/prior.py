@@ -24,7 +24,7 @@ from adacompute.policies.stopping.critical_price import (
     WAVE_QUANTILES,
     CriticalPriceTrees,
     build_price_table,
-    compute_features,
+    compute_state_features,
     find_unweighted,
     fit_critical_prices,
     look_up_prices,
@@ -95,7 +95,7 @@ class Prior:
         """The prior that gave these; PolicyInvalid where none could have."""
         table = read_array(arrays, "table", np.float64, (None, None, None))
         if min(table.shape) < 1 or table.shape[1] != table.shape[2]:
-            raise PolicyInvalid(f"array 'table' of shape {table.shape} is no table of tallies")
+            raise PolicyInvalid(f"array 'table' of shape {table.shape} is not a table of tallies")
         fingerprints = read_array(arrays, "prints", np.uint64, (None,))
         return cls(
             table=table,
@@ -179,7 +179,7 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
             paths.state_after(np.arange(len(paths)), np.full(len(paths), t + 1)) for paths in recordings
         ]
         critical = [
-            prior.estimate_critical_prices(standing, compute_features(standing)) for standing in vote_states
+            prior.estimate_critical_prices(state, compute_state_features(state)) for state in vote_states
         ]
         quantiles[:, t] = np.quantile(np.concatenate(critical), WAVE_QUANTILES)
     return replace(prior, price_quantiles=quantiles)

@@ -155,9 +155,9 @@ class _Half:
         )
         self._paths_by_weights: dict[VoteWeights | None, Paths] = {}
 
-    def training_ballots(self, problems: int, samples: int, lot: int) -> Ballots:
-        """A lot of training problems, with the first samples of each."""
-        rows = np.sort(self.train[lot * problems : (lot + 1) * problems])
+    def training_ballots(self, problems: int, samples: int, repeat: int) -> Ballots:
+        """One repeat's training problems, with the first samples of each."""
+        rows = np.sort(self.train[repeat * problems : (repeat + 1) * problems])
         return _cut_samples(self.ballots.only(rows), samples)
 
     def points(self, policies: Sequence[Policy], dials: Sequence[float | None]) -> tuple[Floats, Floats]:
@@ -192,10 +192,10 @@ class _FittedPolicy:
     budget: float
     problems: int
     samples: int
-    lot: int
+    repeat: int
 
     def __call__(self, half: _Half) -> tuple[Floats, Floats]:
-        train = half.training_ballots(self.problems, self.samples, self.lot)
+        train = half.training_ballots(self.problems, self.samples, self.repeat)
         return _POINT_MAKERS[self.policy](half, self.budget, train)
 
 
@@ -222,10 +222,10 @@ class _AmountFinder:
 
     def _measure_amount(self, policy: str, problems: int, samples: int) -> TrainingAmount:
         available = min(len(half.train) for half in self.halves)
-        lots = 2 if 0 < problems <= _REPEAT_UP_TO and 2 * problems <= available else 1
+        repeats = 2 if 0 < problems <= _REPEAT_UP_TO and 2 * problems <= available else 1
         runs = [
-            self._pool_halves(_FittedPolicy(policy, self.budget, problems, samples, lot))
-            for lot in range(lots)
+            self._pool_halves(_FittedPolicy(policy, self.budget, problems, samples, repeat))
+            for repeat in range(repeats)
         ]
         points = PolicyPoints(
             cost=np.mean([run.cost for run in runs], axis=0),
@@ -324,8 +324,8 @@ def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Pict
         svg=svg,
         alt=" ".join(_describe_policy(result, policy) for policy in _POLICIES),
         caption=(
-            "Uniform: all problems alike. With no problem learned from, stopping decides by the prior that "
-            "comes with the package, which has seen none of these prompts."
+            "Uniform: the same for every problem. With no problem learned from, stopping decides by the "
+            "prior that comes with the package, which has seen none of these prompts."
         ),
         data=to_plain(
             {

@@ -327,7 +327,7 @@ def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
         text += (
             f" At {format_samples(match.cost)} samples on average {match.policy} "
             f"is as good as {match.worth.mean:.1f} "
-            "for all alike."
+            "for every problem."
         )
     return text
 

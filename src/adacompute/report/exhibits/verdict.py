@@ -85,7 +85,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
         ),
         columns=(
             Column(name="samples on average", kind="amount"),
-            Column(name="uniform", kind="share", about="all problems alike"),
+            Column(name="uniform", kind="share", about="the same for every problem"),
             Column(name="stopping", kind="share", about="decides as the votes come in"),
             Column(name="gain", kind="points", about="points over uniform, paired, 95% interval"),
             Column(name="uniform samples as good", kind="number", about="that give what stopping gives"),

@@ -21,7 +21,7 @@ from adacompute.policies.base import SHARPNESS, Policy
 from adacompute.policies.paths import PathLayout, build_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, open_pool
-from adacompute.replay.calibrate import check_budget, find_dial
+from adacompute.replay.calibrate import check_calibration_budget, find_dial
 from adacompute.replay.per_problem import (
     ProblemResults,
     can_replay_exactly,
@@ -108,7 +108,7 @@ def _read_prompts(ballots: Ballots, _: ShardPart, __: None) -> ShardRecord:
     return {"prompts": list(ballots.prompts)}
 
 
-def settle_policy(
+def settle_sharded_policy(
     policy: Policy, shards: ShardedPool, rows: Ints, prompt_ballots: Ballots, *, copy_first: bool
 ) -> Policy:
     """The policy, or a copy of it (`copy_first`), settled on these samples where that applies."""
@@ -261,7 +261,7 @@ def replay_open_shards(
     check_generator(rng)
     rows, dropped = select_rows(policy, shards, too_few)
     prompt_ballots = gather_prompts(shards, rows)
-    policy = settle_policy(policy, shards, rows, prompt_ballots, copy_first=True)
+    policy = settle_sharded_policy(policy, shards, rows, prompt_ballots, copy_first=True)
     if can_replay_exactly(policy):
         per_problem, count = _replay_exactly(policy, shards, rows, value), 0
     else:
@@ -321,7 +321,7 @@ def calibrate_shards(
     too_few: Literal["error", "drop"] = "error",
 ) -> float:
     """As `calibrate`, of a policy with a dial, over shards that are open; the policy is settled on them."""
-    budget, tolerance = check_budget(budget, tolerance)
+    budget, tolerance = check_calibration_budget(budget, tolerance)
     rng = check_orders(orders, rng)
     check_generator(rng)
     if check_policy(policy).dial is None:
@@ -329,7 +329,7 @@ def calibrate_shards(
             f"{policy.kind} has no dial to find over shards; fit it for a budget of {budget:g} first"
         )
     rows, _ = select_rows(policy, shards, too_few)
-    policy = settle_policy(policy, shards, rows, gather_prompts(shards, rows), copy_first=False)
+    policy = settle_sharded_policy(policy, shards, rows, gather_prompts(shards, rows), copy_first=False)
     ask_costs = _build_cost_function(policy, shards, rows, orders, rng)
     known: dict[float, float] = {}
     needed_dials: set[float] = set()

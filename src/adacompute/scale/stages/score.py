@@ -54,7 +54,7 @@ from adacompute.score.score import (
     check_simulation,
     check_weighting,
     compute_costs,
-    describe_protocol,
+    describe_score_protocol,
     largest_simulation_error,
     select_scorable,
 )
@@ -265,7 +265,7 @@ def score_open_shards(
     scores = _merge_scores(shards, rows, settings, reports)
     costs = _merge_costs(shards, rows, reports)
     name = settings.by.signal if isinstance(settings.by, VoteWeights) else settings.by
-    words = describe_protocol(
+    words = describe_score_protocol(
         estimator, aggregate, name, simulation_error=largest_simulation_error(scores), draws=draws
     )
     is_scored = np.zeros(len(index), dtype=bool)

@@ -144,7 +144,7 @@ MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they s
 
 
 def shard_files(folder: Path) -> tuple[str, ...]:
-    """The Parquet files of a folder, by name; ScaleError where this is no folder."""
+    """The Parquet files of a folder, by name; ScaleError where this is not a folder."""
     if folder.is_dir():
         return list_parquet_files(folder)
     if not folder.exists():

@@ -118,7 +118,7 @@ function pointer(host, svg, { lines, x, y, show, width, top, bottom }) {
   };
   svg.onpointermove = (event) => point(event.clientX - svg.getBoundingClientRect().left);
   svg.onpointerleave = hide;
-  if (host.pointed) point(host.pointed); // drawn anew under a pointer that rests
+  if (host.pointed) point(host.pointed); // drawn again under a pointer that rests
 }
 
 // bars: [[label, count]]

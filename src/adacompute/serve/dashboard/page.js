@@ -84,7 +84,7 @@ function savingTile({ savings, ever, exploring }) {
   if (!known) return;
   const words = savings.share >= 0 ? percent(savings.share) : `−${percent(-savings.share)}`;
   tile("savings", `≈ ${words}`, "", "", "", `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`);
-  put("#tile-savings details p", `Calibration saw that so many samples for every request alike are as accurate (${savings.protocol}). It is about ${plural(voted, "request")} with a vote, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on.`);
+  put("#tile-savings details p", `Calibration saw that so many samples for every request are as accurate (${savings.protocol}). It is about ${plural(voted, "request")} with a vote, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on.`);
 }
 
 function worst(board) {
@@ -264,7 +264,7 @@ function render() {
   recent(board);
   const told = [Object.entries(board.unvoted).map(([why, n]) => `${why} ${count(n)}`).join(", "), Object.entries(board.refused).map(([code, n]) => `${code} ${count(n)}`).join(", ")];
   const recorded = board.recorder && board.recorder.stored ? `recorded ${count(board.recorder.stored)}` : "";
-  const reloads = board.reloads.ok || board.reloads.refused ? `policies read anew ${count(board.reloads.ok)}, refused ${count(board.reloads.refused)}` : "";
+  const reloads = board.reloads.ok || board.reloads.refused ? `policies read again ${count(board.reloads.ok)}, refused ${count(board.reloads.refused)}` : "";
   put("#footer", [told[0] && `Without a vote: ${told[0]}`, told[1] && `turned away: ${told[1]}`, recorded, reloads].filter(Boolean).join(" · "));
 }
 

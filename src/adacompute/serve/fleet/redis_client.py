@@ -409,5 +409,5 @@ def _explain_foreign(url: str, base: str, holder: str) -> str:
     content = "another ledger than was opened" if holder else "the ledger no more"
     return (
         f"{url}: it holds {content} ({base}), so what was spent isn't known there; restore Redis's data, or "
-        "restart all gateways of the fleet to begin anew at 0"
+        "restart all gateways of the fleet to begin again at 0"
     )
