@@ -132,7 +132,7 @@ def test_a_settings_file_can_be_named_before_the_command_and_behind_it(serve, tm
 def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str, kind: str):
     done = serve(option, "abc")
     assert done.exit_code == 2
-    assert f"'abc' is no {kind}; give one" in done.stderr
+    assert f"'abc' is not a {kind}; give one" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["stopping", "curve", "nothing"])
