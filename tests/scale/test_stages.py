@@ -89,7 +89,7 @@ def assert_same_replay(found: Any, wanted: Any) -> None:
 
 def test_shards_hold_the_ballots_of_the_pool(both):
     shards, pool = both
-    found, wanted = shards.gathered(), pool.ballots()
+    found, wanted = shards.gather_ballots(), pool.ballots()
     for name in ("ids", "prompts", "subjects", "levels", "model", "parameters"):
         assert getattr(found, name) == getattr(wanted, name)
     for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
@@ -191,7 +191,7 @@ def test_a_killed_worker_changes_nothing(both, folder: Path, ray_pid: int):
         while not stop.wait(0.02) and not killed:
             for entry in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    named = entry.joinpath("cmdline").read_bytes().startswith(b"ray::Map(_row)")
+                    named = entry.joinpath("cmdline").read_bytes().startswith(b"ray::Map(_run_shard)")
                     if named and below(int(entry.name), ray_pid):
                         os.kill(int(entry.name), signal.SIGKILL)
                         killed.append(entry.name)
