@@ -117,6 +117,7 @@ __all__ = [
     "needs_extra",
     "shorten",
     "suggest_name",
+    "to_one_line",
     "warn_renamed",
 ]
 
@@ -391,6 +392,11 @@ class DuplicateRecord(PoolError):
 _MAX_VALUE = 60  # characters of a value in a message
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_VALUE
+
+
+def to_one_line(exc: Exception) -> str:
+    """The message of a foreign error, in one line."""
+    return " ".join(str(exc).split()) or type(exc).__name__
 
 
 def format_value(value: object) -> str:

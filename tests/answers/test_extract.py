@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Task, extract_answer
-from adacompute.answers.latex import trim
+from adacompute.answers.normalise import trim
 from adacompute.errors import TaskError
 
 NAMES = ["auto", "boxed", "phrase", "line", "hash", "number", "choice", "json:answer", "regex:x(.)"]

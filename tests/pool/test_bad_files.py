@@ -411,6 +411,6 @@ def test_damaged_parquet(tmp_path: Path):
 
 
 def test_no_private_error_leaves_the_room():
-    from adacompute.pool.error_mapping import Flaw, InexactNumber
+    from adacompute.pool.rows import Flaw, InexactNumber
 
     assert not {Flaw.__name__, InexactNumber.__name__} & set(errors.__all__)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from adacompute.answers.latex import must_differ
-from adacompute.answers.normalise import Form, normalise
+from adacompute.answers.normalise import Form, must_differ, normalise
 from adacompute.answers.sandbox import HelperProcess
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError

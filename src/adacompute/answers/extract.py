@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from adacompute.answers.latex import trim
+from adacompute.answers.normalise import trim
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError

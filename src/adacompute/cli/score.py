@@ -57,7 +57,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.config import ScoreConfig
-from adacompute.pool.error_mapping import map_errors
+from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
 from adacompute.scale.stages import score_open_shards
 from adacompute.score.pool_summary import estimate_mean

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from adacompute.errors import deprecated_names
 from adacompute.pool.ballots import Ballots
-from adacompute.pool.content_hash import fingerprint
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
 from adacompute.pool.pool_files import (
     ExportResult,
@@ -17,6 +16,7 @@ from adacompute.pool.pool_files import (
     import_file,
     open_pool,
 )
+from adacompute.pool.rows import fingerprint
 from adacompute.pool.verification import Verification
 
 __all__ = [

@@ -15,9 +15,9 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import orjson
 
-from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid
-from adacompute.pool.content_hash import Json, to_canonical_json
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, map_errors, raise_flaw, to_one_line
+from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, to_one_line
+from adacompute.pool.rows import DAMAGE_ERRORS, Flaw, Json, raise_flaw, to_canonical_json
+from adacompute.pool.sqlite import map_errors
 
 __all__ = [
     "BUFFER_BYTES",

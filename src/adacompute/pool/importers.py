@@ -17,11 +17,26 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adacompute.errors import NotAPool, PoolDamaged, PoolError, PoolNotFound, RecordInvalid, format_value
-from adacompute.pool.content_hash import Json, has_inexact_number, to_canonical_json
-from adacompute.pool.error_mapping import Flaw, check_type, map_errors, raise_flaw, to_one_line
+from adacompute.errors import (
+    NotAPool,
+    PoolDamaged,
+    PoolError,
+    PoolNotFound,
+    RecordInvalid,
+    format_value,
+    to_one_line,
+)
 from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_exactly, read_jsonl
-from adacompute.pool.rows import read_parameters
+from adacompute.pool.rows import (
+    Flaw,
+    Json,
+    check_type,
+    has_inexact_number,
+    raise_flaw,
+    read_parameters,
+    to_canonical_json,
+)
+from adacompute.pool.sqlite import map_errors
 
 __all__ = ["FORMATS"]
 

@@ -23,23 +23,26 @@ from adacompute.answers import Classes, Task, same_answer
 from adacompute.atomic import WriterLock
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound, format_value
 from adacompute.pool.ballots import Ballots, read_ballots
-from adacompute.pool.content_hash import fingerprint, hash_setting, make_record_prefix, to_canonical_json
-from adacompute.pool.error_mapping import Flaw, map_errors, map_read_errors, translate_error
 from adacompute.pool.rows import (
     ClassNumbering,
+    Flaw,
     ProblemRow,
     StoredRow,
     check_parameters,
     encode_text,
     failure_to_dict,
+    fingerprint,
     grade_new_samples,
+    hash_setting,
+    make_record_prefix,
     problem_to_line,
     read_failure,
     read_problem,
     rebuild_row,
     sample_to_row,
+    to_canonical_json,
 )
-from adacompute.pool.sqlite import check_task, connect_pool
+from adacompute.pool.sqlite import check_task, connect_pool, map_errors, map_read_errors, translate_error
 from adacompute.pool.tables import (
     Census,
     Source,

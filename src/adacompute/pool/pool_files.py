@@ -16,7 +16,6 @@ from typing import Any, Literal
 from adacompute.answers import Task
 from adacompute.atomic import WriterLock, publish_file, publish_folder, remove_leftovers, sync_path
 from adacompute.errors import DuplicateRecord, NotAPool, PoolError, PoolNotFound, RecordInvalid, TaskError
-from adacompute.pool.error_mapping import Flaw, InexactNumber, map_errors, map_read_errors
 from adacompute.pool.formats import (
     Entry,
     FileEntries,
@@ -28,7 +27,7 @@ from adacompute.pool.formats import (
 )
 from adacompute.pool.importers import FORMATS
 from adacompute.pool.pool import Pool, attach_pool
-from adacompute.pool.rows import MISSING, ProblemLine, read_line
+from adacompute.pool.rows import MISSING, Flaw, InexactNumber, ProblemLine, read_line
 from adacompute.pool.sqlite import (
     build_pool,
     build_private_pool,
@@ -36,6 +35,8 @@ from adacompute.pool.sqlite import (
     connect_pool,
     describe_task_conflict,
     is_sqlite,
+    map_errors,
+    map_read_errors,
 )
 from adacompute.pool.tables import BulkInsert, build_line, stream_problems
 

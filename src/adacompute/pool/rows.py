@@ -1,41 +1,294 @@
-"""One problem and its samples as rows to store: checked field by field, graded, classed and hashed."""
+"""One problem and its samples as rows to store: checked field by field, graded, classed and hashed.
 
+Also what rows are made of: canonical JSON, fingerprints of parameters, content hashes, and `Flaw`, which says
+what is wrong with a record; whoever knows the file and the line adds them.
+"""
+
+import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from hashlib import blake2b
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
-from adacompute.errors import format_value
-from adacompute.pool.content_hash import DEPTH_LIMIT, Json, has_inexact_number, hash_sample, to_canonical_json
-from adacompute.pool.error_mapping import (
-    Flaw,
-    InexactNumber,
-    build_json_flaw,
-    describe_type,
-    raise_flaw,
-)
+from adacompute.errors import AdacomputeError, RecordInvalid, format_value
 from adacompute.records import Failure, Problem, Sample
 
 __all__ = [
+    "DAMAGE_ERRORS",
+    "DEPTH_LIMIT",
     "LINE_KEYS",
     "MISSING",
+    "NO_CLASS",
     "ClassNumbering",
+    "Flaw",
+    "InexactNumber",
+    "Json",
     "ProblemLine",
     "StoredRow",
+    "build_json_flaw",
     "check_parameters",
+    "check_type",
+    "describe_type",
     "encode_text",
     "failure_to_dict",
+    "fingerprint",
     "grade_line",
     "grade_new_samples",
+    "has_inexact_number",
+    "hash_call",
+    "hash_failure",
+    "hash_problem",
+    "hash_record",
+    "hash_sample",
+    "hash_setting",
+    "make_record_prefix",
     "problem_to_line",
+    "raise_flaw",
     "read_failure",
     "read_line",
     "read_parameters",
     "read_problem",
     "rebuild_row",
     "sample_to_row",
+    "to_canonical_json",
 ]
+
+OptionalBytes = bytes | None
+Json: TypeAlias = Any  # data as a JSON parser gives it
+
+NO_CLASS = -9  # stands for the class where only what was recorded counts: the whole pool's digest
+DEPTH_LIMIT = 100  # levels of nesting inside one field: more than any tool writes, less than any stack holds
+_HASH_BYTES = 16  # bytes; 128 bits: chance collisions are out of the question
+_NOT_RECORDED = float("nan")  # stands for "not recorded": NaN itself is never stored
+_INEXACT_FROM = 2.0**63  # from here on a fast parser may have rounded a whole number to a float
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
+_FAILURE_STRUCT = struct.Struct("<qqdqq")
+_CALL_STRUCT = struct.Struct("<ddqqqqqqq")
+
+
+def to_canonical_json(value: Json) -> str:
+    """JSON with sorted keys and no spaces: equal data gives equal text.
+
+    Raises ValueError on NaN or infinity.
+    """
+    return _ENCODER.encode(value)
+
+
+def fingerprint(parameters: Mapping[str, Any]) -> str:
+    """A stable hash of sampling parameters, 32 hex digits.
+
+    1 and 1.0 are equal, and key order doesn't matter.
+
+    >>> fingerprint({"temperature": 1, "top_p": 0.5}) == fingerprint({"top_p": 0.5, "temperature": 1.0})
+    True
+    """
+    try:
+        return blake2b(
+            to_canonical_json(_normalise_numbers(parameters)).encode(), digest_size=_HASH_BYTES
+        ).hexdigest()
+    except (TypeError, ValueError) as exc:
+        raise RecordInvalid(f"parameters can't be kept as JSON ({exc}); give plain data") from exc
+
+
+def has_inexact_number(value: Json, depth: int = 0) -> bool:
+    """Whether the data holds a float so large that a fast parser may have rounded a whole number to it.
+
+    Raises ValueError beyond DEPTH_LIMIT levels of nesting.
+    """
+    if isinstance(value, float):
+        return abs(value) >= _INEXACT_FROM
+    if not isinstance(value, dict | list):
+        return False
+    if depth >= DEPTH_LIMIT:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+    inexact = False
+    for part in value.values() if isinstance(value, dict) else value:
+        inexact |= has_inexact_number(part, depth + 1)  # all of it: the depth is checked, too
+    return inexact
+
+
+def hash_setting(name: bytes, value: bytes) -> bytes:
+    """Hash of a setting of the pool, e.g. its task."""
+    return _hash_parts(b"setting", name, value)
+
+
+def hash_problem(
+    id: bytes,  # noqa: A002 - the column's name
+    question: bytes,
+    gold: OptionalBytes,
+    subject: OptionalBytes,
+    level: int | float | str | bytes | None,
+    extra: OptionalBytes,
+) -> bytes:
+    """Hash of a problem's whole row."""
+    return _hash_parts(b"problem", id, question, gold, subject, _encode_level(level), extra)
+
+
+def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
+    """The start of every row hash of one problem and source, so that a row moved elsewhere doesn't match."""
+    return _hash_parts(b"source", id, model, source_fingerprint)
+
+
+def hash_record(prefix: bytes, spelling: OptionalBytes) -> bytes:
+    """Hash of the row that links a problem to a source."""
+    return _hash_parts(b"record", prefix, spelling)
+
+
+def hash_sample(
+    prefix: bytes,
+    idx: int,
+    text: OptionalBytes,
+    answer: OptionalBytes,
+    number: int,
+    correct: float | None,
+    tokens: int | None,
+    logprob: float | None,
+    entropy: float | None,
+    finished: int | None,
+    extra: OptionalBytes,
+) -> bytes:
+    """Hash of a sample's row with its class `number`; `NO_CLASS` leaves the class out."""
+    head = _SAMPLE_STRUCT.pack(
+        idx,
+        number,
+        -1 if tokens is None else tokens,
+        -1 if finished is None else finished,
+        _NOT_RECORDED if correct is None else correct,
+        _NOT_RECORDED if logprob is None else logprob,
+        _NOT_RECORDED if entropy is None else entropy,
+        -1 if text is None else len(text),
+        -1 if answer is None else len(answer),
+        -1 if extra is None else len(extra),
+    )
+    return blake2b(
+        b"".join((prefix, head, text or b"", answer or b"", extra or b"")), digest_size=_HASH_BYTES
+    ).digest()
+
+
+def hash_failure(
+    prefix: bytes, idx: int, kind: bytes, attempt: int, message: OptionalBytes, at: float | None
+) -> bytes:
+    """Hash of a failure's row."""
+    head = _FAILURE_STRUCT.pack(
+        idx, attempt, _NOT_RECORDED if at is None else at, len(kind), -1 if message is None else len(message)
+    )
+    return blake2b(b"".join((prefix, head, kind, message or b"")), digest_size=_HASH_BYTES).digest()
+
+
+def hash_call(
+    model: OptionalBytes,
+    source_fingerprint: bytes,
+    at: float,
+    seconds: float,
+    asked: int,
+    got: int,
+    surplus: int,
+    kind: bytes,
+    status: int | None,
+    paid: bytes,
+    prompt_tokens: int | None,
+    completion_tokens: int | None,
+    estimated: int,
+) -> bytes:
+    """Hash of a call's row, together with its source."""
+    numbers = (status, prompt_tokens, completion_tokens)
+    head = _CALL_STRUCT.pack(
+        at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated
+    )
+    return _hash_parts(b"call", model, source_fingerprint, head, kind, paid)
+
+
+def _hash_parts(*parts: OptionalBytes) -> bytes:
+    lengths = struct.pack(f"<{len(parts)}q", *(-1 if p is None else len(p) for p in parts))
+    return blake2b(b"".join((lengths, *(p or b"" for p in parts))), digest_size=_HASH_BYTES).digest()
+
+
+def _encode_level(level: int | float | str | bytes | None) -> OptionalBytes:
+    match level:
+        case None:
+            return None
+        case bytes():
+            return b"s" + level
+        case str():
+            return b"s" + level.encode()
+        case float():
+            return b"f" + struct.pack("<d", level)
+        case _:
+            return b"i%d" % level
+
+
+def _normalise_numbers(value: Json, depth: int = 0) -> Json:
+    """The same data with whole floats as integers."""
+    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _normalise_numbers(v, depth + 1) for key, v in value.items()}
+    return [_normalise_numbers(v, depth + 1) for v in value] if isinstance(value, list | tuple) else value
+
+
+T = TypeVar("T")
+
+_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+
+
+class Flaw(AdacomputeError):
+    """What is wrong with a record. Code that knows the file and line turns it into a RecordInvalid."""
+
+
+class InexactNumber(AdacomputeError):
+    """A fast parser may have rounded a number: parse the line again, exactly."""
+
+
+def describe_type(value: Json) -> str:
+    """A JSON value's type in words."""
+    return _TYPE_NAMES.get(
+        type(value), "a number" if isinstance(value, int | float) else type(value).__name__
+    )
+
+
+def raise_flaw(where: str, value: Json, want: str) -> NoReturn:
+    """Raises the Flaw of a value that is not what it should be; `want` says what is expected."""
+    raise Flaw(f"'{where}' is {format_value(value)}; give {want}")
+
+
+def check_type(kind: type[T], value: Json, where: str) -> T | None:
+    """The value, if it has this type or is null; raises a Flaw otherwise."""
+    if value is not None and type(value) is not kind:
+        raise_flaw(where, value, f"{_TYPE_NAMES[kind]}, or null")
+    return value
+
+
+def build_json_flaw(value: Json, where: str, exc: Exception) -> Flaw:
+    """The Flaw of data that can't be written as JSON, naming the key at fault."""
+    place = format_value(_find_culprit(value, where))
+    return Flaw(f"{place} can't be kept as JSON ({exc}); give plain data with finite numbers")
+
+
+def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
+    """The path of the innermost part that can't be written as JSON, or that is nested too deeply."""
+    if depth < DEPTH_LIMIT and isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            inner = f"{where}[{key}]" if isinstance(value, list) else f"{where}.{key}".removeprefix(".")
+            try:
+                has_inexact_number(part, depth + 1)
+            except ValueError:
+                return inner
+            try:
+                to_canonical_json(part)
+            except (TypeError, ValueError):
+                return _find_culprit(part, inner, depth + 1)
+    return where
+
+
+# what code that trusts a pool's rows raises where the rows are not what we wrote
+DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
+
 
 PROBLEM_KEYS = ("id", "question", "gold", "subject", "level")
 LINE_KEYS = frozenset((*PROBLEM_KEYS, "model", "parameters", "failures", "samples"))

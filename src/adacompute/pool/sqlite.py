@@ -1,23 +1,32 @@
-"""The SQLite file of a pool: its tables and migrations, and connections to read, write or build it."""
+"""The SQLite file of a pool: tables and migrations, connections to read, write or build it, and errors.
+
+`map_errors` turns errors of SQLite and the file system into ours.
+"""
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from adacompute.answers import Task
 from adacompute.atomic import publish_file
-from adacompute.errors import NotAPool, PoolDamaged, PoolError, PoolNotFound, TaskError, format_value
-from adacompute.pool.content_hash import hash_setting
-from adacompute.pool.error_mapping import (
-    DAMAGE_ERRORS,
-    map_errors,
-    map_read_errors,
+from adacompute.errors import (
+    NotAPool,
+    PoolDamaged,
+    PoolError,
+    PoolFull,
+    PoolLocked,
+    PoolNotFound,
+    TaskError,
+    format_value,
     to_one_line,
 )
+from adacompute.pool.rows import DAMAGE_ERRORS, hash_setting
 
 __all__ = [
     "MIGRATIONS",
@@ -28,7 +37,10 @@ __all__ = [
     "connect_pool",
     "describe_task_conflict",
     "is_sqlite",
+    "map_errors",
+    "map_read_errors",
     "migrate",
+    "translate_error",
 ]
 
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
@@ -386,3 +398,81 @@ def _check_version(connection: sqlite3.Connection, path: Path, *, write: bool) -
             f"{path}: is from an older version; open it once with write=True to bring it up to date"
         )
     migrate(connection)
+
+
+_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def map_errors(path: str | Path) -> Iterator[None]:
+    """Turns errors of SQLite and the file system into ours, naming `path`; other errors pass through."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as exc:
+        raise translate_error(exc, path) from exc
+    except UnicodeDecodeError as exc:  # of SQLite's text, or of its own message about a damaged schema
+        raise build_damage_error(exc, path) from exc
+
+
+@contextmanager
+def map_read_errors(path: str | Path) -> Iterator[None]:
+    """Like `map_errors`, for code that only reads a pool's rows: any error there means a damaged pool."""
+    try:
+        with map_errors(path):
+            yield
+    except DAMAGE_ERRORS as exc:
+        raise build_damage_error(exc, path) from exc
+
+
+def build_damage_error(exc: Exception, path: str | Path) -> PoolDamaged:
+    """The error of a pool whose content is not what was written."""
+    return PoolDamaged(
+        f"{path}: is damaged ({to_one_line(exc)}); restore it from a copy, or import its source again"
+    )
+
+
+def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception:
+    """Our error for one of SQLite or the file system; the error itself where we have none for it."""
+    if isinstance(exc, sqlite3.Error):
+        return _translate_sqlite_error(exc, path)
+    if exc.errno in _FULL_ERRNOS:
+        return PoolFull(
+            f"{path}: {exc.strerror}; what was stored before is intact, free some space and retry"
+        )
+    if exc.errno in _DENIED_ERRNOS:
+        return PoolError(f"{path}: {exc.strerror}; check the permissions of the file and its folder")
+    if exc.errno in (errno.ENOENT, errno.ENOTDIR):
+        return PoolNotFound(f"{path}: there is no such file or folder; check the path")
+    if exc.errno == errno.EISDIR:
+        return NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
+    if exc.errno == errno.ENAMETOOLONG:
+        return PoolError(f"{path}: the name is too long; give a shorter one")
+    if exc.errno is None or exc.errno == errno.EPIPE:  # a library's own, or a closed pipe
+        return exc
+    return PoolError(f"{path}: {exc.strerror or to_one_line(exc)}; check the file and the disk it is on")
+
+
+def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
+    name, message = str(getattr(exc, "sqlite_errorname", "")), to_one_line(exc)
+    read_errors = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", *read_errors)) or "decode to UTF-8" in message:
+        return build_damage_error(exc, path)
+    if name == "SQLITE_ERROR" and "transaction" not in message:
+        return build_damage_error(exc, path)  # our statements are valid, so a table or a column is missing
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return PoolFull(
+            f"{path}: the disk is full or refuses writes ({message}); "
+            "what was stored before is intact, free some space and retry"
+        )
+    if name.startswith("SQLITE_READONLY"):
+        return PoolError(
+            f"{path}: can't be written ({message}); check the permissions of the file and its folder"
+        )
+    if name.startswith("SQLITE_CANTOPEN"):
+        return PoolError(f"{path}: can't be opened ({message}); check the path and its permissions")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return PoolLocked(f"{path}: another process holds it ({message}); wait for it to end, or stop it")
+    if isinstance(exc, sqlite3.ProgrammingError) and "closed" in message:
+        return PoolError(f"{path}: the pool is closed; open it again")
+    return PoolError(f"{path}: SQLite refused ({message}); check the pool with verify() (pool --verify)")

@@ -14,8 +14,16 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous, format_value
-from adacompute.pool.content_hash import (
+from adacompute.pool.rows import (
+    DAMAGE_ERRORS,
+    FailureRow,
+    Flaw,
+    ProblemLine,
+    ProblemRow,
+    StoredRow,
+    encode_text,
     fingerprint,
+    grade_line,
     hash_call,
     hash_failure,
     hash_problem,
@@ -23,8 +31,7 @@ from adacompute.pool.content_hash import (
     make_record_prefix,
     to_canonical_json,
 )
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, Flaw, map_read_errors
-from adacompute.pool.rows import FailureRow, ProblemLine, ProblemRow, StoredRow, encode_text, grade_line
+from adacompute.pool.sqlite import map_read_errors
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
 __all__ = [

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from adacompute.errors import AdacomputeError
-from adacompute.pool.content_hash import (
+from adacompute.errors import AdacomputeError, to_one_line
+from adacompute.pool.rows import (
+    DAMAGE_ERRORS,
     NO_CLASS,
     fingerprint,
     hash_failure,
@@ -17,7 +18,6 @@ from adacompute.pool.content_hash import (
     hash_setting,
     make_record_prefix,
 )
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
 from adacompute.pool.tables import find_damaged_calls, read_sources
 
 __all__ = ["Verification", "compute_pool_digest", "verify"]

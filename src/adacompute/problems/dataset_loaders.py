@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from adacompute.errors import ProblemsInvalid, format_value, shorten, suggest_name
-from adacompute.pool.error_mapping import to_one_line
+from adacompute.errors import ProblemsInvalid, format_value, shorten, suggest_name, to_one_line
 from adacompute.problems.presets import HUB_NAMES, Preset, find_preset
 from adacompute.problems.row_readers import ProblemRow, list_arrow_rows
 

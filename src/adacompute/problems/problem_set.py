@@ -19,9 +19,15 @@ from typing import Any, NoReturn
 
 from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
-from adacompute.pool.content_hash import DEPTH_LIMIT, Json, to_canonical_json
-from adacompute.pool.error_mapping import Flaw, describe_type
-from adacompute.pool.rows import problem_to_line, read_problem
+from adacompute.pool.rows import (
+    DEPTH_LIMIT,
+    Flaw,
+    Json,
+    describe_type,
+    problem_to_line,
+    read_problem,
+    to_canonical_json,
+)
 from adacompute.pool.sqlite import is_sqlite
 from adacompute.pool.tables import build_problem
 from adacompute.problems.dataset_loaders import (

@@ -11,9 +11,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from adacompute.errors import ProblemsInvalid, format_value
-from adacompute.pool.content_hash import Json
-from adacompute.pool.error_mapping import Flaw, raise_flaw
-from adacompute.pool.rows import LINE_KEYS
+from adacompute.pool.rows import LINE_KEYS, Flaw, Json, raise_flaw
 from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 __all__ = [

@@ -19,10 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
-from adacompute.errors import ProblemsInvalid, format_value
-from adacompute.pool.content_hash import Json
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
+from adacompute.errors import ProblemsInvalid, format_value, to_one_line
 from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_exactly, unpack_stream
+from adacompute.pool.rows import DAMAGE_ERRORS, Json
 
 __all__ = [
     "STDIN",

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import ProblemsInvalid, TaskError, format_value, suggest_name
-from adacompute.pool.error_mapping import describe_type
+from adacompute.pool.rows import describe_type
 from adacompute.problems.presets import reveals_answer
 from adacompute.problems.row_fields import format_choices
 from adacompute.problems.row_readers import translate_os_errors

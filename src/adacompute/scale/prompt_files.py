@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.atomic import lock_file, sync_path
-from adacompute.errors import ScaleError
-from adacompute.pool.error_mapping import DAMAGE_ERRORS, to_one_line
+from adacompute.errors import ScaleError, to_one_line
+from adacompute.pool.rows import DAMAGE_ERRORS
 
 __all__ = [
     "PromptFile",
