@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from adacompute.errors import ConfigError, suggest_name
@@ -34,24 +34,40 @@ __all__ = [
     "read_ray_address",
 ]
 
+T = TypeVar("T")
+
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
+
+
+def setting(default: T, meaning: str) -> T:
+    """A field of a section with its default. `meaning` is shown in --help and by `serve --show-config`.
+
+    A last part such as `; 0: no limit` says what the default means.
+    """
+    # dataclass() takes the field, and a type checker the default
+    return cast("T", field(default=default, metadata={"meaning": meaning}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersConfig:
     """How answers are read out of responses, and compared."""
 
-    extract: str = "auto"  # where answers stand in responses: auto, boxed, phrase, line, hash, number,
-    # choice, json:FIELD or regex:PATTERN
-    percent: Literal["unit", "fraction"] = "unit"  # whether 50% is the same answer as 50 (unit) or
-    # as 0.5 (fraction)
+    extract: str = setting(
+        "auto",
+        "where answers stand in responses: auto, boxed, phrase, line, hash, number, choice, "
+        "json:FIELD or regex:PATTERN",
+    )
+    percent: Literal["unit", "fraction"] = setting(
+        "unit",
+        "whether 50% is the same answer as 50 (unit) or as 0.5 (fraction)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreConfig:
     """Which budgets recorded samples are scored at."""
 
-    budgets: tuple[int, ...] = (1, 2, 4, 8, 16)  # samples a vote, ascending
+    budgets: tuple[int, ...] = setting((1, 2, 4, 8, 16), "samples a vote, ascending")
 
     def __post_init__(self) -> None:
         if not self.budgets or min(self.budgets) < 1 or list(self.budgets) != sorted(set(self.budgets)):
@@ -65,21 +81,21 @@ class ScoreConfig:
 class EndpointConfig:
     """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
 
-    url: str = ""  # address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1
-    model: str = ""  # name of the model; "": the only one that the endpoint lists
-    key_env: str = "ADACOMPUTE_KEY"  # environment variable with the endpoint's key, if it has one
-    key_file: str = ""  # file that holds the endpoint's key and nothing else
-    concurrency: int = 32  # calls at the same time, at most; fewer where the endpoint pushes back
-    requests_per_minute: float = 0.0  # requests a minute, at most; 0: no limit
-    tokens_per_minute: float = 0.0  # tokens of prompts and responses a minute, at most; 0: no limit
-    connect_timeout: float = 10.0  # seconds to connect
-    first_byte_timeout: float = 300.0  # seconds until the reply begins
-    total_timeout: float = 900.0  # seconds for one attempt as a whole
-    attempts: int = 6  # attempts of one call, at most
-    deadline: float = 1800.0  # seconds for one call with all its attempts
-    retry_timeouts: bool = False  # also retry after a timeout; such a call may be paid for twice
-    input_price: float = 0.0  # price of a million prompt tokens
-    output_price: float = 0.0  # price of a million response tokens
+    url: str = setting("", "address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1")
+    model: str = setting("", 'name of the model; "": the only one that the endpoint lists')
+    key_env: str = setting("ADACOMPUTE_KEY", "environment variable with the endpoint's key, if it has one")
+    key_file: str = setting("", "file that holds the endpoint's key and nothing else")
+    concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
+    requests_per_minute: float = setting(0.0, "requests a minute, at most; 0: no limit")
+    tokens_per_minute: float = setting(0.0, "tokens of prompts and responses a minute, at most; 0: no limit")
+    connect_timeout: float = setting(10.0, "seconds to connect")
+    first_byte_timeout: float = setting(300.0, "seconds until the reply begins")
+    total_timeout: float = setting(900.0, "seconds for one attempt as a whole")
+    attempts: int = setting(6, "attempts of one call, at most")
+    deadline: float = setting(1800.0, "seconds for one call with all its attempts")
+    retry_timeouts: bool = setting(False, "also retry after a timeout; such a call may be paid for twice")
+    input_price: float = setting(0.0, "price of a million prompt tokens")
+    output_price: float = setting(0.0, "price of a million response tokens")
 
     def __post_init__(self) -> None:
         for name in ("input_price", "output_price"):
@@ -92,55 +108,84 @@ class EndpointConfig:
 class CollectConfig:
     """How problems are sampled."""
 
-    samples: int = 48  # samples of each problem, in total
-    temperature: float = 0.7  # temperature of sampling
-    max_tokens: int = 1024  # tokens of one response, at most
+    samples: int = setting(48, "samples of each problem, in total")
+    temperature: float = setting(0.7, "temperature of sampling")
+    max_tokens: int = setting(1024, "tokens of one response, at most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
     """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
 
-    host: str = "127.0.0.1"  # address to listen on; other than loopback only with keys
-    port: int = 8080  # port to listen on; 0 takes any free one
-    policy: str = ""  # folder that `adacompute fit` wrote; "": the one in the package, stopping
-    policies: tuple[str, ...] = ()  # other policies, NAME=FOLDER each, that x-adacompute-policy may name
-    budget: float = 2.0  # samples per request, on average
-    max_budget: float = 16.0  # most that a request may ask for itself
-    price: float = -1.0  # fixed price (or threshold), from 0 up; below 0: it moves to meet the budget
-    mode: Literal["adaptive", "shadow", "pass"] = "adaptive"  # shadow: one sample each, and the policy's
-    # decision is only noted; pass: one sample each
-    keys_file: str = ""  # keys of clients (TOML): a section each, with key, cap and operator; "": none
-    state: str = "adacompute-gateway.sqlite"  # file that keeps spending and prices over restarts
-    redis: str = ""  # redis://HOST:PORT/DB: share caps and price with a fleet of gateways; "": alone
-    fleet: str = DEFAULT_FLEET  # name of the fleet in that Redis
-    redis_key_env: str = "ADACOMPUTE_REDIS_KEY"  # environment variable that holds its password, if any
-    redis_key_file: str = ""  # file that holds its password alone
-    unit: Literal["samples", "tokens", "money"] = "samples"  # unit of caps, and of the cost in replies
-    cap: float = 0.0  # most that all requests together may spend, counted in `unit`; 0: no cap
-    key_cap: float = 0.0  # cap of each key that has none of its own; 0: none
-    window: Literal["ever", "hour", "day", "month"] = "ever"  # period after which caps start at 0 again, UTC
-    cached_price: float = -1.0  # price of a million cached prompt tokens; below 0: as other prompt tokens
-    vote: Literal["auto", "always", "never"] = "auto"  # auto: where the first sample states an answer
-    vote_pattern: str = ""  # only prompts in which this regular expression is found are voted on
-    min_agreement: float = 0.0  # votes are weak where the winner's share is smaller, 0 to 1
-    weak: Literal["mark", "refuse"] = "mark"  # mark weak votes in the reply, or refuse (422)
-    explore: float = 0.0  # share of requests that get as many samples as there can be, to learn from
-    record: str = ""  # pool that traffic is recorded into, with its texts; "": none
-    show_texts: bool = False  # show texts in the dashboard
-    concurrency: int = 256  # upstream calls at the same time, at most
-    max_requests: int = 1000  # requests at the same time; more are turned away with 503
-    max_body: int = 4_194_304  # bytes of a request
-    max_messages: int = 512  # messages of a request
-    max_depth: int = 32  # depth of a request's nesting
-    max_tokens: int = 32_768  # most that a request may allow for one response
-    max_n: int = 16  # choices that a client may ask for itself
-    deadline: float = 600.0  # seconds of a request, at most
-    client_timeout: float = 60.0  # seconds that a client may let us wait: to send the rest, or to read
-    grace: float = 30.0  # seconds that requests have to finish after a signal to stop
-    log: Literal["debug", "info", "warning", "error"] = "info"  # what is logged, on stderr
-    tls_cert: str = ""  # certificate (PEM); with it and its key the gateway speaks https
-    tls_key: str = ""  # key of the certificate (PEM), without a password
+    host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
+    port: int = setting(8080, "port to listen on; 0 takes any free one")
+    policy: str = setting("", 'folder that `adacompute fit` wrote; "": the one in the package, stopping')
+    policies: tuple[str, ...] = setting(
+        (),
+        "other policies, NAME=FOLDER each, that x-adacompute-policy may name",
+    )
+    budget: float = setting(2.0, "samples per request, on average")
+    max_budget: float = setting(16.0, "most that a request may ask for itself")
+    price: float = setting(
+        -1.0,
+        "fixed price (or threshold), from 0 up; below 0: it moves to meet the budget",
+    )
+    mode: Literal["adaptive", "shadow", "pass"] = setting(
+        "adaptive",
+        "shadow: one sample each, and the policy's decision is only noted; pass: one sample each",
+    )
+    keys_file: str = setting(
+        "",
+        'keys of clients (TOML): a section each, with key, cap and operator; "": none',
+    )
+    state: str = setting("adacompute-gateway.sqlite", "file that keeps spending and prices over restarts")
+    redis: str = setting("", 'redis://HOST:PORT/DB: share caps and price with a fleet of gateways; "": alone')
+    fleet: str = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
+    redis_key_env: str = setting(
+        "ADACOMPUTE_REDIS_KEY",
+        "environment variable that holds its password, if any",
+    )
+    redis_key_file: str = setting("", "file that holds its password alone")
+    unit: Literal["samples", "tokens", "money"] = setting(
+        "samples",
+        "unit of caps, and of the cost in replies",
+    )
+    cap: float = setting(0.0, "most that all requests together may spend, counted in `unit`; 0: no cap")
+    key_cap: float = setting(0.0, "cap of each key that has none of its own; 0: none")
+    window: Literal["ever", "hour", "day", "month"] = setting(
+        "ever",
+        "period after which caps start at 0 again, UTC",
+    )
+    cached_price: float = setting(
+        -1.0,
+        "price of a million cached prompt tokens; below 0: as other prompt tokens",
+    )
+    vote: Literal["auto", "always", "never"] = setting(
+        "auto",
+        "auto: where the first sample states an answer",
+    )
+    vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
+    min_agreement: float = setting(0.0, "votes are weak where the winner's share is smaller, 0 to 1")
+    weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")
+    explore: float = setting(0.0, "share of requests that get as many samples as there can be, to learn from")
+    record: str = setting("", 'pool that traffic is recorded into, with its texts; "": none')
+    show_texts: bool = setting(False, "show texts in the dashboard")
+    concurrency: int = setting(256, "upstream calls at the same time, at most")
+    max_requests: int = setting(1000, "requests at the same time; more are turned away with 503")
+    max_body: int = setting(4_194_304, "bytes of a request")
+    max_messages: int = setting(512, "messages of a request")
+    max_depth: int = setting(32, "depth of a request's nesting")
+    max_tokens: int = setting(32_768, "most that a request may allow for one response")
+    max_n: int = setting(16, "choices that a client may ask for itself")
+    deadline: float = setting(600.0, "seconds of a request, at most")
+    client_timeout: float = setting(
+        60.0,
+        "seconds that a client may let us wait: to send the rest, or to read",
+    )
+    grace: float = setting(30.0, "seconds that requests have to finish after a signal to stop")
+    log: Literal["debug", "info", "warning", "error"] = setting("info", "what is logged, on stderr")
+    tls_cert: str = setting("", "certificate (PEM); with it and its key the gateway speaks https")
+    tls_key: str = setting("", "key of the certificate (PEM), without a password")
 
     def __post_init__(self) -> None:
         for name, low, high in _SERVE_RANGES:
@@ -318,8 +363,8 @@ class KeyConfig:
 
     name: str
     key: Secret
-    cap: float | None = None  # on its spending, in the gateway's unit; None: the gateway's key_cap
-    operator: bool = False  # may see the dashboard and metrics
+    cap: float | None = setting(None, "on its spending, in the gateway's unit; None: the gateway's key_cap")
+    operator: bool = setting(False, "may see the dashboard and metrics")
 
 
 def read_key(

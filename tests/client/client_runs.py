@@ -36,7 +36,7 @@ def endpoint(
     timeouts: Timeouts | None = None,
     retries: Retries | None = None,
     limits: RateLimits | None = None,
-    rest: BreakerSettings = CALM,
+    breaker: BreakerSettings = CALM,
     key: str | None = None,
 ) -> Endpoint:
     return Endpoint(
@@ -45,7 +45,7 @@ def endpoint(
         timeouts=timeouts or Timeouts(connect=2.0, first_byte=5.0, total=10.0),
         retries=retries or Retries(first=0.01, longest=0.05, deadline=20.0),
         limits=limits or RateLimits(),
-        rest=rest,
+        breaker=breaker,
     )
 
 

@@ -41,8 +41,8 @@ def test_c07_it_opens_after_so_many_transport_errors_or_5xx_in_a_row(fault):
             await client.call(BODY, deadline=0.05)
         assert not caught.value.paid
 
-    rest = BreakerSettings(failures=3, seconds=30.0)
-    done = run_client(fault, run, rest=rest, retries=ONCE, timeouts=SHORT)
+    breaker = BreakerSettings(failures=3, seconds=30.0)
+    done = run_client(fault, run, breaker=breaker, retries=ONCE, timeouts=SHORT)
     assert done.up.count.requests == 3
 
 
@@ -51,7 +51,7 @@ def test_c07_it_never_opens_on_4xx_429_or_garbage(fault):
     async def run(client, up):
         assert "resting" not in await outcomes(client, 12)
 
-    assert run_client(fault, run, rest=QUICK, retries=ONCE).up.count.requests == 12
+    assert run_client(fault, run, breaker=QUICK, retries=ONCE).up.count.requests == 12
 
 
 def test_c07_it_never_opens_on_cancels_nor_on_deadlines_that_callers_set():
@@ -71,7 +71,7 @@ def test_c07_it_never_opens_on_cancels_nor_on_deadlines_that_callers_set():
         calm[0] = True
         assert await outcomes(client, 1) == ["ok"]
 
-    run_client(lambda number, body: Reply() if calm[0] else Stall(), run, rest=QUICK, retries=ONCE)
+    run_client(lambda number, body: Reply() if calm[0] else Stall(), run, breaker=QUICK, retries=ONCE)
 
 
 def test_c07_successes_between_failures_keep_it_closed():
@@ -81,7 +81,7 @@ def test_c07_successes_between_failures_keep_it_closed():
     async def run(client, up):
         assert "resting" not in await outcomes(client, 30)
 
-    run_client(script, run, rest=QUICK, retries=ONCE)
+    run_client(script, run, breaker=QUICK, retries=ONCE)
 
 
 def test_c07_while_it_is_open_one_probe_goes_and_on_its_success_the_others_follow_gently():
@@ -102,7 +102,7 @@ def test_c07_while_it_is_open_one_probe_goes_and_on_its_success_the_others_follo
         soon = [at for at in times if at - times[0] < 0.095]
         assert len(soon) <= 3  # then two at once, then four: no herd
 
-    run_client(script, run, rest=QUICK, retries=ONCE)
+    run_client(script, run, breaker=QUICK, retries=ONCE)
 
 
 def test_c07_a_probe_that_fails_doubles_the_rest():
@@ -117,7 +117,7 @@ def test_c07_a_probe_that_fails_doubles_the_rest():
         first, second = (request.at for request in list(up.requests)[3:])
         assert second - first >= 0.58
 
-    run_client(Status(code=500), run, rest=QUICK, retries=Retries(attempts=1, deadline=2.0))
+    run_client(Status(code=500), run, breaker=QUICK, retries=Retries(attempts=1, deadline=2.0))
 
 
 def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_call_has_attempts():
@@ -127,7 +127,7 @@ def test_c07_an_endpoint_that_stays_dead_is_given_up_after_as_many_probes_as_a_c
 
     retries = Retries(attempts=3, first=0.01, longest=0.02, deadline=60.0)
     done = run_client(
-        Status(code=500), run, rest=BreakerSettings(failures=3, seconds=0.05, longest=0.2), retries=retries
+        Status(code=500), run, breaker=BreakerSettings(failures=3, seconds=0.05, longest=0.2), retries=retries
     )
     assert done.seconds < 3.0
     assert done.up.count.requests <= 20
@@ -148,7 +148,7 @@ def test_c07_a_probe_that_is_cancelled_leaves_the_probe_to_another():
         probe.cancel()
         assert (await waiting).responses
 
-    run_client(script, run, rest=QUICK, retries=Retries(attempts=1, deadline=5.0))
+    run_client(script, run, breaker=QUICK, retries=Retries(attempts=1, deadline=5.0))
 
 
 def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
@@ -156,7 +156,7 @@ def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
         port = gone.port
 
     async def run() -> None:
-        upstream = endpoint(gone.url, rest=QUICK, retries=Retries(attempts=40, first=0.02, longest=0.05))
+        upstream = endpoint(gone.url, breaker=QUICK, retries=Retries(attempts=40, first=0.02, longest=0.05))
         async with Client(upstream) as client:
             asking = [asyncio.create_task(client.call(BODY)) for _ in range(10)]
             await asyncio.sleep(0.2)
@@ -242,6 +242,6 @@ def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come
         assert 0 < refused.value.retry_after <= 60.0
 
     retries = Retries(attempts=1, first=0.01, longest=0.02, deadline=60.0)
-    rest = BreakerSettings(failures=3, seconds=60.0, longest=60.0, patience=0.1)
-    done = run_client(Status(code=500), run, rest=rest, retries=retries)
+    breaker = BreakerSettings(failures=3, seconds=60.0, longest=60.0, patience=0.1)
+    done = run_client(Status(code=500), run, breaker=breaker, retries=retries)
     assert done.up.count.requests == 3

@@ -92,7 +92,7 @@ def test_what_can_be_no_key_is_refused_without_showing_it(key):
     assert "5150" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["timeouts", "retries", "limits", "rest"])
+@pytest.mark.parametrize("name", ["timeouts", "retries", "limits", "breaker"])
 def test_settings_of_another_kind_are_refused(name):
     with pytest.raises(ConfigError, match=name):
         Endpoint(url="http://127.0.0.1:9/v1", **{name: 30})

@@ -149,7 +149,7 @@ def test_a_deadline_of_the_caller_ends_a_stream_and_the_breaker_does_not_mind():
         return [event async for event in stream]
 
     assert (
-        run_client(Break(how="stall"), run, rest=BreakerSettings(failures=1, seconds=60.0)).up.count.requests
+        run_client(Break(how="stall"), run, breaker=BreakerSettings(failures=1, seconds=60.0)).up.count.requests
         == 2
     )
 

@@ -100,7 +100,7 @@ def test_streams_that_break_open_the_breaker_and_one_that_begins_closes_it():
 
     scripts = [Break(how="drop"), Break(how="drop"), Break(how="stall", delay=0.1), Reply()]
     run_client(
-        scripts, run, rest=BreakerSettings(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01)
+        scripts, run, breaker=BreakerSettings(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01)
     )
 
 

@@ -33,13 +33,13 @@ def endpoint(url: str, *, concurrency: int = 4, **fields: Any) -> Endpoint:
         "limits": RateLimits(concurrency=concurrency),
         "retries": QUICK,
         "timeouts": Timeouts(connect=2.0, first_byte=5.0, total=10.0),
-        "rest": BreakerSettings(failures=50, seconds=0.05, longest=0.1),
+        "breaker": BreakerSettings(failures=50, seconds=0.05, longest=0.1),
     }
     return Endpoint(url=url, **settings | fields)
 
 
 def run(pool: Pool, url: str, *, count: int = 3, samples: int = 5, **fields: Any) -> Collected:
-    told = {name: fields.pop(name) for name in ("concurrency", "retries", "key", "rest") if name in fields}
+    told = {name: fields.pop(name) for name in ("concurrency", "retries", "key", "breaker") if name in fields}
     given = {"endpoint": endpoint(url, **told), "asking": asking(), "samples": samples} | fields
     return collect(problems(count), pool, **given)
 

@@ -4,12 +4,10 @@ Also the settings behind them, and the command as it was typed, for reports.
 """
 
 import difflib
-import inspect
 import math
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -86,55 +84,42 @@ class Setting:
     name: str
     hint: Any  # its type
     default: Any
-    comment: str  # what follows the field in the source: what it means, and what its default means
-    meaning: str  # the comment without what the default means
+    full_meaning: str  # what it means, and what its default means
+    meaning: str  # without what the default means
     default_text: str  # the default in words; "" where there is none
 
 
 @cache
 def describe_settings(section: type) -> dict[str, Setting]:
-    """Read the settings of a section, in order. What they mean is read from the comments in the source."""
-    comments = _read_comments(section)
+    """The settings of a section, in order."""
     hints = get_type_hints(section)
     settings = {}
     for item in fields(section):
-        comment = comments.get(item.name, "")
-        meaning, default_text = _split_default(comment, item.default)
+        full_meaning = item.metadata["meaning"]
+        meaning, default_text = _split_default(full_meaning, item.default)
         settings[item.name] = Setting(
             name=item.name,
             hint=hints[item.name],
             default=item.default,
-            comment=comment,
+            full_meaning=full_meaning,
             meaning=meaning,
             default_text=default_text,
         )
     return settings
 
 
-_FIELD_COMMENT = re.compile(r"^    (\w+): .*?  # (.+(?:\n    # .+)*)$", re.MULTILINE)
-
-
-def _read_comments(section: type) -> dict[str, str]:
-    try:
-        source = inspect.getsource(sys.modules[section.__module__])
-    except OSError:  # installed without its source: options are there all the same
-        return {}
-    body = source.partition(f"\nclass {section.__name__}:\n")[2].partition("\n@dataclass")[0]
-    return {name: comment.replace("\n    #", "") for name, comment in _FIELD_COMMENT.findall(body)}
-
-
-def _split_default(comment: str, default: object) -> tuple[str, str]:
-    """Split a comment such as `cap of each key; 0: none` into what it means and its default in words."""
+def _split_default(meaning: str, default: object) -> tuple[str, str]:
+    """Split a text such as `cap of each key; 0: none` into what it means and its default in words."""
     names = {"": '""', 0: "0", -1: "below 0"}
-    meaning, _, last = comment.rpartition("; ")
+    first, _, last = meaning.rpartition("; ")
     mark = f"{names[default]}: " if isinstance(default, str | int | float) and default in names else None
     if mark and last.startswith(mark):
-        return meaning, last.removeprefix(mark)
+        return first, last.removeprefix(mark)
     if isinstance(default, bool) or default == "":
-        return comment, ""
+        return meaning, ""
     if isinstance(default, tuple):
-        return comment, ",".join(map(str, default))
-    return comment, f"{default:g}" if isinstance(default, float) else str(default)
+        return meaning, ",".join(map(str, default))
+    return meaning, f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own

@@ -59,7 +59,7 @@ PromptTokensOption = Annotated[
         help="Prompt tokens of a request, on average; pools don't record them.",
     ),
 ]
-CurrencyOption = Annotated[
+ReportCurrencyOption = Annotated[
     str, typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices.")
 ]
 RequestsOption = Annotated[
@@ -78,7 +78,7 @@ def report(
     workers: ProcessesOption = None,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
-    currency: CurrencyOption = "USD",
+    currency: ReportCurrencyOption = "USD",
     requests: RequestsOption = None,
     prompt_tokens: PromptTokensOption = None,
     model: ModelOption = None,

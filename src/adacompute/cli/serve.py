@@ -148,7 +148,7 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
         lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
         for setting in describe_settings(section.__class__).values():
             value = getattr(section, setting.name)
-            meaning = _describe_setting(setting.hint, setting.comment)
+            meaning = _describe_setting(setting.hint, setting.full_meaning)
             lines.append(f"{setting.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
     return "\n".join(lines) + "\n"
 

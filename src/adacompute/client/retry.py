@@ -115,7 +115,7 @@ class CallContext:
         self.on_call = on_call
         self.url = URL(endpoint.chat)
         self.limiter = RateLimiter(endpoint.limits, loop=self.loop, gate=gate)
-        self.breaker = CircuitBreaker(endpoint.rest, loop=self.loop)
+        self.breaker = CircuitBreaker(endpoint.breaker, loop=self.loop)
 
 
 class CallAttempt:

@@ -80,12 +80,12 @@ class BreakerSettings:
     failures: int = 8  # transport errors and 5xx in a row that open it
     seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
     longest: float = 60.0
-    patience: float = math.inf  # seconds that a call waits for the end of a rest, at most
+    patience: float = math.inf  # seconds that a call waits while it is open, at most
 
     def __post_init__(self) -> None:
-        _check_count(self.failures, "failures before a rest,")
+        _check_count(self.failures, "failures in a row")
         for name in ("seconds", "longest"):
-            _check_positive(getattr(self, name), f"rest {name}", "seconds, e.g. 5")
+            _check_positive(getattr(self, name), f"breaker {name}", "seconds, e.g. 5")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Endpoint:
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
-    rest: BreakerSettings = field(default_factory=BreakerSettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -111,7 +111,7 @@ class Endpoint:
             ("timeouts", Timeouts),
             ("retries", Retries),
             ("limits", RateLimits),
-            ("rest", BreakerSettings),
+            ("breaker", BreakerSettings),
         ):
             if not isinstance(value := getattr(self, name), kind):
                 raise ConfigError(f"{name} {value!r} of an endpoint can't be used; give {kind.__name__}(…)")

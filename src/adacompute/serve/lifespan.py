@@ -135,7 +135,7 @@ def _shorten_retries(endpoint: Endpoint) -> Endpoint:
     return replace(
         endpoint,
         retries=replace(retries, attempts=min(retries.attempts, _MAX_ATTEMPTS), longest=_MAX_BACKOFF),
-        rest=BreakerSettings(seconds=1.0, longest=_MAX_BACKOFF, patience=1.5),
+        breaker=BreakerSettings(seconds=1.0, longest=_MAX_BACKOFF, patience=1.5),
     )
 
 
