@@ -561,7 +561,7 @@ def build_table(result: Ablation) -> Table:
             Column(name="imitation", kind="share", about="rows given the oracle's budget"),
             Column(name="commonest budget", kind="share", about="imitation of always the commonest"),
             Column(name="cost", kind="number", about="samples on average"),
-            Column(name="over all alike", kind="points", about="points over all alike at the same cost"),
+            Column(name="over uniform", kind="points", about="points over uniform at the same cost"),
         ),
         rows=tuple(rows),
         note=(
@@ -620,7 +620,7 @@ def _compose_words(result: Ablation) -> tuple[str, ...]:
         f"{LEARNER_NAMES[first.model]} is the most accurate, {format_points(ahead[:1])} over logistic "
         f"regression. Split by question, {LEARNER_NAMES[then.model]} is, {format_points(ahead[1:])} over it "
         f"with {then.cost.mean:.2f} samples against {later.cost.mean:.2f}: "
-        f"{format_points([then.accuracy.mean - then.uniform.mean])} over all alike at its own cost."
+        f"{format_points([then.accuracy.mean - then.uniform.mean])} over uniform at its own cost."
     )
     return split, _describe_imitation(result), _describe_bound(result)
 

@@ -23,7 +23,7 @@ from studies.paper.runs import PooledRun, RecordingRun
 
 __all__ = ["CHECKS"]
 
-_MATCHED = "held-out, over the best mix for all alike at the same cost,"
+_MATCHED = "held-out, over the best uniform mix at the same cost,"
 
 
 def _check_margins(run: RecordingRun) -> Observation:
@@ -130,7 +130,7 @@ _LEARNT = "Four fifths of the problems judged were learned from, and trees remem
 _COST = "At the same B it also spends less than random: the last range is of cost as well as of choice."
 _APPLES = (
     "at B = 1.5 and 3 fixed spends less than the classifier (1 and 2 samples), and 2 votes are worth little "
-    "more than 1, unless samples abstain: all alike at the classifier's own cost has more."
+    "more than 1, unless samples abstain: uniform at the classifier's own cost has more."
 )
 _LEAN = "Spending less isn't knowing more: a classifier leans to the commonest label, b = 1."
 _FAR = "b = 2 is rare, so the next budget after 1 is seldom a label: the usual error is 1 for 4 or 8."
@@ -242,7 +242,7 @@ def _read_accuracies(curve: ParetoCurve, budgets: ParetoCurve) -> list[float]:
 def _check_dominance(run: RecordingRun) -> Observation:
     """The share of budgets between the least and the most at which it is no worse than any rule.
 
-    Held-out once more at the same cost: no worse than the best mix for all alike.
+    Held-out once more at the same cost: no worse than the best uniform mix.
     """
     shares = []
     for table in (run.pareto.paper, run.pareto.held_out):
@@ -404,7 +404,7 @@ SWEEP_CHECKS = (
         kind="share",
         see=_check_dominance,
         holds="at every budget of the grid, in the mean",
-        reading="held-out, than the best mix for all alike at the same cost,",
+        reading="held-out, than the best uniform mix at the same cost,",
         beside="held-out, than all three at the same B, whatever each spends,",
         why=dict.fromkeys(("only in-sample", "in part", "doesn't"), _REPLAY),
     ),

@@ -101,7 +101,7 @@ def build_held_out_table(runs: Sequence[RecordingRun]) -> Table:
     for method in _METHODS[:-1]:
         columns += [_accuracy_column(method), _cost_column(f"{method}: cost")]
     columns += [
-        _accuracy_column("all alike at that cost"),
+        _accuracy_column("uniform at that cost"),
         Column(name="classifier's gain, points", kind="points"),
     ]
     for name in ("in-sample", "cross-fitted"):
@@ -130,7 +130,7 @@ def build_held_out_table(runs: Sequence[RecordingRun]) -> Table:
     return Table(
         key="main-held-out",
         title="Table 1, held-out",
-        protocol="the fifth of the problems not learned from, over all subsets of their samples; all alike: "
+        protocol="the fifth of the problems not learned from, over all subsets of their samples; uniform: "
         "the best mix of two budgets at the classifier's own cost. The oracle in-sample is chosen by the "
         "windows of all problems, and judged over all subsets of these; the cross-fitted one is chosen over "
         "all subsets of half of the samples and judged on the other half, so that it may come out higher. "
@@ -305,7 +305,7 @@ def build_ablation_table(together: PooledRun) -> Table | None:
         _fraction_column("imitation"),
         _fraction_column("commonest budget"),
         Column(name="cost", kind="number"),
-        _fraction_column("all alike at that cost"),
+        _fraction_column("uniform at that cost"),
     )
     rows: list[tuple[Cell, ...]] = []
     for model, name in LEARNER_NAMES.items():
@@ -523,7 +523,7 @@ def build_pareto_table(runs: Sequence[RecordingRun]) -> Table:
         *(_fraction_column(name) for name in (*RULES, "classifier", "oracle")),
         _fraction_column("held-out: classifier"),
         Column(name="held-out: cost", kind="number"),
-        Column(name="held-out: gain over all alike at that cost, points", kind="points"),
+        Column(name="held-out: gain over uniform at that cost, points", kind="points"),
         _fraction_column("oracle, cross-fitted"),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -660,7 +660,7 @@ def build_efficiency_cost_table(runs: Sequence[RecordingRun]) -> Table | None:
     """What each point of Figure 11 spends, and what is left of the gain at that cost."""
     columns = (
         Column(name="fixed", kind="number"),
-        Column(name="gain over all alike at the cost of 100%, points", kind="points"),
+        Column(name="gain over uniform at the cost of 100%, points", kind="points"),
     )
     rows: list[tuple[Cell, ...]] = [
         (name, reading, *one.cost, one.fixed_cost, one.gain[-1])

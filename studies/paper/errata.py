@@ -84,7 +84,7 @@ def _check_fixed(reproduction: Reproduction) -> str:
     return (
         f"At B = 3 on MATH the classifier spends {_format_span(costs, '.2f')}, fixed 2.00; and a second "
         f"vote adds {_format_span(second, '+.1f')} points on ours, most where samples abstain. Held-out, at "
-        "the same cost and with all alike free to mix two budgets, ours gains "
+        "the same cost and with uniform free to mix two budgets, ours gains "
         f"{_format_span([100 * gain for gain in gains], '+.1f')} points, and the interval is above zero in "
         f"{sure} of {len(gains)} cases."
     )

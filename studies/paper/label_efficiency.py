@@ -204,7 +204,7 @@ def draw_efficiency(efficiency: LabelEfficiency, *, key: str = "efficiency") -> 
             for curve in efficiency.curves
         ),
         caption=(
-            "Dashed: the oracle, which knows the answers. Dotted: all alike, with the largest budget not "
+            "Dashed: the oracle, which knows the answers. Dotted: uniform, with the largest budget not "
             "above B, which may spend less than the classifier does."
         ),
         data=to_plain(_build_data(efficiency)),
@@ -223,9 +223,9 @@ def _draw_curve(
     std = np.array([one.std for one in own.accuracy])
     ax.fill_between(efficiency.learned, mean - std, mean + std, color=tint, alpha=0.14, linewidth=0)
     ax.plot(efficiency.learned, mean, color=tint, marker="o", markersize=4, mew=0)
-    for value, line, name in ((own.oracle, "--", "oracle"), (own.fixed, ":", "all alike")):
+    for value, line, name in ((own.oracle, "--", "oracle"), (own.fixed, ":", "uniform")):
         ax.axhline(value, color=tint, linestyle=line, linewidth=1.1, alpha=0.8)
-        spent = f", {own.fixed_cost:g} samples each" if name == "all alike" else ""
+        spent = f", {own.fixed_cost:g} samples each" if name == "uniform" else ""
         canvas.mark(
             ax,
             0.03 * efficiency.learned[-1],
@@ -235,7 +235,7 @@ def _draw_curve(
     for count, accuracy, cost, gain in zip(efficiency.learned, own.accuracy, own.cost, own.gain, strict=True):
         text = (
             f"B = {curve.budget:g}, {count} problems: {_format_spread(accuracy)} at {cost.mean:.2f} samples, "
-            f"{100 * gain.mean:+.1f} points over all alike at that cost"
+            f"{100 * gain.mean:+.1f} points over uniform at that cost"
         )
         canvas.mark(ax, count, accuracy.mean, text)
 
@@ -307,7 +307,7 @@ def build_table(result: LabelEfficiency) -> Table:
         kinds += [
             Column(name=f"accuracy, {reading}", kind="share"),
             Column(name=f"cost, {reading}", kind="number", about="samples on average"),
-            Column(name=f"over all alike, {reading}", kind="points", about="points, at the same cost"),
+            Column(name=f"over uniform, {reading}", kind="points", about="points, at the same cost"),
         ]
     return Table(
         key="efficiency",
@@ -343,7 +343,7 @@ def _compose_words(result: LabelEfficiency) -> tuple[str, ...]:
     )
     second = (
         f"{_describe_crossing(result)} Such a budget may cost less than the classifier: with all that it "
-        f"learned, held-out, the classifier is {last} from all alike at its own cost."
+        f"learned, held-out, the classifier is {last} from uniform at its own cost."
     )
     return first, second
 
@@ -354,7 +354,7 @@ def _describe_crossing(result: LabelEfficiency) -> str:
         for which in ("paper", "held_out")
     )
     return (
-        "The share of the training part from which on it stays above all alike with the largest budget not "
+        "The share of the training part from which on it stays above uniform with the largest budget not "
         f"above B: {paper} scored as the paper does, {held_out} held-out; the paper says 20 to 25%."
     )
 

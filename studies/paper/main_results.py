@@ -265,15 +265,15 @@ def build_matched_table(result: MainResults) -> Table:
         )
     return Table(
         key="main-matched",
-        title="The classifier against all alike at its own cost",
+        title="The classifier against uniform at its own cost",
         protocol="As the two tables above; all seeds together, 95% intervals over problems.",
         columns=(
             Column(name="B", kind="amount"),
             Column(name="reading"),
             Column(name="cost", kind="number", about="samples the classifier spends on average"),
             Column(name="classifier", kind="share", about="accuracy"),
-            Column(name="all alike", kind="share", about="accuracy of the same number of samples for all"),
-            Column(name="difference", kind="points", about="classifier less all alike, points"),
+            Column(name="uniform", kind="share", about="accuracy of the same number of samples for all"),
+            Column(name="difference", kind="points", about="classifier less uniform, points"),
             Column(
                 name="dealt by lot", kind="share", about="accuracy of the classifier's own budgets, shuffled"
             ),
@@ -325,7 +325,7 @@ def _compose_note(result: MainResults) -> str:
         if ours.spent - fixed.spent > _SAME_COST:
             sentences.append(
                 f"at B = {budget:g} fixed-b spends {fixed.spent:.2f} samples and has "
-                f"{fixed.interval.mean:.1%}, the classifier spends {ours.spent:.2f}, at which all alike has "
+                f"{fixed.interval.mean:.1%}, the classifier spends {ours.spent:.2f}, at which uniform has "
                 f"{ours.alike:.1%}"
             )
     modes = ", ".join(map(str, result.modes))
@@ -346,7 +346,7 @@ def _compose_words(result: MainResults) -> tuple[str, ...]:
     if any(one.spent - other.spent > _SAME_COST for one, other in zip(ours, fixed, strict=True)):
         spent, theirs = (join_words([f"{each.spent:.2f}" for each in group]) for group in (ours, fixed))
         first += f" It spends {spent} samples for that and fixed-b {theirs}."
-    first += f" From all alike at its own cost it differs by {format_points(one.gain.mean for one in ours)}."
+    first += f" From uniform at its own cost it differs by {format_points(one.gain.mean for one in ours)}."
     return first, _describe_held_out(result), _describe_others(result, at)
 
 
@@ -354,7 +354,7 @@ def _describe_held_out(result: MainResults) -> str:
     gain_intervals = [result.held_out["classifier", budget].gain for budget in result.budgets]
     above, below = find_clear_signs(gain_intervals)
     text = (
-        "Held-out, on problems not learned from, it differs from all alike at its cost by "
+        "Held-out, on problems not learned from, it differs from uniform at its cost by "
         f"{format_gains(gain_intervals)}."
     )
     where = [f"{budget:g}" for budget in result.budgets]
@@ -376,6 +376,6 @@ def _describe_others(result: MainResults, at: str) -> str:
     heuristic = [result.held_out["heuristic", budget].gain for budget in result.budgets]
     return (
         "What there is to win by deciding beforehand: the oracle, which sees the answers, gains "
-        f"{format_points(oracle)} over all alike at its own cost, in-sample. Giving most to the longest "
+        f"{format_points(oracle)} over uniform at its own cost, in-sample. Giving most to the longest "
         f"prompts differs by {format_gains(heuristic)}, held-out, at B = {at}."
     )

@@ -28,7 +28,7 @@ class OverviewRow:
     gain: float  # over fixed, scored as the paper does
     held_out: float | None  # imitation
     held_out_commonest: float | None
-    fair: Interval | None  # held-out gain over the best mix for all alike at the same cost
+    fair: Interval | None  # held-out gain over the best uniform mix at the same cost
 
 
 def build_overview(reproduction: Reproduction) -> tuple[OverviewRow, ...]:
@@ -88,7 +88,7 @@ def draw_overview(rows: Sequence[OverviewRow], *, key: str = "reproduction") -> 
         left.set_xlabel("share of problems\n(above the paper's, below ours)")
         right.axvline(0, color=colour("line"), linewidth=1.0, zorder=1)
         right.set_title(f"Gain in accuracy, B = {OVERVIEW_BUDGET:g}")
-        right.set_xlabel("points over fixed\n(held-out: over all alike, same cost)")
+        right.set_xlabel("points over fixed\n(held-out: over uniform, same cost)")
         for ax in canvas.axes:
             ax.grid(axis="y", visible=False)
             ax.tick_params(axis="y", length=0)
@@ -129,7 +129,7 @@ def _draw_gain(canvas: Canvas, ax: Axes, y: float, row: OverviewRow) -> None:
         return
     own = 100 * row.fair.mean
     ax.plot([own, points], [y, y], color=colour("line"), linewidth=1.2, zorder=1)
-    text = f"{row.name}, held-out, over all alike at the same cost: {own:+.1f} points"
+    text = f"{row.name}, held-out, over uniform at the same cost: {own:+.1f} points"
     if row.fair.low is not None and row.fair.high is not None:
         low, high = 100 * row.fair.low, 100 * row.fair.high
         ax.plot([low, high], [y, y], color=_HELD_OUT, linewidth=2.4, zorder=2)

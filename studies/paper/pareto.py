@@ -56,7 +56,7 @@ class ParetoCurve:
     budget: Floats  # (points,) asked for
     cost: Floats  # (points,) samples spent on average
     accuracy: Floats  # (points,)
-    gain: tuple[Interval, ...] = ()  # (points,) over all alike at the same cost; (): not told
+    gain: tuple[Interval, ...] = ()  # (points,) over uniform at the same cost; (): not told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -209,7 +209,7 @@ _METHOD_NAMES = {
     "random": "random",
     "heuristic": "longest prompts",
     "fixed": "fixed-b",
-    "uniform": "all alike",
+    "uniform": "uniform",
 }
 
 
@@ -284,14 +284,14 @@ def _add_marks(canvas: Canvas, ax: Axes, curve: ParetoCurve, method: str, *, by_
     for at, (budget, cost, accuracy) in enumerate(zip(curve.budget, curve.cost, curve.accuracy, strict=True)):
         text = f"{_METHOD_NAMES[method]}, B = {budget:.3g}: {100 * accuracy:.1f}% at {cost:.2f} samples"
         if curve.gain:
-            text += f" ({100 * curve.gain[at].mean:+.1f} points over all alike at that cost)"
+            text += f" ({100 * curve.gain[at].mean:+.1f} points over uniform at that cost)"
         canvas.mark(ax, budget if by_budget else cost, accuracy, text)
 
 
 def _draw_legend(canvas: Canvas, ax: Axes) -> None:
     """Draw one legend above both panels: the curves meet at both ends, where labels would be."""
     names = {"oracle": "oracle", "classifier": "the paper's classifier", "heuristic": "longest prompts"}
-    names |= {"random": "random", "fixed": "fixed-b, all alike"}
+    names |= {"random": "random", "fixed": "fixed-b, uniform"}
     lines = [ax.plot([], [], **_choose_style(method))[0] for method in names]
     canvas.figure.legend(lines, list(names.values()), loc="outside upper left", ncols=5, handlelength=2.2)
 
@@ -308,7 +308,7 @@ def _compose_caption(pareto: ParetoFrontiers) -> str:
     modes = ", ".join(map(str, pareto.modes))
     text = (
         "Left: by the average budget asked for, so that fixed-b is a staircase. Right: by what was spent; "
-        "the red band is the 95% interval, over problems, of the classifier's difference from all alike at "
+        "the red band is the 95% interval, over problems, of the classifier's difference from uniform at "
         "its cost."
     )
     if "crossfitted" in pareto.held_out:
@@ -366,11 +366,11 @@ def _describe_held_out(result: ParetoFrontiers) -> str:
     gain_intervals = [ours.gain[at] for at in spending]
     above, below = find_clear_signs(gain_intervals)
     if not gain_intervals:
-        return "Held-out, the classifier gives one sample to all: it is the same as all alike."
+        return "Held-out, the classifier gives one sample to all: it is the same as uniform."
     best = max(range(len(gain_intervals)), key=lambda at: gain_intervals[at].mean)
     cost = ours.cost[spending[best]]
     return (
-        f"Held-out, and by what is spent, the classifier is clearly above all alike at {len(above)} of "
+        f"Held-out, and by what is spent, the classifier is clearly above uniform at {len(above)} of "
         f"{len(gain_intervals)} average budgets and clearly below at {len(below)}. It does best at "
         f"{cost:.1f} samples on average: {format_gains([gain_intervals[best]])} of difference. Curves are "
         "read across at equal spending; where the red band holds the dashed line, the classifier adds "

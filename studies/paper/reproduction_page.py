@@ -56,7 +56,7 @@ class PagePart:
 
 _MAIN = """\
 The second table is what the paper doesn't have: the same classifiers on the problems that they haven't
-learned from, beside all alike at the classifier's own cost, free to mix two budgets by lot. Intervals are 95%
+learned from, beside uniform at the classifier's own cost, free to mix two budgets by lot. Intervals are 95%
 over problems."""
 _GAP = """\
 Most problems have the oracle's budget b = 1, so imitation means little without what always answering the
@@ -200,7 +200,7 @@ def _describe_oracle(reproduction: Reproduction) -> str:
     laws = [law for run in reproduction.runs for law in run.laws if law.form != "the paper's own form"]
     text = (
         "**What survives: the solve stage.** There is much to gain from spending samples where they pay: at "
-        f"1.5 to 3 samples the oracle is {_format_points(gains)} points above the best mix for all alike, "
+        f"1.5 to 3 samples the oracle is {_format_points(gains)} points above the best uniform mix, "
         "scored as the paper does"
     )
     if crossed:
@@ -213,7 +213,7 @@ def _describe_oracle(reproduction: Reproduction) -> str:
 
 
 def _compute_lead(curve: ParetoCurve, table: AccuracyTable) -> list[float]:
-    """How far a curve is above the best mix for all alike, at the grid's budgets from 1.5 to 3."""
+    """How far a curve is above the best uniform mix, at the grid's budgets from 1.5 to 3."""
     here = (curve.budget >= _LOW) & (curve.budget <= _HIGH)
     alike = mix_accuracy(
         table.costs, np.tile(table.accuracy.mean(axis=0), (int(here.sum()), 1)), curve.cost[here]
