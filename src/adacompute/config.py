@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from adacompute.errors import ConfigError, suggest_name
@@ -44,8 +44,7 @@ def setting(default: T, meaning: str) -> T:
 
     A last part such as `; 0: no limit` says what the default means.
     """
-    # dataclass() takes the field, and a type checker the default
-    return cast("T", field(default=default, metadata={"meaning": meaning}))
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,10 +148,8 @@ def test_a_deadline_of_the_caller_ends_a_stream_and_the_breaker_does_not_mind():
     async def rest(stream):
         return [event async for event in stream]
 
-    assert (
-        run_client(Break(how="stall"), run, breaker=BreakerSettings(failures=1, seconds=60.0)).up.count.requests
-        == 2
-    )
+    breaker = BreakerSettings(failures=1, seconds=60.0)
+    assert run_client(Break(how="stall"), run, breaker=breaker).up.count.requests == 2
 
 
 def test_who_reads_slowly_is_left_alone_and_gets_what_has_come():

@@ -99,9 +99,8 @@ def test_streams_that_break_open_the_breaker_and_one_that_begins_closes_it():
             await probe
 
     scripts = [Break(how="drop"), Break(how="drop"), Break(how="stall", delay=0.1), Reply()]
-    run_client(
-        scripts, run, breaker=BreakerSettings(failures=2, seconds=0.3), retries=Retries(attempts=3, first=0.01)
-    )
+    breaker = BreakerSettings(failures=2, seconds=0.3)
+    run_client(scripts, run, breaker=breaker, retries=Retries(attempts=3, first=0.01))
 
 
 def test_streams_that_have_begun_let_others_in_though_they_run_on():
