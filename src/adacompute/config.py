@@ -32,6 +32,7 @@ __all__ = [
     "read_key",
     "read_keys",
     "read_ray_address",
+    "setting",
 ]
 
 T = TypeVar("T")

@@ -13,21 +13,20 @@ from adacompute.cli.answer import answer
 from adacompute.cli.collect import collect
 from adacompute.cli.options import build_option, describe_settings
 from adacompute.cli.serve import serve
-from adacompute.config import CollectConfig, Config, EndpointConfig, ServeConfig
+from adacompute.config import CollectConfig, Config, EndpointConfig, ServeConfig, setting
 
 
 @dataclass(frozen=True)
 class Example:
-    """Read as the settings are, from this file."""
+    """A section, as those of the package are."""
 
-    level: float = 2.0  # samples a request
-    limit: float = 0.0  # most that is spent; 0: no limit
-    name: str = ""  # whose they are; "": nobody's
-    mode: Literal["on", "off"] = "on"  # whether it is on;
-    # or off
+    level: float = setting(2.0, "samples a request")
+    limit: float = setting(0.0, "most that is spent; 0: no limit")
+    name: str = setting("", 'whose they are; "": nobody\'s')
+    mode: Literal["on", "off"] = setting("on", "whether it is on; or off")
 
 
-def test_a_setting_is_described_by_its_comment():
+def test_a_setting_has_a_meaning_and_its_default_in_words():
     settings = describe_settings(Example)
     assert list(settings) == ["level", "limit", "name", "mode"]
     assert [(s.meaning, s.default_text) for s in settings.values()] == [
@@ -56,9 +55,9 @@ def test_an_option_takes_only_what_the_setting_can_be():
 
 
 @pytest.mark.parametrize("section", [type(getattr(Config(), name)) for name in get_type_hints(Config)])
-def test_every_setting_has_a_comment_that_can_be_help(section: type):
-    for setting in describe_settings(section).values():
-        assert setting.meaning, f"{section.__name__}.{setting.name}"
+def test_every_setting_has_a_meaning(section: type):
+    for item in describe_settings(section).values():
+        assert item.meaning, f"{section.__name__}.{item.name}"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,11 @@ def endpoint(url: str, *, concurrency: int = 4, **fields: Any) -> Endpoint:
 
 
 def run(pool: Pool, url: str, *, count: int = 3, samples: int = 5, **fields: Any) -> Collected:
-    told = {name: fields.pop(name) for name in ("concurrency", "retries", "key", "breaker") if name in fields}
+    told = {
+        name: fields.pop(name)
+        for name in ("concurrency", "retries", "key", "breaker", "timeouts")
+        if name in fields
+    }
     given = {"endpoint": endpoint(url, **told), "asking": asking(), "samples": samples} | fields
     return collect(problems(count), pool, **given)
 
