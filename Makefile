@@ -30,10 +30,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## the main job on the bundled recordings
 	@$(BIN)/adacompute demo
 
-# Two more processes than there are cores, because tests of servers wait; one thread in each. The same examples each
+# One more process than there are cores, because tests of servers wait; one thread in each. The same examples each
 # time, so that nobody's change fails by chance (plain pytest looks for new ones). tests/tiers.py says which
 # tests `test` leaves to `check`.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal --hypothesis-seed=0
 test testall: export OMP_NUM_THREADS := 1
 test testall: export OPENBLAS_NUM_THREADS := 1

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
-# Of each number the least and the most that is accepted; of a list, of its length. The aims for a request
-# and a sample are 20 and 15 files; what is given here was reached. Lower these numbers when files are merged.
+# Of each number the least and the most that is accepted; of a list, of its length. Of the files of a
+# request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
     "modules": (1, 170),
     "median_file": (150, 400),  # lines
@@ -23,8 +23,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "participle_share": (0, 0.02),
     "repeated_public_class_names": (0, 0),
     "odd_variables": (0, 0),
-    "files_per_request": (1, 27),
-    "files_per_sample": (1, 22),
+    "files_per_request": (1, 26),
+    "files_per_sample": (1, 19),
 }
 STATIC = [name for name in LIMITS if not name.startswith("files_per")]
 
