@@ -16,6 +16,7 @@ import numpy as np
 
 from adacompute.policies.curve import CurvePolicy
 from adacompute.pool import bundled
+from benchmarks.processes import peak_kb
 
 ROWS = 200_000  # prompts of the rates
 CHARS = 500
@@ -149,12 +150,7 @@ def _one(way: str, policy: str, source: str, into: str) -> None:
     from adacompute.policies import load_policy
 
     seconds = WAYS[way](Path(source), load_policy(policy), Path(into))
-    print(json.dumps({"seconds": seconds, "peak_kb": _peak_kb()}))
-
-
-def _peak_kb() -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    return int(next(row for row in status if row.startswith("VmHWM")).split()[1])
+    print(json.dumps({"seconds": seconds, "peak_kb": peak_kb()}))
 
 
 if __name__ == "__main__":

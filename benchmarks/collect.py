@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import peak_kb
+
 LATENCY = 0.05  # seconds that the endpoint takes for a call
 SAMPLES = 48  # of each problem
 # way, concurrency, samples in a call, log-probabilities, problems
@@ -163,7 +165,7 @@ def main(way: str, url: str, concurrency: str, logprobs: str, problems: str, eac
     before, start = _processor(), time.perf_counter()
     samples = WAYS[way](url, int(concurrency), **how, problems=int(problems))
     seconds, processor = time.perf_counter() - start, _processor() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak = peak_kb() // 1024
     print(
         json.dumps(
             {

@@ -6,7 +6,6 @@ peak memory is its own.
 
 import json
 import random
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.processes import peak_kb
 
 PROBLEMS, SAMPLES, TEXT = 15_625, 64, 200  # a million samples of about 200 bytes
 ONE_BY_ONE = 50  # problems for the slow way: its rate is steady
@@ -131,7 +132,7 @@ def run(*, problems: int = PROBLEMS, samples: int = SAMPLES) -> list[dict[str, A
 def _measure(way: str, source: Path, samples: int) -> dict[str, Any]:
     target = source.with_name(f"{way}.sqlite")
     done = subprocess.run(
-        [sys.executable, __file__, "--one", way, str(source), str(target)],
+        [sys.executable, "-m", "benchmarks.imports", "--one", way, str(source), str(target)],
         capture_output=True,
         text=True,
         check=True,
@@ -151,15 +152,7 @@ def _one(way: str, source: Path, target: Path) -> None:
     start = time.perf_counter()
     WAYS[way](source, target)
     seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "peak_kb": _peak_kb()}))
-
-
-def _peak_kb() -> int:
-    """This process's own peak: what getrusage tells on Linux counts the parent's size before exec too."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(next(row for row in status.read_text().splitlines() if row.startswith("VmHWM")).split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"seconds": seconds, "peak_kb": peak_kb()}))
 
 
 if __name__ == "__main__":

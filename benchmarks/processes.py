@@ -7,6 +7,7 @@ asks share core 1.
 import contextlib
 import http.client
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -15,7 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["MEASURED", "OTHERS", "free_port", "here", "memory", "pinned", "processor", "running", "upstream"]
+__all__ = [
+    "MEASURED",
+    "OTHERS",
+    "free_port",
+    "here",
+    "memory",
+    "peak_kb",
+    "pinned",
+    "processor",
+    "running",
+    "upstream",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 _CORES = sorted(os.sched_getaffinity(0))
@@ -137,3 +149,11 @@ def _family(pid: int) -> list[int]:
                 with contextlib.suppress(OSError):
                     queue += [int(child) for child in (task / "children").read_text().split()]
     return found
+
+
+def peak_kb() -> int:
+    """This process's own peak: what getrusage tells on Linux counts the parent's size before exec too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(next(row for row in status.read_text().splitlines() if row.startswith("VmHWM")).split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
