@@ -11,6 +11,7 @@ from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import EvaluationRuns
 from synthetic import synthetic
 
+FIGURES = ["calibration", "frontier", "frontier-few", "needed", "recovered", "spent", "tokens"]  # of a report
 BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 EACH = 50.0  # tokens of a sample
 PROBLEMS = 40

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from handmade import BUDGETS, evaluated, handmade
+from handmade import BUDGETS, FIGURES, evaluated, handmade
 
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.report.document import Section, to_markdown
@@ -44,15 +44,7 @@ def made() -> dict[str, Section]:
 
 def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
     keys = [picture.key for section in made.values() for picture in section.pictures]
-    assert sorted(keys) == [
-        "calibration",
-        "frontier",
-        "frontier-few",
-        "needed",
-        "recovered",
-        "spent",
-        "tokens",
-    ]
+    assert sorted(keys) == FIGURES
     for section in made.values():
         for picture in section.pictures:
             ET.fromstring(picture.svg)

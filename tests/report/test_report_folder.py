@@ -14,6 +14,7 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
+from handmade import FIGURES
 
 from adacompute.errors import ReportError
 from adacompute.evaluate.comparison import Evaluation
@@ -395,15 +396,7 @@ def test_the_page_and_its_data_are_small_enough_to_send(report: Path):
 def test_the_json_holds_what_every_figure_draws(report: Path):
     body = json.loads((report / "results.json").read_text())
     figures = {key: data for one in body["sections"].values() for key, data in one["figures"].items()}
-    assert set(figures) == {
-        "calibration",
-        "frontier",
-        "frontier-few",
-        "needed",
-        "recovered",
-        "spent",
-        "tokens",
-    }
+    assert set(figures) == set(FIGURES)
     for key, data in figures.items():
         assert len(_numbers(data)) >= 10, key
 

@@ -65,7 +65,13 @@ __all__ = [
 ]
 
 
-def _halved(ballots: Ballots, table: AccuracyTable, *, how: Scoring, **options: Any) -> tuple[Pair, ...]:  # noqa: ANN401
+def _score_halves_by_how(
+    ballots: Ballots,
+    table: AccuracyTable,
+    *,
+    how: Scoring,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> tuple[Pair, ...]:
     """`score_halves` with the old name of its argument `scoring`."""
     return score_halves(ballots, table, scoring=how, **options)
 
@@ -91,5 +97,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "paired": "paired_interval",
             "uniform": "solve_uniform",
         },
-        halved=_halved,
+        halved=_score_halves_by_how,
     )
