@@ -40,12 +40,12 @@ T = TypeVar("T")
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
 
 
-def setting(default: T, meaning: str) -> T:
-    """A field of a section with its default. `meaning` is shown in --help and by `serve --show-config`.
+def setting(default: T, meaning: str, *, default_text: str = "") -> T:
+    """A field of a section. `meaning` is shown in --help and by `serve --show-config`.
 
-    A last part such as `; 0: no limit` says what the default means.
+    `default_text` says what a default such as 0 or "" stands for, e.g. "no limit".
     """
-    return field(default=default, metadata={"meaning": meaning})
+    return field(default=default, metadata={"meaning": meaning, "default_text": default_text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,14 @@ class EndpointConfig:
     """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
 
     url: str = setting("", "address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1")
-    model: str = setting("", 'name of the model; "": the only one that the endpoint lists')
+    model: str = setting("", "name of the model", default_text="the only one that the endpoint lists")
     key_env: str = setting("ADACOMPUTE_KEY", "environment variable with the endpoint's key, if it has one")
     key_file: str = setting("", "file that holds the endpoint's key and nothing else")
     concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
-    requests_per_minute: float = setting(0.0, "requests a minute, at most; 0: no limit")
-    tokens_per_minute: float = setting(0.0, "tokens of prompts and responses a minute, at most; 0: no limit")
+    requests_per_minute: float = setting(0.0, "requests a minute, at most", default_text="no limit")
+    tokens_per_minute: float = setting(
+        0.0, "tokens of prompts and responses a minute, at most", default_text="no limit"
+    )
     connect_timeout: float = setting(10.0, "seconds to connect")
     first_byte_timeout: float = setting(300.0, "seconds until the reply begins")
     total_timeout: float = setting(900.0, "seconds for one attempt as a whole")
@@ -119,7 +121,9 @@ class ServeConfig:
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
     port: int = setting(8080, "port to listen on; 0 takes any free one")
-    policy: str = setting("", 'folder that `adacompute fit` wrote; "": the one in the package, stopping')
+    policy: str = setting(
+        "", "folder that `adacompute fit` wrote", default_text="the one in the package, stopping"
+    )
     policies: tuple[str, ...] = setting(
         (),
         "other policies, NAME=FOLDER each, that x-adacompute-policy may name",
@@ -128,7 +132,8 @@ class ServeConfig:
     max_budget: float = setting(16.0, "most that a request may ask for itself")
     price: float = setting(
         -1.0,
-        "fixed price (or threshold), from 0 up; below 0: it moves to meet the budget",
+        "fixed price (or threshold), from 0 up",
+        default_text="it moves to meet the budget",
     )
     mode: Literal["adaptive", "shadow", "pass"] = setting(
         "adaptive",
@@ -136,10 +141,13 @@ class ServeConfig:
     )
     keys_file: str = setting(
         "",
-        'keys of clients (TOML): a section each, with key, cap and operator; "": none',
+        "keys of clients (TOML): a section each, with key, cap and operator",
+        default_text="none",
     )
     state: str = setting("adacompute-gateway.sqlite", "file that keeps spending and prices over restarts")
-    redis: str = setting("", 'redis://HOST:PORT/DB: share caps and price with a fleet of gateways; "": alone')
+    redis: str = setting(
+        "", "redis://HOST:PORT/DB: share caps and price with a fleet of gateways", default_text="alone"
+    )
     fleet: str = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
     redis_key_env: str = setting(
         "ADACOMPUTE_REDIS_KEY",
@@ -150,15 +158,18 @@ class ServeConfig:
         "samples",
         "unit of caps, and of the cost in replies",
     )
-    cap: float = setting(0.0, "most that all requests together may spend, counted in `unit`; 0: no cap")
-    key_cap: float = setting(0.0, "cap of each key that has none of its own; 0: none")
+    cap: float = setting(
+        0.0, "most that all requests together may spend, counted in `unit`", default_text="no cap"
+    )
+    key_cap: float = setting(0.0, "cap of each key that has none of its own", default_text="none")
     window: Literal["ever", "hour", "day", "month"] = setting(
         "ever",
         "period after which caps start at 0 again, UTC",
     )
     cached_price: float = setting(
         -1.0,
-        "price of a million cached prompt tokens; below 0: as other prompt tokens",
+        "price of a million cached prompt tokens",
+        default_text="as other prompt tokens",
     )
     vote: Literal["auto", "always", "never"] = setting(
         "auto",
@@ -168,7 +179,7 @@ class ServeConfig:
     min_agreement: float = setting(0.0, "votes are weak where the winner's share is smaller, 0 to 1")
     weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")
     explore: float = setting(0.0, "share of requests that get as many samples as there can be, to learn from")
-    record: str = setting("", 'pool that traffic is recorded into, with its texts; "": none')
+    record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")
     concurrency: int = setting(256, "upstream calls at the same time, at most")
     max_requests: int = setting(1000, "requests at the same time; more are turned away with 503")

@@ -21,8 +21,8 @@ class Example:
     """A section, as those of the package are."""
 
     level: float = setting(2.0, "samples a request")
-    limit: float = setting(0.0, "most that is spent; 0: no limit")
-    name: str = setting("", 'whose they are; "": nobody\'s')
+    limit: float = setting(0.0, "most that is spent", default_text="no limit")
+    name: str = setting("", "whose they are", default_text="nobody's")
     mode: Literal["on", "off"] = setting("on", "whether it is on; or off")
 
 

@@ -84,9 +84,13 @@ class Setting:
     name: str
     hint: Any  # its type
     default: Any
-    full_meaning: str  # what it means, and what its default means
-    meaning: str  # without what the default means
-    default_text: str  # the default in words; "" where there is none
+    meaning: str
+    special_default: str  # what a default such as 0 stands for, e.g. "no limit"; "" where it is a plain value
+
+    @property
+    def default_text(self) -> str:
+        """The default as --help shows it; "" where there is none."""
+        return self.special_default or _describe_default(self.default)
 
 
 @cache
@@ -95,31 +99,22 @@ def describe_settings(section: type) -> dict[str, Setting]:
     hints = get_type_hints(section)
     settings = {}
     for item in fields(section):
-        full_meaning = item.metadata["meaning"]
-        meaning, default_text = _split_default(full_meaning, item.default)
         settings[item.name] = Setting(
             name=item.name,
             hint=hints[item.name],
             default=item.default,
-            full_meaning=full_meaning,
-            meaning=meaning,
-            default_text=default_text,
+            meaning=item.metadata["meaning"],
+            special_default=item.metadata["default_text"],
         )
     return settings
 
 
-def _split_default(meaning: str, default: object) -> tuple[str, str]:
-    """Split a text such as `cap of each key; 0: none` into what it means and its default in words."""
-    names = {"": '""', 0: "0", -1: "below 0"}
-    first, _, last = meaning.rpartition("; ")
-    mark = f"{names[default]}: " if isinstance(default, str | int | float) and default in names else None
-    if mark and last.startswith(mark):
-        return first, last.removeprefix(mark)
+def _describe_default(default: object) -> str:
     if isinstance(default, bool) or default == "":
-        return meaning, ""
+        return ""
     if isinstance(default, tuple):
-        return meaning, ",".join(map(str, default))
-    return meaning, f"{default:g}" if isinstance(default, float) else str(default)
+        return ",".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own

@@ -25,6 +25,7 @@ from adacompute.cli.options import (
     KeyFileOption,
     OutputPriceOption,
     PercentOption,
+    Setting,
     build_option,
     describe_settings,
     load_settings,
@@ -148,7 +149,7 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
         lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
         for setting in describe_settings(section.__class__).values():
             value = getattr(section, setting.name)
-            meaning = _describe_setting(setting.hint, setting.full_meaning)
+            meaning = _describe_setting(setting)
             lines.append(f"{setting.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
     return "\n".join(lines) + "\n"
 
@@ -162,10 +163,14 @@ def _mask_secrets(url: str) -> str:
     return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", url))
 
 
-def _describe_setting(hint: Any, meaning: str) -> str:  # noqa: ANN401 - a type hint
-    if get_origin(hint) is not Literal:
+def _describe_setting(setting: Setting) -> str:
+    meaning = setting.meaning
+    if setting.special_default:
+        value = "below 0" if setting.default == -1 else _format_toml_value(setting.default).removesuffix(".0")
+        meaning = f"{meaning}; {value}: {setting.special_default}"
+    if get_origin(setting.hint) is not Literal:
         return meaning
-    choices = ", ".join(map(str, get_args(hint)))
+    choices = ", ".join(map(str, get_args(setting.hint)))
     return f"{choices}; {meaning}" if meaning else choices
 
 
