@@ -65,6 +65,7 @@ async def draw_samples(
     deadline: float,
     on_call: CallListener | None = None,
     optional: frozenset[str] = frozenset(),
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
     """Yields the outcome of each call, as the calls end.
 
@@ -73,7 +74,7 @@ async def draw_samples(
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
     Where `on_call` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
     """
-    state = _DrawState(context, body, deadline, on_call, optional)
+    state = _DrawState(context, body, deadline, on_call, optional, headers)
     if n > 0:
         state.todo.append(_Span(first, n, n))
     try:
@@ -95,10 +96,12 @@ class _DrawState:
         deadline: float,
         on_call: CallListener | None,
         optional: frozenset[str],
+        headers: Mapping[str, str] | None,
     ) -> None:
         self._context = context
         self._on_call = on_call
         self._optional = optional
+        self._headers = headers
         self._stopped = False  # True: nothing more may be sent
         self._permission: asyncio.Future[Any] | None = None  # whether more may be sent
         self._body = body
@@ -130,6 +133,7 @@ class _DrawState:
                 self._handle_call,
                 self._encoded_messages,
                 self._optional,
+                self._headers,
             )
             pending.permission = self._permission
             if is_only_call:  # it needs no task of its own
@@ -342,6 +346,7 @@ class Client:
         deadline: float | None = None,
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
 
@@ -351,12 +356,13 @@ class Client:
         first turn. `on_call` is called with every attempt of this call, besides the client's own
         listener; where it returns False, that was the last one. `first` is the index of its first
         response, as in `draw`. `optional` names fields of the body that are left out where they are
-        refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised.
+        refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised. `headers` are
+        sent with every attempt, besides the client's own.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
         return await CompletionCall(
-            context, step_seed(body, first), n, until, on_call=on_call, optional=optional
+            context, step_seed(body, first), n, until, on_call=on_call, optional=optional, headers=headers
         ).run()
 
     def draw(
@@ -368,17 +374,27 @@ class Client:
         deadline: float | None = None,
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """`n` responses, numbered from `first`, by as few calls as the server allows, in parallel.
 
         Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
         is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
-        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional` as for
-        `call`.
+        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional` and
+        `headers` as for `call`.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
-        return draw_samples(context, body, n, first=first, deadline=until, on_call=on_call, optional=optional)
+        return draw_samples(
+            context,
+            body,
+            n,
+            first=first,
+            deadline=until,
+            on_call=on_call,
+            optional=optional,
+            headers=headers,
+        )
 
     @asynccontextmanager
     async def stream(
@@ -388,6 +404,7 @@ class Client:
         deadline: float | None = None,
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Stream]:
         """The same call as a stream of events; retried until the first event arrives, and not after that.
 
@@ -397,7 +414,7 @@ class Client:
         """
         context = self._require_open()
         stream = await StreamingCall(
-            context, body, _compute_deadline(context, deadline), on_call, optional
+            context, body, _compute_deadline(context, deadline), on_call, optional, headers
         ).run()
         try:
             yield stream

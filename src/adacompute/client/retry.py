@@ -251,6 +251,7 @@ class CallWithRetries(Generic[T]):
         "_deadline",
         "_encoded_fields",
         "_first_refusal",
+        "_headers",
         "_on_call",
         "_optional",
         "_removed_fields",
@@ -274,6 +275,7 @@ class CallWithRetries(Generic[T]):
         on_call: CallListener | None = None,
         encoded_fields: Mapping[str, Fragment] | None = None,
         optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
@@ -284,6 +286,7 @@ class CallWithRetries(Generic[T]):
         self.n = n
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
+        self._headers = headers  # sent with every attempt
         self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
@@ -523,7 +526,9 @@ class CompletionCall(CallWithRetries[Reply]):
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:
-            http_reply = await context.transport.exchange(context.url, attempt.timer, self._data)
+            http_reply = await context.transport.exchange(
+                context.url, attempt.timer, self._data, self._headers
+            )
             reply = self.interpret(attempt, http_reply)
         except EndpointError as error:
             attempt.report_failure(error)

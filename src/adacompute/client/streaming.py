@@ -283,19 +283,24 @@ class StreamingCall(CallWithRetries["Stream"]):
         deadline: float,
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         options = body.get("stream_options")
         stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         n = parse_count(body.get("n")) or 1
         body = {**body, "stream": True, "stream_options": stream_options}
-        super().__init__(context, body, n, deadline, on_call, optional=optional | {"stream_options"})
+        super().__init__(
+            context, body, n, deadline, on_call, optional=optional | {"stream_options"}, headers=headers
+        )
 
     async def _attempt_once(self, tries: int) -> "Stream":
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         opened: ReplyStream | HttpReply | None = None
         try:
-            opened = await context.transport.open_stream(context.url, attempt.timer, self._data)
+            opened = await context.transport.open_stream(
+                context.url, attempt.timer, self._data, self._headers
+            )
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
                 raise AssertionError("a status other than 200 is an error")

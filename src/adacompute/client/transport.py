@@ -173,8 +173,16 @@ class Transport:
         """The deadlines of one request: the timeouts of the settings, and `until`."""
         return AttemptTimer(self._endpoint, until, asyncio.get_running_loop())
 
-    async def exchange(self, url: URL, timer: AttemptTimer, data: bytes | None = None) -> HttpReply:
+    async def exchange(
+        self,
+        url: URL,
+        timer: AttemptTimer,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpReply:
         """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our errors.
+
+        `headers` are sent besides the session's own.
 
         The error has no cause and no frames below this one, because they hold the headers that were
         sent, with the key in them. What the foreign error said is in its message.
@@ -182,7 +190,7 @@ class Transport:
         body = None if data is None else _Body(data, timer)
         try:
             async with timer:
-                return await self._send_and_read(url, timer, body)
+                return await self._send_and_read(url, timer, body, headers)
         except EndpointError as exc:
             error = exc
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
@@ -190,12 +198,17 @@ class Transport:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
-    async def open_stream(self, url: URL, timer: AttemptTimer, data: bytes) -> "ReplyStream | HttpReply":
+    async def open_stream(
+        self, url: URL, timer: AttemptTimer, data: bytes, headers: Mapping[str, str] | None = None
+    ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
             async with timer:
                 response = await self._session.post(
-                    url, data=_Body(data, timer), allow_redirects=False, headers=_EVENT_HEADERS
+                    url,
+                    data=_Body(data, timer),
+                    allow_redirects=False,
+                    headers={**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS,
                 )
                 if response.status == 200:
                     return ReplyStream(self, url, timer, response)
@@ -207,12 +220,14 @@ class Transport:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
-    async def _send_and_read(self, url: URL, timer: AttemptTimer, body: _Body | None) -> HttpReply:
+    async def _send_and_read(
+        self, url: URL, timer: AttemptTimer, body: _Body | None, headers: Mapping[str, str] | None
+    ) -> HttpReply:
         if body is None:
             timer.mark_sent()
-            response = await self._session.get(url, allow_redirects=False)
+            response = await self._session.get(url, allow_redirects=False, headers=headers)
         else:
-            response = await self._session.post(url, data=body, allow_redirects=False)
+            response = await self._session.post(url, data=body, allow_redirects=False, headers=headers)
         timer.mark_answering()
         return self._parse_reply(response, await _read_or_close(response))
 

@@ -32,6 +32,7 @@ from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Secret
+from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = [
     "MEDIA_TOKENS",
@@ -80,6 +81,7 @@ class Route:
     mode: Mode = "adaptive"
     deadline: float  # seconds from now
     notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
+    trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
 
 
 _REMEDY = "give it as Authorization: Bearer KEY"
@@ -367,6 +369,7 @@ def choose_route(
         mode=_choose_mode(options, settings.mode),
         deadline=_choose_deadline(options, settings.deadline, notes),
         notes=tuple(notes),
+        trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
     )
 
 

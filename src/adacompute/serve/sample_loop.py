@@ -288,6 +288,7 @@ class SampleLoop:
                 deadline=self._deadline - self._loop.time(),
                 on_call=wave.record_call,
                 optional=self.optional_fields,
+                headers=self.route.trace,
             ) as stream:
                 yield stream
         finally:
@@ -360,6 +361,7 @@ class SampleLoop:
                 deadline=self._seconds_left,
                 on_call=wave.record_call,
                 optional=self.optional_fields,
+                headers=self.route.trace,
             )
         except EndpointError as exc:
             self._error, self._stopped = self._error or exc, True
@@ -376,6 +378,7 @@ class SampleLoop:
             deadline=self._seconds_left,
             on_call=wave.record_call,
             optional=self.optional_fields,
+            headers=self.route.trace,
         )
         async with aclosing(draw) as drawing:
             async for outcome in drawing:
