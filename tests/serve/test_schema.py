@@ -154,6 +154,7 @@ names = st.sampled_from(
             "x-adacompute-x",
         ),
         *("x-adacompute-budget", "x-adacompute-policy", "x-adacompute-mode", "x-adacompute-deadline"),
+        *("x-adacompute-extract", "x-adacompute-exclude", "x-adacompute-fields", "x-adacompute-stream-mode"),
     )
 )
 worth = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"), max_size=30)

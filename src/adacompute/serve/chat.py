@@ -513,7 +513,11 @@ class ChatEndpoint:
         finally:
             self._receiving -= 1
         request = parse_request(
-            raw, settings=settings, default_model=gateway.model, known_models=gateway.model_list.known
+            raw,
+            settings=settings,
+            headers=headers,
+            default_model=gateway.model,
+            known_models=gateway.model_list.known,
         )
         registry = gateway.policy_registry
         route = choose_route(

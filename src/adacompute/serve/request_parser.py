@@ -1,7 +1,7 @@
 """Reading a request: whose key it carries, its body within limits, its fields checked, and its route.
 
-In this order: the records `ChatRequest` and `Route`; keys; the body; messages; `choose_route`, which reads
-the gateway's own headers; `parse_request`, which reads the body's fields.
+In this order: the records `ChatRequest` and `Route`; keys; the body; messages; `choose_route`, which follows
+what the request asks of the gateway itself (request_options.py); `parse_request`, which reads the fields.
 
 Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
 A field that is null counts as absent.
@@ -23,6 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,6 +33,14 @@ from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Secret
+from adacompute.serve.request_options import (
+    OPTIONS_FIELD,
+    OptionLimits,
+    RequestOptions,
+    add_header_options,
+    get_header,
+    read_body_options,
+)
 from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = [
@@ -57,7 +66,7 @@ class ChatRequest:
     """One request for a chat completion, checked."""
 
     body: Mapping[str, Any] = field(hash=False, repr=False)
-    # ^ what goes upstream: everything but n, stream, stream_options and the budget in a model's name
+    # ^ what goes upstream: all but n, stream, stream_options, adacompute and the budget in a model's name
     prompt: str = field(default="", repr=False)  # what policies read: the last user message's text
     n: int = 1
     stream: bool = False
@@ -69,6 +78,7 @@ class ChatRequest:
     prompt_tokens: int = 0  # upper bound, whatever the tokenizer
     json: bool = False  # the client asks for JSON: voted on only if answers are read out of JSON
     no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
+    options: RequestOptions = field(default_factory=RequestOptions)  # what it asks of the gateway itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,10 +351,7 @@ def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
-_PREFIX = "x-adacompute-"
-_KNOWN_HEADERS = tuple(_PREFIX + name for name in ("budget", "policy", "mode", "deadline"))
 _BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
-_DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def choose_route(
@@ -356,55 +363,33 @@ def choose_route(
     policies: Collection[str],
     default: str,
 ) -> Route:
-    """The route of a request; RequestInvalid if one of the gateway's own headers can't be followed.
+    """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
 
     Names in `headers` are in lower case. `default` is the policy of requests that name none of `policies`.
     """
-    options = _read_own_headers(headers)
+    options = add_header_options(request.options, headers, _read_limits(settings))
     notes: list[str] = []
     return Route(
         key=key,
-        policy=_choose_policy(options, policies, default),
+        policy=_choose_policy(options, headers, policies, default),
         budget=_choose_budget(request, options, settings, notes),
-        mode=_choose_mode(options, settings.mode),
+        mode=options.mode or settings.mode,
         deadline=_choose_deadline(options, settings.deadline, notes),
         notes=tuple(notes),
         trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
     )
 
 
-def _read_own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The gateway's own headers; an unknown one is an error, not dropped silently."""
-    options: dict[str, str] = {}
-    for name, text in headers.items():
-        if not name.startswith(_PREFIX):
-            continue
-        if name not in _KNOWN_HEADERS:
-            raise RequestInvalid(
-                f"the header {name[:60]!r} is not known; known are {', '.join(_KNOWN_HEADERS)}",
-                param=name[:60],
-            )
-        if name in options:  # some mappings of headers list repeated ones
-            raise RequestInvalid(f"the header {name} is given twice; give it once", param=name)
-        options[name] = text.strip()
-    return options
+def _read_limits(settings: ServeConfig) -> OptionLimits:
+    return OptionLimits(budget=max(1.0, settings.max_budget), deadline=settings.deadline)
 
 
 def _choose_budget(
-    request: ChatRequest, options: Mapping[str, str], settings: ServeConfig, notes: list[str]
+    request: ChatRequest, options: RequestOptions, settings: ServeConfig, notes: list[str]
 ) -> float:
     maximum = max(1.0, settings.max_budget)
-    name = _PREFIX + "budget"
-    if name in options:
-        wanted = _parse_decimal(options[name])
-        if wanted is None or wanted < 1.0:
-            raise RequestInvalid(
-                f"{name} is {options[name][:60]!r}; give the samples on average, from 1 to {maximum:g}",
-                param=name,
-            )
-    elif request.budget is not None:
-        wanted = request.budget
-    else:
+    wanted = request.budget if options.budget is None else options.budget
+    if wanted is None:
         return min(max(1.0, settings.budget), maximum)
     if wanted > maximum:
         notes.append(f"budget {wanted:g} is above the limit: it is {maximum:g}")
@@ -417,47 +402,30 @@ def _choose_budget(
     return budget
 
 
-def _choose_policy(options: Mapping[str, str], policies: Collection[str], default: str) -> str:
-    name = _PREFIX + "policy"
-    wanted = options.get(name, default)
-    if name in options and wanted not in policies:
+def _choose_policy(
+    options: RequestOptions, headers: Mapping[str, str], policies: Collection[str], default: str
+) -> str:
+    if options.policy and options.policy not in policies:
+        header = get_header("policy")
+        place = header if header in headers else f"{OPTIONS_FIELD}.policy"
         raise RequestInvalid(
-            f"{name} is {wanted[:60]!r}; give one of {', '.join(sorted(policies))}", param=name
+            f"{place} is {options.policy[:60]!r}; give one of {', '.join(sorted(policies))}", param=place
         )
-    return wanted
+    return options.policy or default
 
 
-def _choose_mode(options: Mapping[str, str], mode: Mode) -> Mode:
-    name = _PREFIX + "mode"
-    if name not in options:
-        return mode
-    if options[name] != "pass":  # a client can't raise what the operator has set
-        raise RequestInvalid(f"{name} is {options[name][:60]!r}; only pass is allowed", param=name)
-    return "pass"
-
-
-def _choose_deadline(options: Mapping[str, str], maximum: float, notes: list[str]) -> float:
-    name = _PREFIX + "deadline"
-    if name not in options:
+def _choose_deadline(options: RequestOptions, maximum: float, notes: list[str]) -> float:
+    wanted = options.deadline
+    if wanted is None:
         return maximum
-    wanted = _parse_decimal(options[name])
-    if not wanted:
-        raise RequestInvalid(
-            f"{name} is {options[name][:60]!r}; give seconds above 0, at most {maximum:g}", param=name
-        )
     if wanted > maximum:
         notes.append(f"deadline {wanted:g} s is above the limit: it is {maximum:g} s")
     return min(wanted, maximum)
 
 
-def _parse_decimal(text: str) -> float | None:
-    """A plain decimal number; `float` would also accept nan, 1_000 and digits of other scripts."""
-    return float(text) if _DECIMAL.fullmatch(text) else None
-
-
 Body = dict[str, Any]
 
-_GATEWAY_FIELDS = ("n", "stream", "stream_options")  # handled by the gateway itself
+_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
 _DEFAULT_MODEL_NAMES = ("", "default", "adacompute")  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
@@ -477,9 +445,14 @@ _TYPE_WORDS = {str: "a text", list: "a list", dict: "an object", bool: "true or 
 
 
 def parse_request(
-    raw: bytes, *, settings: ServeConfig, default_model: str = "", known_models: Collection[str] = ()
+    raw: bytes,
+    *,
+    settings: ServeConfig,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    default_model: str = "",
+    known_models: Collection[str] = (),
 ) -> ChatRequest:
-    """The request in a body; RequestInvalid if it is none.
+    """The request in a body; RequestInvalid if it is none. Names in `headers` are in lower case.
 
     `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
     `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
@@ -488,6 +461,7 @@ def parse_request(
     check_messages(body.get("messages"), max_messages=settings.max_messages)
     _check_supported(body)
     _check_sampling(body)
+    options = read_body_options(body.get(OPTIONS_FIELD), _read_limits(settings))
     name, budget = _split_model(body, default_model, known_models)
     n = _read_int(body, "n", 1, settings.max_n) or 1
     stream, include_usage = _read_stream_options(body)
@@ -512,6 +486,7 @@ def parse_request(
         prompt_tokens=bound_prompt_tokens(upstream_body),
         json=_wants_json(body),
         no_vote_reason=_find_no_vote_reason(body, n),
+        options=add_header_options(options, headers, _read_limits(settings)),
     )
 
 
