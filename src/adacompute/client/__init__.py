@@ -6,13 +6,15 @@ Knows nothing of problems, pools or policies.
 from adacompute.client.client import Client
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import DrawFailure, DrawOutcome, DrawSuccess, Reply, Response
-from adacompute.client.retry import CallTotals
+from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
 from adacompute.client.server_quirks import LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
 
 __all__ = [
     "LOGPROBS",
+    "AttemptTrace",
+    "AttemptTracer",
     "BreakerSettings",
     "CallTotals",
     "Client",

@@ -25,6 +25,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import (
     SPENDING_STOPPED,
+    AttemptTracer,
     CallContext,
     CallListener,
     CallTotals,
@@ -66,6 +67,7 @@ async def draw_samples(
     on_call: CallListener | None = None,
     optional: frozenset[str] = frozenset(),
     headers: Mapping[str, str] | None = None,
+    tracer: AttemptTracer | None = None,
 ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
     """Yields the outcome of each call, as the calls end.
 
@@ -74,7 +76,7 @@ async def draw_samples(
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
     Where `on_call` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
     """
-    state = _DrawState(context, body, deadline, on_call, optional, headers)
+    state = _DrawState(context, body, deadline, on_call, optional, headers, tracer)
     if n > 0:
         state.todo.append(_Span(first, n, n))
     try:
@@ -97,11 +99,13 @@ class _DrawState:
         on_call: CallListener | None,
         optional: frozenset[str],
         headers: Mapping[str, str] | None,
+        tracer: AttemptTracer | None,
     ) -> None:
         self._context = context
         self._on_call = on_call
         self._optional = optional
         self._headers = headers
+        self._tracer = tracer
         self._stopped = False  # True: nothing more may be sent
         self._permission: asyncio.Future[Any] | None = None  # whether more may be sent
         self._body = body
@@ -134,6 +138,7 @@ class _DrawState:
                 self._encoded_messages,
                 self._optional,
                 self._headers,
+                self._tracer,
             )
             pending.permission = self._permission
             if is_only_call:  # it needs no task of its own
@@ -347,6 +352,7 @@ class Client:
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> Reply:
         """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
 
@@ -357,12 +363,19 @@ class Client:
         listener; where it returns False, that was the last one. `first` is the index of its first
         response, as in `draw`. `optional` names fields of the body that are left out where they are
         refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised. `headers` are
-        sent with every attempt, besides the client's own.
+        sent with every attempt, besides the client's own; `tracer` is asked at each for its own instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
         return await CompletionCall(
-            context, step_seed(body, first), n, until, on_call=on_call, optional=optional, headers=headers
+            context,
+            step_seed(body, first),
+            n,
+            until,
+            on_call=on_call,
+            optional=optional,
+            headers=headers,
+            tracer=tracer,
         ).run()
 
     def draw(
@@ -375,13 +388,14 @@ class Client:
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """`n` responses, numbered from `first`, by as few calls as the server allows, in parallel.
 
         Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
         is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
-        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional` and
-        `headers` as for `call`.
+        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional`,
+        `headers` and `tracer` as for `call`.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -394,6 +408,7 @@ class Client:
             on_call=on_call,
             optional=optional,
             headers=headers,
+            tracer=tracer,
         )
 
     @asynccontextmanager
@@ -405,6 +420,7 @@ class Client:
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> AsyncIterator[Stream]:
         """The same call as a stream of events; retried until the first event arrives, and not after that.
 
@@ -414,7 +430,7 @@ class Client:
         """
         context = self._require_open()
         stream = await StreamingCall(
-            context, body, _compute_deadline(context, deadline), on_call, optional, headers
+            context, body, _compute_deadline(context, deadline), on_call, optional, headers, tracer
         ).run()
         try:
             yield stream

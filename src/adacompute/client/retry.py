@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from orjson import Fragment
 from yarl import URL
@@ -44,6 +44,8 @@ from adacompute.records import Call, Paid
 
 __all__ = [
     "SPENDING_STOPPED",
+    "AttemptTrace",
+    "AttemptTracer",
     "CallAttempt",
     "CallContext",
     "CallListener",
@@ -65,6 +67,24 @@ _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, un
 # Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
 # is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
 CallListener = Callable[[Call], object]
+
+
+class AttemptTrace(Protocol):
+    """Follows one attempt, e.g. to make a span of it. Its methods don't raise, and take no time."""
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """What is sent with it, besides the client's own headers."""
+
+    def mark_answering(self) -> None:
+        """The first event of a stream is here."""
+
+    def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
+        """It has ended; `body` is the completion that came, if one did."""
+
+
+# Called as an attempt begins, with the number of those before it of the same call; None: it isn't followed.
+AttemptTracer = Callable[[int], AttemptTrace | None]
 
 
 @dataclass(slots=True)
@@ -134,6 +154,7 @@ class CallAttempt:
         "began_at",
         "sent_at",
         "timer",
+        "trace",
     )
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
@@ -144,7 +165,13 @@ class CallAttempt:
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.timer = context.transport.make_timer(until)
+        self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
         context.totals.in_flight += 1
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """What is sent with it, besides the client's own headers."""
+        return self._owner.headers if self.trace is None else self.trace.headers
 
     @property
     def seconds(self) -> float:
@@ -154,12 +181,14 @@ class CallAttempt:
     def mark_answering(self) -> None:
         """It has begun to answer. Its end may be far off, so the breaker and the limiter are informed now."""
         context, self._answer_began = self._owner.context, True
+        if self.trace is not None:
+            self.trace.mark_answering()
         if not context.breaker.closed and context.breaker.report_success(self._generation):
             context.limiter.restart()
         context.limiter.report_answering()
 
-    def report_success(self, call: Call) -> None:
-        """It succeeded, and used the tokens that `call` says."""
+    def report_success(self, call: Call, body: Mapping[str, Any]) -> None:
+        """It succeeded with that completion, and used the tokens that `call` says."""
         if self._ended:
             return
         context = self._owner.context
@@ -167,7 +196,7 @@ class CallAttempt:
             context.limiter.restart()
         if not self._answer_began:
             context.limiter.report_success()
-        self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)))
+        self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)), body=body)
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
         """It failed, or broke off after so many tokens of prompt and response."""
@@ -232,8 +261,10 @@ class CallAttempt:
             estimated=so_far is not None,
         )
 
-    def _finish(self, call: Call, *, used: float | None) -> None:
+    def _finish(self, call: Call, *, used: float | None, body: Mapping[str, Any] | None = None) -> None:
         self._ended = True
+        if self.trace is not None:
+            self.trace.end(call, body)
         try:
             self._owner.record_attempt(call)
         finally:
@@ -251,7 +282,6 @@ class CallWithRetries(Generic[T]):
         "_deadline",
         "_encoded_fields",
         "_first_refusal",
-        "_headers",
         "_on_call",
         "_optional",
         "_removed_fields",
@@ -260,10 +290,12 @@ class CallWithRetries(Generic[T]):
         "backoff",
         "calls",
         "context",
+        "headers",
         "idle",
         "n",
         "permission",
         "stopped",
+        "tracer",
     )
 
     def __init__(
@@ -276,6 +308,7 @@ class CallWithRetries(Generic[T]):
         encoded_fields: Mapping[str, Fragment] | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
@@ -284,9 +317,10 @@ class CallWithRetries(Generic[T]):
         # Whether more may be sent; until it is done nothing is.
         self.permission: asyncio.Future[Any] | None = None
         self.n = n
+        self.headers = headers  # sent with every attempt that isn't followed
+        self.tracer = tracer
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
-        self._headers = headers  # sent with every attempt
         self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
@@ -527,7 +561,7 @@ class CompletionCall(CallWithRetries[Reply]):
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(
-                context.url, attempt.timer, self._data, self._headers
+                context.url, attempt.timer, self._data, attempt.headers
             )
             reply = self.interpret(attempt, http_reply)
         except EndpointError as error:
@@ -536,7 +570,7 @@ class CompletionCall(CallWithRetries[Reply]):
         except BaseException:
             attempt.report_cancelled()
             raise
-        attempt.report_success(reply.calls[0])
+        attempt.report_success(reply.calls[0], reply.body)
         return reply if len(self.calls) == 1 else replace(reply, calls=tuple(self.calls))
 
 

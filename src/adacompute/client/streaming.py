@@ -21,7 +21,7 @@ from adacompute.client.response_parser import (
     parse_count,
     read_json,
 )
-from adacompute.client.retry import CallAttempt, CallContext, CallListener, CallWithRetries
+from adacompute.client.retry import AttemptTracer, CallAttempt, CallContext, CallListener, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
@@ -284,13 +284,15 @@ class StreamingCall(CallWithRetries["Stream"]):
         on_call: CallListener | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> None:
         options = body.get("stream_options")
         stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         n = parse_count(body.get("n")) or 1
         body = {**body, "stream": True, "stream_options": stream_options}
+        optional |= {"stream_options"}
         super().__init__(
-            context, body, n, deadline, on_call, optional=optional | {"stream_options"}, headers=headers
+            context, body, n, deadline, on_call, optional=optional, headers=headers, tracer=tracer
         )
 
     async def _attempt_once(self, tries: int) -> "Stream":
@@ -299,7 +301,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         opened: ReplyStream | HttpReply | None = None
         try:
             opened = await context.transport.open_stream(
-                context.url, attempt.timer, self._data, self._headers
+                context.url, attempt.timer, self._data, attempt.headers
             )
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
@@ -479,7 +481,7 @@ class Stream:
     def _record_success(self, reply: Reply) -> None:
         (self.call,) = reply.calls
         self._reply = reply
-        self._attempt.report_success(self.call)
+        self._attempt.report_success(self.call, reply.body)
 
     def _record_failure(self, error: EndpointError) -> None:
         self._reply_stream.close()
