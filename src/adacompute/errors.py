@@ -61,7 +61,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "AdacomputeError",
@@ -199,6 +199,12 @@ class EndpointError(AdacomputeError):
         self.paid = paid  # True: the endpoint may have worked, and charge for it
         self.calls: tuple[Any, ...] = ()  # the attempts that were made, `records.Call`s
         self.retry_after: float | None = None  # seconds, where the endpoint says when to come again
+        self.reply: Any = None  # what the endpoint said, a `client.error_object.ErrorObject`; None: nothing
+
+    def copy_reply(self, error: "EndpointError") -> Self:
+        """This error, with what the endpoint said in another one."""
+        self.reply, self.retry_after = error.reply, error.retry_after
+        return self
 
 
 class EndpointRefused(EndpointError):

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from yarl import URL
 
+from adacompute.client.error_object import build_error_object
 from adacompute.client.server_quirks import ModelQuirks, ServerQuirks, find_refused_fields, is_about_n
 from adacompute.errors import (
     EndpointError,
@@ -84,6 +85,7 @@ class HttpReply:
     status: int
     value: object
     retry_after: float | None = None  # seconds
+    headers: Mapping[str, str] = field(default_factory=dict)  # of an error: those that clients wait by
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,9 @@ def interpret_reply(
         if http_reply.status == 200:
             return _build_reply(request, http_reply, key, quirks)
         error = _interpret_refusal(request, http_reply, key, url, quirks)
-    except EndpointError:
+    except EndpointError as exc:
+        if exc.reply is None and isinstance(http_reply.value, dict) and http_reply.value.get("error"):
+            exc.reply = build_error_object(http_reply.value, 502, key=key, url=str(url))  # with status 200
         raise
     except Exception as exc:  # noqa: BLE001 - see above
         why = one_line(f"{type(exc).__name__}: {exc}", key)
@@ -283,12 +287,11 @@ def _interpret_refusal(
     if http_reply.status in (400, 422):
         fields = find_refused_fields(message, param, request.body, optional=request.optional)
         if fields:
-            return FieldsRefused(str(error), fields, status=http_reply.status)
+            return FieldsRefused(str(error), fields, status=http_reply.status).copy_reply(error)
         if is_about_n(message, param) and (
             fewer := quirks.record_refusal(request.n, message, request.body.get("model"))
         ):
-            return TooManyChoices(str(error), fewer, status=http_reply.status)
-    error.retry_after = http_reply.retry_after
+            return TooManyChoices(str(error), fewer, status=http_reply.status).copy_reply(error)
     return error
 
 
@@ -300,7 +303,12 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
     if 300 <= status < 400:
         remedy = "; redirects are not followed: give the address that it leads to"
     shown = one_line(message, key) or "no reason given"
-    return error_from_status(status, f"{url}: answered {status}: {shown}{remedy}"), message, param
+    error = error_from_status(status, f"{url}: answered {status}: {shown}{remedy}")
+    error.retry_after = http_reply.retry_after
+    error.reply = build_error_object(
+        http_reply.value, status, key=key, url=str(url), headers=http_reply.headers
+    )
+    return error, message, param
 
 
 def error_from_status(status: int, message: str) -> EndpointError:

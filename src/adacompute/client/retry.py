@@ -416,7 +416,7 @@ class CallWithRetries(Generic[T]):
 
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
         """Removes the refused fields; whether they were the reason is known when the rest succeeds."""
-        refusal = EndpointRefused(str(error), status=error.status)
+        refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
         if self.stopped:
             raise refusal from None
         self._first_refusal = self._first_refusal or refusal
@@ -532,11 +532,13 @@ class CallWithRetries(Generic[T]):
     def _build_too_late_error(self, requested: float, error: EndpointError | None = None) -> RateLimited:
         remaining = max(0.0, self._until - self.context.loop.time())
         prefix = f"{error}; " if error is not None else f"{self.context.url}: is rate-limited; "
-        return RateLimited(
+        late = RateLimited(
             f"{prefix}it asks to wait {requested:.3g} s, beyond the deadline of this call in "
             f"{remaining:.3g} s",
             status=429,
         )
+        late.reply, late.retry_after = None if error is None else error.reply, requested
+        return late
 
     def _check_stopped(self) -> None:
         if self.stopped:
@@ -578,8 +580,8 @@ def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
     """Whether trying again may help. After a timeout of a request that was sent, only where asked for."""
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
-    if isinstance(error, CertificateUntrusted):
-        return False
+    if isinstance(error, CertificateUntrusted) or (error.reply and error.reply.code == "insufficient_quota"):
+        return False  # the account is empty
     return isinstance(
         error, EndpointUnreachable | RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from adacompute.client.error_object import infer_status
 from adacompute.client.response_parser import (
     HttpReply,
     Reply,
@@ -48,7 +49,6 @@ _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
-_ERROR_STATUSES = frozenset(map(str, range(400, 600)))
 _Pieces = dict[str, list[Any]]  # the pieces of each field, in order; joined once at the end, which is cheaper
 
 
@@ -141,12 +141,7 @@ def find_error_status(value: Mapping[str, Any]) -> int | None:
     error = value.get("error")
     if not error and value.get("object") != "error":
         return None
-    for source in (error, value):
-        for name in ("code", "status", "status_code"):
-            code = source.get(name) if isinstance(source, dict) else None
-            if str(code) in _ERROR_STATUSES:
-                return int(str(code))
-    return 500
+    return infer_status(value)
 
 
 class CompletionBuilder:

@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
+from adacompute.client.error_object import pick_error_headers
 from adacompute.client.response_parser import (
     CertificateUntrusted,
     HttpReply,
@@ -250,7 +251,8 @@ class Transport:
             return HttpReply(status, value)
         if 300 <= status < 400:
             value = "it is a redirect to " + redact(response.headers.get("Location", "nowhere"), key)
-        return HttpReply(status, value, parse_retry_after(response.headers, now=time.time()))
+        retry_after = parse_retry_after(response.headers, now=time.time())
+        return HttpReply(status, value, retry_after, pick_error_headers(response.headers, key))
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""

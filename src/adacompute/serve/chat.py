@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, ParamSpec
 
-import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.config import Config, ServeConfig
@@ -37,6 +36,7 @@ from adacompute.serve.reply import (
     build_extra,
     build_headers,
     build_usage,
+    find_error_code,
 )
 from adacompute.serve.request_parser import (
     ChatRequest,
@@ -434,11 +434,8 @@ def _log_upstream_error(request_id: str, error: EndpointError) -> None:
 def _find_status(error: BaseException | None, *, closing: bool) -> tuple[int, str]:
     if error is None:
         return 200, ""
-    if isinstance(error, ServeError):
-        return error.status, error.code
-    if isinstance(error, EndpointError):
-        status, _, body = build_error(error)
-        return status, str(orjson.loads(body)["error"]["code"])
+    if isinstance(error, ServeError | EndpointError):
+        return build_error(error)[0], find_error_code(error)
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         return (Overloaded.status, Overloaded.code) if closing else (CLIENT_GONE_STATUS, "client_gone")
     return 500, "internal_error"

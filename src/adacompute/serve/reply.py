@@ -46,6 +46,7 @@ __all__ = [
     "build_extra",
     "build_headers",
     "build_usage",
+    "find_error_code",
     "read_server_info",
 ]
 
@@ -133,6 +134,25 @@ _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _MAX_MESSAGE = 500  # characters of a message
 _MAX_RETRY_AFTER = 86_400  # seconds
 _CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # of an upstream, about the client's own request
+_KEY_STATUSES = {401, 402, 403, 407}  # about the gateway's own key or account, or its proxy's
+# codes of a 403 that are about the client's request: what it asked for is refused, not the key
+_REQUEST_CODES = {
+    "content_filter",
+    "content_policy_violation",
+    "invalid_prompt",
+    "model_not_found",
+    "moderation_blocked",
+    "unsupported_country_region_territory",
+}
+_KNOWN_CODES = _REQUEST_CODES | {
+    "context_length_exceeded",
+    "insufficient_quota",
+    "invalid_value",
+    "rate_limit_exceeded",
+    "server_error",
+    "unsupported_parameter",
+    "unsupported_value",
+}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;]+", re.IGNORECASE)
 
 
@@ -148,7 +168,30 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
     return _build_upstream_error(error)
 
 
+def find_error_code(error: ServeError | EndpointError) -> str:
+    """The code that an error is counted, logged and shown by: one of the gateway's own, or a well-known one.
+
+    An upstream's codes are any text, so they are no labels.
+    """
+    if isinstance(error, ServeError):
+        return error.code
+    if _find_upstream_status(error) and error.reply.code in _KNOWN_CODES:
+        return str(error.reply.code)
+    return str(orjson.loads(_describe_upstream_error(error)[2])["error"]["code"])
+
+
 def _build_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]:
+    """The upstream's own words where it has some for the client, else ours."""
+    status = _find_upstream_status(error)
+    if status is None:
+        return _describe_upstream_error(error)
+    headers = dict(error.reply.headers)
+    if error.retry_after is not None or status in (429, 503):
+        headers |= _retry_after(1.0 if error.retry_after is None else error.retry_after)
+    return _dump_error(status, headers, error.reply.fields)
+
+
+def _describe_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]:
     if isinstance(error, EndpointRefused):
         return _build_upstream_refusal(error)
     kind = "server_error"
@@ -183,12 +226,29 @@ def _build_upstream_refusal(error: EndpointRefused) -> tuple[int, Headers, bytes
         return _format_error(
             error.status, {}, _hide_address(str(error)), "invalid_request_error", "upstream_refused"
         )
-    if error.status in (401, 402, 403):
+    if error.status in _KEY_STATUSES:
         message = "the upstream doesn't accept the gateway's own key; tell the operator"
         return _format_error(502, _forbid_retry(), message, "server_error", "upstream_credentials")
     status_text = "" if error.status is None else f" (it answered {error.status})"
     message = f"the upstream refused what the gateway sent{status_text}; tell the operator"
     return _format_error(502, _forbid_retry(), message, "server_error", "upstream_failed")
+
+
+def _find_upstream_status(error: EndpointError) -> int | None:
+    """The status under which an upstream's own words are passed on; None: they are not.
+
+    What it says about the gateway's key is the operator's business, unless the code is about the request.
+    """
+    status, reply = error.status, error.reply
+    if reply is None:
+        return None
+    if status is None or status < 300:
+        return 502
+    if status in _KEY_STATUSES:
+        return status if reply.code in _REQUEST_CODES else None
+    if reply.native or status in _CLIENT_STATUSES or status == 429 or status >= 500:
+        return status if 400 <= status < 600 else None
+    return None
 
 
 def _hide_address(message: str) -> str:
@@ -225,7 +285,11 @@ def _format_error(
         "param": param and replace_surrogates(param),
         "code": code,
     }
-    return status, {"content-type": "application/json"} | headers, orjson.dumps({"error": error})
+    return _dump_error(status, headers, error)
+
+
+def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tuple[int, Headers, bytes]:
+    return status, {"content-type": "application/json"} | headers, _dump_json({"error": error})
 
 
 _CHUNK_LENGTH = 256  # characters of one chunk

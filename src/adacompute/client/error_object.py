@@ -1,0 +1,280 @@
+"""An endpoint's error in OpenAI's shape, fit to be passed on: whole, but without its key and its address.
+
+OpenAI's own object is kept as it came, with keys that only one server knows. What other servers say
+(`{"detail": …}`, `{"message": …}`, a text) is brought into that shape.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from adacompute.errors import shorten
+from adacompute.records import Secret
+
+__all__ = ["ErrorObject", "build_error_object", "infer_status", "pick_error_headers"]
+
+_MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
+_MAX_CODE = 200  # characters of a type, a code or a parameter
+_MAX_KEYS = 32  # keys of one object
+_MAX_DEPTH = 8  # levels of objects
+_MAX_HEADERS = 16
+_MAX_HEADER = 100  # characters of a header's value
+_SHAPE = ("message", "type", "param", "code")
+_MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")  # under which servers put it
+_HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
+_SECRET_PATTERN = re.compile(r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*")
+_URL_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;`]+", re.IGNORECASE)
+_PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
+_ADDRESS_MASK = "the upstream"
+_SECRET_MASK = "***"  # noqa: S105 - what stands in its place
+
+# what an error without a status means, by its code or type; anything else is a failure, 500
+_STATUS_OF_WORD = {
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+    "content_policy_violation": 400,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "badrequesterror": 400,
+    "exceed_context_size_error": 400,
+    "invalid_api_key": 401,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "model_not_found": 404,
+    "not_found_error": 404,
+    "notfounderror": 404,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": 503,
+}
+_ERROR_STATUSES = frozenset(map(str, range(400, 600)))
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorObject:
+    """What an endpoint said of an error."""
+
+    fields: Mapping[str, Any]  # the object `error`: message, type, param, code, and what else it had
+    native: bool  # whether it came in OpenAI's shape
+    headers: Mapping[str, str] = field(default_factory=dict)  # those of the reply that clients wait by
+
+    @property
+    def code(self) -> str:
+        """Its code as a text; "" where it has none."""
+        return "" if self.fields.get("code") is None else str(self.fields["code"])
+
+
+def build_error_object(
+    value: object,
+    status: int,
+    *,
+    key: Secret | None,
+    url: str,
+    headers: Mapping[str, str] | None = None,
+) -> ErrorObject | None:
+    """The error in a reply's body; None where it says nothing, or only a page for people.
+
+    >>> error = build_error_object({"detail": "too long for http://h:80/v1"}, 400, key=None, url="http://h:80/v1")
+    >>> error.fields["message"], error.fields["type"], error.native
+    ('too long for the upstream', 'invalid_request_error', False)
+    """
+    if isinstance(value, list) and len(value) == 1:  # Gemini's are in a list
+        value = value[0]
+    if isinstance(value, str):
+        fields = _shape_text(value, status)
+    elif isinstance(value, Mapping):
+        fields = _shape_object(value)
+    else:
+        fields = None
+    if fields is None:
+        return None
+    inner = value.get("error") if isinstance(value, Mapping) else None
+    native = isinstance(inner, Mapping) and isinstance(inner.get("message"), str)
+    shape = {"type": _find_type(status), "param": None, "code": None}
+    return ErrorObject(_Mask(key, url).apply_to_fields(shape | fields), native, headers or {})
+
+
+def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The object in OpenAI's shape, as far as it says something."""
+    inner = value.get("error")
+    if isinstance(inner, Mapping):
+        value = inner
+    message = _find_message(value)
+    if not message:
+        return None
+    fields = {name: item for name, item in value.items() if name not in ("object", "detail")}
+    if isinstance(inner, str) or not isinstance(value.get("message"), str):
+        fields = {name: item for name, item in fields.items() if name not in _MESSAGE_KEYS}
+    param = _find_place(value.get("detail"))
+    return {"message": message} | ({} if param is None else {"param": param}) | fields
+
+
+def _find_message(value: object, depth: int = 0) -> str:
+    """The message in an error's body, in the shapes that servers use; "" where there is none."""
+    if isinstance(value, str):
+        return value.strip()
+    if depth >= _MAX_DEPTH:
+        return ""
+    if isinstance(value, list) and value:  # FastAPI sends a list of faults
+        return "; ".join(filter(None, (_describe_fault(item, depth) for item in value[:4])))
+    if not isinstance(value, Mapping):
+        return ""
+    return next(filter(None, (_find_message(value.get(name), depth + 1) for name in _MESSAGE_KEYS)), "")
+
+
+def _describe_fault(item: object, depth: int) -> str:
+    message, place = _find_message(item, depth + 1), _find_place([item])
+    return f"{place}: {message}" if message and place is not None else message
+
+
+def _find_place(detail: object) -> str | None:
+    """The field that FastAPI's first fault is about."""
+    first = detail[0] if isinstance(detail, list) and detail else None
+    place = first.get("loc") if isinstance(first, Mapping) else None
+    return str(place[-1]) if isinstance(place, list) and place else None
+
+
+def _shape_text(text: str, status: int) -> dict[str, Any] | None:
+    text = text.strip()
+    if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:  # often a proxy's page
+        return None
+    return {"message": text, "code": "upstream_refused"}
+
+
+def _find_type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+def infer_status(value: Mapping[str, Any]) -> int:
+    """The status of an error that came without one, as in a stream; 500 where it doesn't tell.
+
+    >>> infer_status({"error": {"code": "context_length_exceeded"}}), infer_status({"error": {"code": "429"}})
+    (400, 429)
+    """
+    error = value.get("error")
+    sources = [source for source in (error, value) if isinstance(source, Mapping)]
+    values = [source.get(name) for source in sources for name in ("code", "status", "status_code", "type")]
+    words = [str(item) for item in values if isinstance(item, str | int)]
+    for word in words:
+        if word in _ERROR_STATUSES:
+            return int(word)
+    return next((_STATUS_OF_WORD[word.lower()] for word in words if word.lower() in _STATUS_OF_WORD), 500)
+
+
+def pick_error_headers(headers: Mapping[str, str], key: Secret | None = None) -> dict[str, str]:
+    """The headers of an error that say when to come again: plain ones only, not many, and no key."""
+    picked: dict[str, str] = {}
+    for name, text in headers.items():
+        if len(picked) < _MAX_HEADERS and _HEADER_PATTERN.fullmatch(name.lower()) and _is_plain(text, key):
+            picked[name.lower()] = text
+    return picked
+
+
+def _is_plain(text: str, key: Secret | None) -> bool:
+    if key is not None and key.mask_message(text) != text:
+        return False
+    return len(text) <= _MAX_HEADER and text.isascii() and text.isprintable()
+
+
+class _Mask:
+    """Masks keys and addresses in the texts of one error, and bounds their length."""
+
+    def __init__(self, key: Secret | None, url: str) -> None:
+        self._key = key
+        self._url = url
+        self._left = _MAX_SIZE  # characters that may still be passed on
+
+    def apply_to_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The object with its four fields first, and what else it has, as far as there is room."""
+        head = {name: self._apply_to_field(name, fields[name]) for name in _SHAPE}
+        rest = {name: item for name, item in fields.items() if name not in _SHAPE}
+        return head | self._apply_to_object(rest, 1)
+
+    def _apply_to_field(self, name: str, value: object) -> object:
+        if name == "message":
+            return self._apply_to_text(str(value), _MAX_SIZE)
+        if isinstance(value, str):
+            return self._apply_to_text(value, _MAX_CODE)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def _apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        masked: dict[str, Any] = {}
+        for name, item in list(value.items())[:_MAX_KEYS]:
+            if self._left <= 0:
+                break
+            masked[self._apply_to_text(str(name), _MAX_CODE)] = self._apply(item, depth)
+        return masked
+
+    def _apply(self, value: object, depth: int) -> object:
+        if isinstance(value, str):
+            return self._apply_to_text(value, max(0, self._left))
+        if depth >= _MAX_DEPTH:
+            return None
+        if isinstance(value, Mapping):
+            return self._apply_to_object(value, depth + 1)
+        if isinstance(value, list | tuple):
+            return [self._apply(item, depth + 1) for item in value[:_MAX_KEYS]]
+        return value
+
+    def _apply_to_text(self, text: str, limit: int) -> str:
+        text = text[: 2 * _MAX_SIZE]  # masked before it is cut, so that no piece of a key is left
+        text = text if self._key is None else self._key.mask_message(text)
+        text = shorten(_mask_address(_SECRET_PATTERN.sub(_SECRET_MASK, text), self._url), max(1, limit))
+        self._left -= len(text)
+        return text
+
+
+def _mask_address(text: str, url: str) -> str:
+    """The text without the endpoint's address, nor any that only the operator's network knows.
+
+    >>> _mask_address("see http://10.0.0.7:80/x and https://platform.openai.com/docs", "https://h.io/v1")
+    'see the upstream and https://platform.openai.com/docs'
+    """
+    host, pattern = _compile_host(url)
+
+    def mask(match: re.Match[str]) -> str:
+        address = match[0].rstrip(".:")
+        return match[0] if _is_public(address, host) else _ADDRESS_MASK + match[0][len(address) :]
+
+    text = _URL_PATTERN.sub(mask, text)
+    return text if pattern is None else pattern.sub(_ADDRESS_MASK, text)
+
+
+@lru_cache(maxsize=64)
+def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
+    """The endpoint's host, and a pattern of its names: with the port, and alone where that is no word."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    names = [parts.netloc.rpartition("@")[2]] if parts.netloc else []
+    if "." in host or ":" in host or host == "localhost":
+        names.append(host)
+    choices = "|".join(re.escape(name) for name in names if name)
+    pattern = re.compile(rf"(?<![\w.-])(?:{choices})(?::\d+)?(?![\w-])", re.IGNORECASE) if choices else None
+    return host, pattern
+
+
+def _is_public(address: str, host: str) -> bool:
+    """Whether an address is a public page, such as a server's documentation, and not the endpoint."""
+    try:
+        parts = urlsplit(address)
+        name, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or port is not None or "@" in parts.netloc or name == host:
+        return False
+    return "." in name and not name.endswith(_PRIVATE_SUFFIXES) and not _is_ip_address(name)
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,267 @@
+"""An upstream's errors reach the client as they are: status, type, code, param and the whole message."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from behaviours import Break, Garbage, Reply
+from openai import OpenAI
+from running import Running
+
+from adacompute.errors import RateLimited
+from adacompute.serve.reply import build_error
+from upstream import Upstream
+
+ASKED: Any = [{"role": "user", "content": "What is 6 times 7?"}]
+KEY = "sk-canary-51f0aa77be"
+
+
+def error(message: str, kind: str | None, code: Any, param: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code, **more}}
+
+
+BAD = "invalid_request_error"
+FILTERED = {
+    "code": "ResponsibleAIPolicyViolation",
+    "content_filter_result": {
+        "hate": {"filtered": True, "severity": "high"},
+        "jailbreak": {"detected": False},
+    },
+}
+LONG = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens. "
+ERRORS: dict[str, tuple[int, dict[str, Any]]] = {
+    "context": (400, error(LONG, BAD, "context_length_exceeded", "messages")),
+    "long": (400, error(LONG * 40, BAD, "context_length_exceeded", "messages")),
+    "lines": (400, error("Invalid schema:\n  - first\n  - second", BAD, "invalid_schema", "response_format")),
+    "filter": (
+        400,
+        error("The response was filtered", None, "content_filter", "prompt", status=400, innererror=FILTERED),
+    ),
+    "policy": (403, error("Your request was flagged", BAD, "content_policy_violation")),
+    "access": (403, error("Project has no access to model `gpt-9`", BAD, "model_not_found")),
+    "model": (404, error("The model `gpt-9` does not exist", BAD, "model_not_found", "model")),
+    "conflict": (409, error("It is locked", "conflict_error", "resource_locked")),
+    "large": (413, error("The image is too large", BAD, "image_too_large", "messages.[0].content")),
+    "media": (415, error("image/tiff isn't known", BAD, None)),
+    "schema": (422, error("Unprocessable", BAD, 422, "tools")),
+    "unsupported": (
+        400,
+        error("Unsupported value: 'temperature' is 0.7", BAD, "unsupported_value", "temperature"),
+    ),
+    "rate": (429, error("Rate limit reached for gpt-9 on requests", "requests", "rate_limit_exceeded")),
+    "quota": (
+        429,
+        error(
+            "You exceeded your quota, see https://platform.openai.com/docs/guides/error-codes.",
+            "insufficient_quota",
+            "insufficient_quota",
+        ),
+    ),
+    "server": (500, error("The server had an error", "server_error", None)),
+    "busy": (503, error("The engine is overloaded", "overloaded_error", "engine_overloaded")),
+    "gone": (410, error("This model was retired", BAD, "model_deprecated", "model")),
+    "llama": (
+        400,
+        error("the request exceeds", "exceed_context_size_error", 400, n_prompt_tokens=90, n_ctx=8),
+    ),
+}
+ODD: dict[str, tuple[int, Any, str, str | None, Any]] = {  # status, body, message, param, code
+    "vllm": (
+        404,
+        {"object": "error", "message": "no such model", "type": "NotFoundError", "param": None, "code": 404},
+        "no such model",
+        None,
+        404,
+    ),
+    "detail": (400, {"detail": "too long"}, "too long", None, None),
+    "fastapi": (
+        422,
+        {"detail": [{"loc": ["body", "top_k"], "msg": "must be an integer", "type": "int"}]},
+        "top_k: must be an integer",
+        "top_k",
+        None,
+    ),
+    "message": (400, {"message": "bad thing", "code": "bad_thing"}, "bad thing", None, "bad_thing"),
+    "ollama": (404, {"error": "model 'x' not found"}, "model 'x' not found", None, None),
+    "gemini": (400, [{"error": {"code": 400, "message": "bad argument"}}], "bad argument", None, 400),
+    "text": (400, "it is too long", "it is too long", None, "upstream_refused"),
+    "failure": (500, {"detail": "out of memory"}, "out of memory", None, None),
+}
+
+
+def script(_number: int, body: dict[str, Any]) -> Any:
+    name = body["model"]
+    if name.startswith("event-"):
+        return Break(after=0, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
+    if name.startswith("later-"):
+        return Break(after=2, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
+    if name in ERRORS or name in ODD:
+        status, value = ERRORS[name] if name in ERRORS else ODD[name][:2]
+        raw = value if isinstance(value, str) else json.dumps(value)
+        limits = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6ms"}
+        wait = limits | {"Retry-After": "1"} if status == 429 else {}
+        return Garbage(raw=raw.encode(), code=status, headers=wait)
+    return Reply(texts=["The answer is 42."] * body.get("n", 1))
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with Upstream(script, models=("scripted",)) as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def gate(upstream: Upstream) -> Iterator[Running]:
+    with Running(upstream.url, endpoint={"attempts": 1}) as running:
+        yield running
+
+
+def ask(url: str, **fields: Any) -> openai.APIError:
+    """The error that the SDK raises for a request."""
+    with (
+        OpenAI(base_url=url, api_key="any", max_retries=0) as client,
+        pytest.raises(openai.APIError) as caught,
+    ):
+        list(client.chat.completions.create(messages=ASKED, **fields))
+    return caught.value
+
+
+def told(found: openai.APIError) -> tuple[Any, ...]:
+    """All that a program may look at."""
+    status = getattr(found, "status_code", None)
+    return type(found), status, found.code, found.param, found.type, found.body, found.message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_in_openais_shape_is_the_same_through_the_gateway(
+    upstream: Upstream, gate: Running, name: str, stream: bool
+):
+    direct = ask(upstream.url, model=name, stream=stream)
+    assert told(ask(gate.url, model=name, stream=stream)) == told(direct)
+    assert direct.body == ERRORS[name][1]["error"]
+
+
+@pytest.mark.parametrize("name", ["context", "filter", "model", "rate"])
+def test_an_error_in_the_first_event_of_a_stream_is_an_error_of_http_with_its_status(
+    gate: Running, name: str
+):
+    status, value = ERRORS[name]
+    found = ask(gate.url, model=f"event-{name}", stream=True, temperature=0)
+    assert isinstance(found, openai.APIStatusError)
+    assert (found.status_code, found.body) == (status, value["error"])
+
+
+@pytest.mark.parametrize("name", ["context", "filter", "server"])
+def test_an_error_in_the_middle_of_a_stream_is_passed_on_unchanged(
+    upstream: Upstream, gate: Running, name: str
+):
+    direct = ask(upstream.url, model=f"later-{name}", stream=True, temperature=0)
+    found = ask(gate.url, model=f"later-{name}", stream=True, temperature=0)
+    assert told(found) == told(direct)
+    assert found.body == ERRORS[name][1]["error"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_error_in_another_shape_is_brought_into_openais_with_what_it_says(gate: Running, name: str):
+    status, _, message, param, code = ODD[name]
+    reply = gate.ask(model=name)
+    assert reply.status == status
+    assert {"message", "type", "param", "code"} <= set(reply.error)
+    assert (reply.error["message"], reply.error["param"], reply.error["code"]) == (message, param, code)
+    assert isinstance(reply.error["type"], str)
+
+
+def test_when_to_come_again_is_said_as_the_upstream_says_it(gate: Running):
+    reply = gate.ask(model="rate")
+    assert reply.headers["retry-after"] == "1"
+    assert reply.headers["x-ratelimit-remaining-requests"] == "0"
+    assert reply.headers["x-ratelimit-reset-requests"] == "6ms"
+
+
+def test_an_upstream_that_asks_for_a_longer_wait_than_the_deadline_keeps_its_words_and_the_wait():
+    refusal = Garbage(raw=json.dumps(ERRORS["rate"][1]).encode(), code=429, headers={"Retry-After": "900"})
+    with Upstream(refusal) as up, Running(up.url) as gate:
+        reply = gate.ask()
+    assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
+    assert reply.headers["retry-after"] == "900"
+    assert up.count.requests == 1
+
+
+def test_an_empty_account_is_not_asked_again():
+    with (
+        Upstream(Garbage(raw=json.dumps(ERRORS["quota"][1]).encode(), code=429)) as up,
+        Running(up.url) as gate,
+    ):
+        assert gate.ask(temperature=0).error["code"] == "insufficient_quota"
+    assert up.count.requests == 1
+
+
+@pytest.mark.parametrize("status", [401, 402, 403])
+def test_c21_what_is_said_of_the_gateways_own_key_stays_with_the_operator(status: int):
+    said = error(f"Incorrect API key provided: {KEY[:8]}****; see {KEY}", BAD, "invalid_api_key")
+    with (
+        Upstream(Garbage(raw=json.dumps(said).encode(), code=status)) as up,
+        Running(up.url, endpoint={"attempts": 1}) as gate,
+    ):
+        reply = gate.ask()
+    assert (reply.status, reply.error["code"]) == (502, "upstream_credentials")
+    assert b"canary" not in reply.raw
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 429, 500, 503])
+def test_c21_neither_key_nor_address_is_in_any_field_of_an_error_nor_in_a_log(
+    status: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("ADACOMPUTE_KEY", KEY)
+
+    def leak(_number: int, _body: dict[str, Any]) -> Garbage:
+        secret = (
+            f"{KEY} {up.url} 127.0.0.1:{up.port} Bearer {KEY} sk-another-one-1234 http://10.0.0.7:8000/v1"
+        )
+        inner = {"trace": [secret, {secret: secret}], secret: 1}
+        value = error(secret, secret, secret, secret, innererror=inner)
+        headers = {"x-ratelimit-reset-tokens": KEY, "Retry-After": "1"}
+        return Garbage(raw=json.dumps(value).encode(), code=status, headers=headers)
+
+    with Upstream(leak) as up, Running(up.url, endpoint={"attempts": 1}) as gate:
+        reply = gate.ask()
+        told = reply.raw.decode() + str(reply.headers) + gate.get("/metrics").raw.decode()
+        told += gate.get("/dashboard/data").raw.decode()
+    assert reply.status == status
+    for secret in (KEY, "127.0.0.1", str(up.port), "sk-another", "10.0.0.7"):
+        assert secret not in told.replace(f"127.0.0.1:{gate.config.serve.port}", "")
+    assert KEY not in caplog.text
+
+
+def test_a_huge_error_is_cut_to_some_kilobytes():
+    big = error("x" * 50_000, BAD, "c" * 5_000, innererror={str(i): "y" * 1000 for i in range(1000)})
+    with Upstream(Garbage(raw=json.dumps(big).encode(), code=400)) as up, Running(up.url) as gate:
+        reply = gate.ask()
+    assert reply.status == 400
+    assert 4_000 < len(reply.raw) < 20_000
+
+
+def test_c27_an_upstreams_codes_are_no_labels():
+    def refuse(number: int, _body: dict[str, Any]) -> Garbage:
+        return Garbage(raw=json.dumps(error("no", BAD, f"code_{number}")).encode(), code=400)
+
+    with Upstream(refuse) as up, Running(up.url) as running:
+        for _ in range(30):
+            running.ask()
+        metrics = running.get("/metrics").raw.decode()
+        shown = running.get("/dashboard/data").raw.decode()
+    assert "code_1" not in metrics
+    assert "upstream_refused" in shown
+
+
+def test_a_failure_without_words_is_the_gateways_own_error():
+    assert build_error(RateLimited("x", status=429))[0] == 429
+    for body in (b"<html>502 Bad Gateway</html>", b"", b"Internal Server Error", b"{}", b"null"):
+        with Upstream(Garbage(raw=body, code=502)) as up, Running(up.url, endpoint={"attempts": 1}) as gate:
+            reply = gate.ask()
+        assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
