@@ -18,6 +18,7 @@ from adacompute.records import Secret
 __all__ = ["ErrorObject", "build_error_object", "infer_status", "pick_error_headers"]
 
 _MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
+_MARGIN = 1000  # characters that are masked beyond the end of what is passed on
 _MAX_CODE = 200  # characters of a type, a code or a parameter
 _MAX_KEYS = 32  # keys of one object
 _MAX_DEPTH = 8  # levels of objects
@@ -27,7 +28,8 @@ _SHAPE = ("message", "type", "param", "code")
 _MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")  # under which servers put it
 _HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
 _SECRET_PATTERN = re.compile(r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*")
-_URL_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;`]+", re.IGNORECASE)
+# a scheme has a bound, else a long word without one takes quadratic time
+_URL_PATTERN = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>)\],;`]+", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
@@ -214,7 +216,7 @@ class _Mask:
 
     def _apply(self, value: object, depth: int) -> object:
         if isinstance(value, str):
-            return self._apply_to_text(value, max(0, self._left))
+            return self._apply_to_text(value, self._left) if self._left > 0 else ""
         if depth >= _MAX_DEPTH:
             return None
         if isinstance(value, Mapping):
@@ -224,7 +226,7 @@ class _Mask:
         return value
 
     def _apply_to_text(self, text: str, limit: int) -> str:
-        text = text[: 2 * _MAX_SIZE]  # masked before it is cut, so that no piece of a key is left
+        text = text[: limit + _MARGIN]  # masked before it is cut, so that no piece of a key is left
         text = text if self._key is None else self._key.mask_message(text)
         text = shorten(_mask_address(_SECRET_PATTERN.sub(_SECRET_MASK, text), self._url), max(1, limit))
         self._left -= len(text)
