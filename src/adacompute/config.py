@@ -178,6 +178,10 @@ class ServeConfig:
     vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
     min_agreement: float = setting(0.0, "votes are weak where the winner's share is smaller, 0 to 1")
     weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")
+    stream_mode: Literal["wait", "first"] = setting(
+        "wait",
+        "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
+    )
     explore: float = setting(0.0, "share of requests that get as many samples as there can be, to learn from")
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")

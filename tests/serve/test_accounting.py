@@ -18,9 +18,10 @@ from wires import connect, end, post, until
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.chat import ChatEndpoint, ObserverGuard
+from adacompute.serve.chat import ObserverGuard
 from adacompute.serve.ledger import Caps, Spend
 from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.stream_gate import keep_alive
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}
@@ -318,14 +319,13 @@ def test_only_alternatives_that_a_client_asked_for_are_shown(tmp_path: Path, str
 
 
 def test_a_client_that_leaves_as_its_request_fails_leaves_no_error_behind():
-    class Failing:
-        async def complete(self, _request: Any) -> None:
-            raise LedgerUnavailable("closed; try again")
+    async def fail() -> None:
+        raise LedgerUnavailable("closed; try again")
 
     async def scenario() -> None:
         lost: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-        events = ChatEndpoint(Failing(), lambda _: "")._stream_winner(None)  # type: ignore[arg-type]
+        events = keep_alive(fail())
         first = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
         first.cancel()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from behaviours import Behaviour, Break, Honest, Reply, Stall
+from behaviours import Behaviour, Break, Honest, Reply, Script, Stall
 from running import Process, Running
 from wires import connect, end, post, reply_of, resident, until
 
@@ -59,7 +59,18 @@ def gone(gate: Running) -> int:
 # c08: clients that go away
 
 PASSED = {"stream": True, "temperature": 0}
-WAYS: dict[str, tuple[dict[str, Any], dict[str, str], Behaviour, int, bytes]] = {
+FACT = {"stream": True, "messages": [{"role": "user", "content": "Who keeps the light?"}]}
+TEXT = {"stream": True, "messages": [{"role": "user", "content": "Write a story about a keeper."}]}
+FIRST, FOUR = {"x-adacompute-stream-mode": "first"}, {"x-adacompute-policy": "four"}
+LONG = Reply(texts=["once upon a time, " * 30], pieces=30)
+
+
+def answer_then_stall(_number: int, body: dict[str, Any]) -> Behaviour:
+    """Answers what is streamed, and nothing else."""
+    return Reply(texts=["The answer is 7."]) if body.get("stream") else Stall()
+
+
+WAYS: dict[str, tuple[dict[str, Any], dict[str, str], Script, int, bytes]] = {
     # fields, headers, the upstream's script, its calls that are under way then, what has come by then
     "plain": ({}, {}, Stall(), 1, b""),
     "plain, in the body": ({}, {}, Stall(before="body"), 1, b""),
@@ -68,6 +79,11 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, str], Behaviour, int, bytes]] = 
     "passed on, in the middle": (PASSED, {}, Break(after=3), 1, b'"content"'),
     "voted": ({"stream": True}, {}, Stall(), 1, b""),
     "voted, four calls": ({"stream": True}, {"x-adacompute-policy": "four"}, Stall(), 4, b""),
+    "held back": (FACT, {}, Break(after=3), 1, b""),
+    "held back, then passed on": (FACT, {}, Break(after=9, reply=LONG), 1, b'"content":"on'),
+    "at once": (TEXT, {}, Break(after=3), 1, b'"content"'),
+    "first, in the middle": ({"stream": True}, FIRST, Break(after=3), 1, b'"content"'),
+    "first, in the vote": ({"stream": True}, FIRST | FOUR, answer_then_stall, 3, b"7."),
 }
 
 

@@ -1,6 +1,7 @@
 """Live and in replay a policy decides alike: the gateway, on recorded samples, against replay's arrays."""
 
 import copy
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -54,18 +55,28 @@ def _fitted(policy: Policy) -> Policy:
         return policy.fit(pool)
 
 
+def _told(raw: bytes) -> dict[str, Any]:
+    """What the gateway says of its vote, in a completion or in the last chunk of a stream."""
+    chunk = next(line for line in raw.splitlines() if b'"adacompute"' in line)
+    return json.loads(chunk.removeprefix(b"data: "))["adacompute"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "dial"),
+    ("make", "dial", "stream"),
     [
-        (lambda: StoppingPolicy(), 0.01),
-        (lambda: StoppingPolicy(max_waves=2), 0.005),
-        (lambda: AdaptiveConsistency(), 0.3),
-        (lambda: _fitted(CurvePolicy(features="text")), 0.02),
+        (lambda: StoppingPolicy(), 0.01, False),
+        (lambda: StoppingPolicy(max_waves=2), 0.005, False),
+        (lambda: AdaptiveConsistency(), 0.3, False),
+        (lambda: _fitted(CurvePolicy(features="text")), 0.02, False),
+        (lambda: StoppingPolicy(), 0.01, True),
+        (lambda: StoppingPolicy(max_waves=2), 0.005, True),
     ],
-    ids=["stopping", "two waves", "asc", "curve"],
+    ids=["stopping", "two waves", "asc", "curve", "stopping, first sample streamed", "two waves, likewise"],
 )
-def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, dial, tmp_path: Path):
+def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(
+    make, dial, stream: bool, tmp_path: Path
+):
     policy = make()
     policy.save(tmp_path / "policy")
     with bundled("facts") as pool:
@@ -75,14 +86,17 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(make, 
     live, replayed, answers = [], [], []
     with (
         Upstream(script) as up,
-        Running(up.url, policy=str(tmp_path / "policy"), price=dial, vote="always") as gate,
+        Running(
+            up.url, policy=str(tmp_path / "policy"), price=dial, vote="always", stream_mode="first"
+        ) as gate,
     ):
         served = gate.gateway.policy_registry.get("policy")
         for row, one in enumerate(recorded):
             assert one.problem.id == ballots.ids[row]
             weigh = served.weigh("m")  # live, its scale follows what was seen; the request will use this
             message = {"role": "user", "content": one.problem.question}
-            told = gate.ask({"model": "m", "messages": [message], "temperature": 0.7}).json["adacompute"]
+            body = {"model": "m", "messages": [message], "temperature": 0.7, "stream": stream}
+            told = _told(gate.ask(body).raw)
             live.append(told["samples"])
             answers.append(told["answer"])
             paths = build_paths(ballots.only([row]), order, weigh=weigh)

@@ -288,6 +288,7 @@ UpstreamCallsOption = Annotated[
 CachedPriceOption = Annotated[float | None, build_option(ServeConfig, "cached_price", metavar="MONEY")]
 MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")]
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
+StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
 TlsCertOption = Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")]
 TlsKeyOption = Annotated[Path | None, build_option(ServeConfig, "tls_key", metavar="FILE")]
@@ -320,6 +321,7 @@ def serve(
     price: PriceOption = None,
     min_agreement: MinAgreementOption = None,
     weak: WeakOption = None,
+    stream_mode: StreamModeOption = None,
     record: RecordOption = None,
     state: StateOption = None,
     redis: RedisOption = None,
@@ -364,6 +366,7 @@ def serve(
             price=price,
             min_agreement=min_agreement,
             weak=weak,
+            stream_mode=stream_mode,
             record=record,
             state=state,
             redis=redis,

@@ -384,6 +384,11 @@ class Stream:
         """All choices, as far as they have arrived; rebuilt at each use until the stream has succeeded."""
         return self._partial_result()[0] if self._reply is None else self._reply.responses
 
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The whole completion, as if it had come in one piece; empty until the stream has succeeded."""
+        return {} if self._reply is None else self._reply.body
+
     async def begin(self) -> None:
         """Waits for the first event; or for all of a plain completion, which is split into events."""
         head, reply_stream = b"", self._reply_stream

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, ParamSpec
@@ -50,6 +50,8 @@ from adacompute.serve.request_parser import (
     read_body,
 )
 from adacompute.serve.sample_loop import SampleLoop, SamplingResources
+from adacompute.serve.stream_gate import Delivery, keep_alive
+from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
     "ChatEndpoint",
@@ -220,7 +222,7 @@ class ActiveRequest:
     started: float  # by the event loop's clock
     sampling: SampleLoop
     pacer: PacerProtocol | None  # which learns its cost
-    passthrough: bool  # whether the one sample of a stream is passed through as it comes
+    delivery: Delivery  # how its stream reaches the client
 
 
 @dataclass(eq=False, kw_only=True)
@@ -269,7 +271,7 @@ class Gateway:
             started=asyncio.get_running_loop().time(),
             sampling=sampling,
             pacer=pacer,
-            passthrough=request.stream and sampling.is_single_round and not self._refuses_weak_vote(sampling),
+            delivery=self._choose_delivery(sampling) if request.stream else "wait",
         )
         self.under_way += 1  # last: nothing after this can fail
         self.observability.on_request_start()
@@ -278,31 +280,91 @@ class Gateway:
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
         try:
-            await active.sampling.run()
-            if (error := self._mark_weak_vote(active.sampling)) is not None:
-                raise error
+            await self._hold_vote(active.sampling)
         except BaseException as exc:
             self._finish(active, exc)
             raise
         return self._finish(active)
 
-    async def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The events of a request that is passed through; errors before the first are raised.
+    def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
+        if active.delivery == "wait":
+            return self._stream_winner(active)
+        return self._stream_when_clear(active) if active.delivery == "hold" else self._stream_sample(active)
 
-        Closing it ends the upstream's stream.
-        """
-        sampling = active.sampling
-        relay = StreamRelay(sampling.request)
+    async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The winner, once it is known; until then, comments keep the connection alive."""
+        try:
+            async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
+                async for comment in comments:
+                    yield comment
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        for event in build_chunks(self._finish(active), active.sampling.request, unit=self.settings.unit):
+            yield event
+
+    async def _stream_sample(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The first sample as it comes: the only one, or one whose vote is held at its end."""
+        sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         try:
             async with sampling.stream() as stream, aclosing(relay.events(stream)) as events:
                 async for event in events:
                     yield event
+            if active.delivery == "first":
+                async with aclosing(keep_alive(sampling.run())) as comments:
+                    async for comment in comments:
+                        yield comment
+            else:
+                sampling.end_round()
             self._mark_weak_vote(sampling)
         except BaseException as exc:
             self._finish(active, exc)
             raise
+        yield self._finish_relay(relay, self._finish(active))
+
+    async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
+        sampling, relay = active.sampling, StreamRelay(active.sampling.request)
+        try:
+            async with AsyncExitStack() as stack:
+                async with aclosing(keep_alive(self._hold_sample(active, relay, stack))) as comments:
+                    async for comment in comments:
+                        yield comment
+                if relay.is_open:
+                    sampling.skip_vote(STREAMED_REASON)
+                    async with aclosing(relay.rest()) as events:
+                        async for event in events:
+                            yield event
+            async with aclosing(keep_alive(self._hold_vote(sampling))) as comments:
+                async for comment in comments:
+                    yield comment
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
         outcome = self._finish(active)
-        yield relay.finish(build_extra(outcome, unit=self.settings.unit), build_usage(outcome))
+        if outcome.agreement is not None:
+            for event in build_chunks(outcome, sampling.request, unit=self.settings.unit):
+                yield event
+            return
+        for event in relay.release():
+            yield event
+        yield self._finish_relay(relay, outcome)
+
+    async def _hold_sample(self, active: ActiveRequest, relay: StreamRelay, stack: AsyncExitStack) -> None:
+        """Begins the stream of the first sample, and holds it back while it may be voted on."""
+        stream = await stack.enter_async_context(active.sampling.stream())
+        await relay.hold(stream, self.resources.eligibility.make_gate(active.sampling.request))
+
+    async def _hold_vote(self, sampling: SampleLoop) -> None:
+        """Draws until the policy stops; WeakVote if the operator refuses such votes."""
+        await sampling.run()
+        if (error := self._mark_weak_vote(sampling)) is not None:
+            raise error
+
+    def _finish_relay(self, relay: StreamRelay, outcome: RequestOutcome) -> bytes:
+        extra = build_extra(outcome, unit=self.settings.unit)
+        return relay.finish(extra, build_usage(outcome), voted=outcome.waves > 1)
 
     async def list_models(self, *, refresh: bool = False) -> list[str]:
         """The upstream's models, and the operator's own; `refresh`: ask again after a failure."""
@@ -342,6 +404,21 @@ class Gateway:
             return self.make_pacer(served.name, target, dial=bounds[0], start=start, low=low, high=high)
 
         return self.pacers.get(served.name, budget, make, bounds=bounds)
+
+    def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
+        """How a stream reaches its client. Where it can't be voted on, that is decided here."""
+        refuses = self._refuses_weak_vote(sampling)
+        if sampling.is_single_round:
+            return "wait" if refuses else "pass"
+        hold_back = self.resources.eligibility.plan_stream(sampling.request)
+        if hold_back == "nothing":
+            sampling.skip_vote(TEXT_REASON)
+            return "pass"
+        if (sampling.request.options.stream_mode or self.settings.stream_mode) == "first":
+            if not refuses:
+                return "first"
+            sampling.notes.append("the stream waits for the vote, because weak votes are refused")
+        return "hold" if hold_back == "beginning" else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
         """Marks a vote that is too weak; the error if the operator refuses such votes."""
@@ -407,6 +484,7 @@ class Gateway:
             votes=tally.votes if voted else {},
             abstained=tally.abstained if voted else 0,
             agreement=tally.agreement if voted else None,
+            agreed=0 in tally.supporters if voted and active.delivery == "first" else None,
             weak=sampling.weak,
             weighted=sampling.weigh is not None
             and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
@@ -448,8 +526,7 @@ _STREAM_HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
 }
-_KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
-_KEEPALIVE_COMMENT = b": sampling\n\n"
+_STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
@@ -490,8 +567,9 @@ class ChatEndpoint:
                 body = build_completion(outcome, request, unit=self._gateway.settings.unit)
                 await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, body)
                 return
-            events = self._gateway.stream(active) if active.passthrough else self._stream_winner(active)
-            await (_send_events_at_once if scope["http_version"] == "1.0" else _send_events)(send, events)
+            headers = _STREAM_HEADERS | ({_STREAM_MODE: "first"} if active.delivery == "first" else {})
+            send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
+            await send_events(send, self._gateway.stream(active), headers)
 
     async def _read_request(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, Route]:
         gateway, settings = self._gateway, self._gateway.settings
@@ -527,29 +605,9 @@ class ChatEndpoint:
         if self._active >= self._gateway.settings.max_requests:
             raise _make_overloaded(f"{self._active} requests are under way")
 
-    async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The winner as a stream, once it is known; until then, comments keep the connection alive."""
-        task = asyncio.ensure_future(self._gateway.complete(active))
-        task.add_done_callback(_retrieve_error)
-        try:
-            while not (await asyncio.wait([task], timeout=_KEEPALIVE_SECONDS))[0]:
-                yield _KEEPALIVE_COMMENT
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-        for event in build_chunks(task.result(), active.sampling.request, unit=self._gateway.settings.unit):
-            yield event
-
 
 def _make_overloaded(reason: str) -> Overloaded:
     return Overloaded(f"{reason}, which is the limit; try again in a moment", retry_after=_RETRY_SECONDS)
-
-
-def _retrieve_error(task: asyncio.Future[RequestOutcome]) -> None:
-    """Retrieves the task's error: if the client has just disconnected, nobody else does."""
-    if not task.cancelled():
-        task.exception()
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
@@ -572,11 +630,11 @@ async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: 
     await _send_body(send, body, last=True)
 
 
-async def _send_events(send: Send, events: AsyncGenerator[bytes, None]) -> None:
+async def _send_events(send: Send, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
     """Sends a reply of events. An error before the first is raised; after it, it is an event itself."""
     async with aclosing(events):
         first = await anext(events)
-        await _send_start(send, _STREAM_HEADERS)
+        await _send_start(send, headers)
         await _send_body(send, first)
         try:
             async for event in events:
@@ -586,15 +644,17 @@ async def _send_events(send: Send, events: AsyncGenerator[bytes, None]) -> None:
     await _send_body(send, b"", last=True)
 
 
-async def _send_events_at_once(send: Send, events: AsyncGenerator[bytes, None]) -> None:
+async def _send_events_at_once(
+    send: Send, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]
+) -> None:
     """The same for a client of HTTP/1.0, which can't read a reply of unknown length."""
     parts: list[bytes] = []
 
     async def collect(message: Message) -> None:
         parts.append(message.get("body", b""))
 
-    await _send_events(collect, events)
-    await send_reply(send, 200, _STREAM_HEADERS, b"".join(parts))
+    await _send_events(collect, events, headers)
+    await send_reply(send, 200, headers, b"".join(parts))
 
 
 async def _send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:

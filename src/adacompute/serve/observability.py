@@ -56,6 +56,7 @@ UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("json", "json"),
     ("refusal", "refusal"),
     ("asks for a text", "text"),
+    ("was streamed", "text"),
     ("cut off", "cut-off"),
     ("no answer", "no-answer"),
     ("empty", "no-answer"),

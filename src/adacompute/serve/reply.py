@@ -34,6 +34,7 @@ from adacompute.errors import (
 )
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
+from adacompute.serve.stream_gate import StreamGate
 
 __all__ = [
     "CLIENT_GONE_STATUS",
@@ -97,6 +98,7 @@ class RequestOutcome:
     abstained: int = 0  # samples without an answer
     agreement: float | None = None  # the winner's share of the weight, 0 to 1; None: there was no vote
     weighted: bool = False  # whether votes had weights
+    agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
     explored: bool = False  # drawn to the end, for learning
     notes: tuple[str, ...] = ()
@@ -355,6 +357,8 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         fields["missing"] = outcome.missing
     if outcome.would is not None:
         fields["would"] = outcome.would
+    if outcome.agreed is not None:
+        fields["agreed"] = outcome.agreed
     if outcome.weak:
         fields["weak"] = True
     return fields
@@ -498,34 +502,72 @@ class StreamRelay:
         self._request = request
         self._head: dict[str, Any] = {}
         self._usage_sent = not request.include_usage  # whether no usage needs to be sent any more
+        self.is_open = False  # whether the gate of `hold` is open
+        self._held: list[bytes] = []
         self._pending: list[dict[str, Any]] = []  # the chunk that ended the last choice, and later ones
+
+    async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
+        """Reads a stream until its gate is open or it has ended; what was read is kept."""
+        self._stream = stream
+        async for event in stream:
+            self._held += self._relay(event)
+            if event.value is not None and gate.add(event.value):
+                self.is_open = True
+                return
+
+    async def rest(self) -> AsyncGenerator[bytes, None]:
+        """What `hold` kept, and the events after it, without the end."""
+        for data in self.release():
+            yield data
+        async for event in self._stream:
+            for data in self._relay(event):
+                yield data
+
+    def release(self) -> list[bytes]:
+        """What `hold` kept."""
+        held, self._held = self._held, []
+        return held
 
     async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
         """The events for the client, without the end."""
         async for event in stream:
-            value = event.value
-            if value is None:
-                continue
-            self._head = self._head or {key: value[key] for key in _HEAD_FIELDS if key in value}
-            self._usage_sent = self._usage_sent or isinstance(value.get("usage"), dict)
-            visible = self._filter_event(value)
-            if visible is None:
-                continue
-            if self._pending and visible.get("choices"):  # it wasn't the last
-                for chunk in self._pending:
-                    yield _format_event(encode_json(chunk))
-                self._pending = []
-            if self._pending or _ends_choice(visible):
-                self._pending.append(visible)
-            else:
-                yield _format_event(event.data if visible is value else encode_json(visible))
+            for data in self._relay(event):
+                yield data
 
-    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
-        """The last chunks, with the gateway's own object, and the end of the stream."""
+    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, voted: bool = False) -> bytes:
+        """The last chunks, with the gateway's own object, and the end of the stream.
+
+        `voted`: there were more samples, and `usage`, which is of all, replaces what the upstream says.
+        """
         last, *rest = self._pending or [{**self._head, "choices": []}]
-        usage_chunks = [] if self._usage_sent else [{**self._head, "choices": [], "usage": usage}]
-        chunks = [{**last, "adacompute": extra}, *rest, *usage_chunks]
+        if not self._usage_sent:
+            rest.append({**self._head, "choices": [], "usage": usage})
+        chunks = [{**last, "adacompute": extra}, *rest]
+        if voted:
+            chunks = [
+                {**chunk, "usage": usage} if isinstance(chunk.get("usage"), dict) else chunk
+                for chunk in chunks
+            ]
         return b"".join(_format_event(encode_json(chunk)) for chunk in chunks) + _format_event(b"[DONE]")
+
+    def _relay(self, event: Event) -> list[bytes]:
+        """What the client gets once an event has come."""
+        value = event.value
+        if value is None:
+            return []
+        self._head = self._head or {key: value[key] for key in _HEAD_FIELDS if key in value}
+        self._usage_sent = self._usage_sent or isinstance(value.get("usage"), dict)
+        visible = self._filter_event(value)
+        if visible is None:
+            return []
+        passed: list[bytes] = []
+        if self._pending and visible.get("choices"):  # it wasn't the last
+            passed = [_format_event(encode_json(chunk)) for chunk in self._pending]
+            self._pending = []
+        if self._pending or _ends_choice(visible):
+            self._pending.append(visible)
+            return passed
+        return [*passed, _format_event(event.data if visible is value else encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
         """The part of an event that the client sees: the same object if all of it, None if nothing."""

@@ -197,6 +197,7 @@ class SampleLoop:
         self._error: EndpointError | None = None
         self._features: Floats | None = None  # of the prompt, as the policy sees it
         self._stopped = False  # True: no further wave, whatever the policy says
+        self._rest = 0  # samples of the first wave that are still to be drawn, because the first was streamed
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
             self.weigh = None if gives_logprobs is False else served.weigh(self._model)
@@ -266,8 +267,11 @@ class SampleLoop:
         )
 
     async def run(self) -> None:
-        """Draws until the policy stops. EndpointError and ServeError are raised only if nothing came."""
-        wanted = self._first_count()
+        """Draws until the policy stops; continues after a first sample that was streamed.
+
+        EndpointError and ServeError are raised only if nothing came.
+        """
+        wanted = self._next_count() if self.responses else self._first_count()
         while wanted > 0:
             await self._draw_wave(wanted)
             if not self.responses:
@@ -279,9 +283,14 @@ class SampleLoop:
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[Stream]:
-        """The one round of a request that is passed through as it comes; EndpointError or ServeError."""
+        """The first sample as it comes, or all choices that the client asked for; counted when it has ended.
+
+        EndpointError or ServeError. `run` draws what the policy wants besides, `end_round` nothing more.
+        """
         request = self.request
+        self._rest = self._first_count() - request.n
         wave = await self._begin_wave(request.n)
+        began = self._loop.time()
         try:
             async with self._resources.client.stream(
                 {**self.upstream_body, "n": request.n} if request.n > 1 else self.upstream_body,
@@ -294,8 +303,17 @@ class SampleLoop:
         finally:
             self._settle(wave)
         self.waves = 1
+        self._slowest = self._loop.time() - began
+        self.server_info = read_server_info(stream.body)
         await self._count_votes(list(stream.responses), request.n)
+
+    def end_round(self) -> None:
+        """Judges a stream that was passed through: there is no further round."""
         self._next_count()
+
+    def skip_vote(self, reason: str) -> None:
+        """There is no vote: what is streamed can't be replaced by another sample any more."""
+        self.no_vote_reason, self.weigh, self._policy_decides = reason, None, False
 
     def _first_count(self) -> int:
         if not self.has_vote or self.route.mode == "shadow":
@@ -316,7 +334,7 @@ class SampleLoop:
         self.no_vote_reason = self._resources.eligibility.check_tally(self.tally)
         if self.no_vote_reason:
             return 0
-        more = self._ask_policy()
+        more, self._rest = self._rest if self._rest > 0 else self._ask_policy(), 0
         if self.route.mode == "shadow":
             self.would = more
             return 0

@@ -14,10 +14,21 @@ from adacompute.config import ServeConfig, compile_vote_pattern
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
 from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.stream_gate import StreamGate
 
-__all__ = ["VoteEligibility", "classify_purpose"]
+__all__ = [
+    "STREAMED_REASON",
+    "TEXT_REASON",
+    "HoldBack",
+    "VoteEligibility",
+    "classify_purpose",
+    "may_be_short_answer",
+]
 
 Purpose = Literal["value", "fact", "text", ""]
+TEXT_REASON = "the prompt asks for a text, not for an answer"
+STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
+HoldBack = Literal["nothing", "beginning", "all"]  # of a first sample that is streamed
 
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
@@ -192,6 +203,9 @@ _DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _NUMBER = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
 _CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
+_MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
+_MAX_INSTRUCTIONS = 20  # messages at a request's beginning, and parts of one, that are read for instructions
+_LAST_WORD = re.compile(r"\w{1,40}\Z")
 _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of its own
 
 
@@ -219,6 +233,24 @@ class VoteEligibility:
     def is_doubtful(self, request: ChatRequest) -> bool:
         """Whether the prompt seems to have nothing to vote on: then one sample is drawn first."""
         return self._vote == "auto" and self._kind == "auto" and classify_purpose(request.prompt) == "text"
+
+    def plan_stream(self, request: ChatRequest) -> HoldBack:
+        """How much of a streamed first sample is held back, because it may still be voted on.
+
+        Nothing where the prompt asks for a text; all of it where its answer is expected at its end; else
+        its beginning, until it is longer than an answer.
+        """
+        if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
+            return "all"
+        purpose = classify_purpose(request.prompt)
+        return "nothing" if purpose == "text" else "all" if purpose == "value" else "beginning"
+
+    def make_gate(self, request: ChatRequest) -> StreamGate:
+        """What holds back the beginning of a streamed first sample."""
+        purpose = classify_purpose(request.prompt)
+        return StreamGate(
+            lambda beginning: may_be_short_answer(beginning, purpose), holds_thinking=purpose != ""
+        )
 
     def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
         """Why a request isn't voted on, judging by its first sample; "": it is.
@@ -260,7 +292,7 @@ def _check_text(prompt: str, text: str, *, truncated: bool) -> str:
         return ""
     wish = classify_purpose(prompt)
     if wish == "text":
-        return "the prompt asks for a text, not for an answer"
+        return TEXT_REASON
     if _states_answer(ending, finished=not truncated):
         return ""
     if truncated:
@@ -310,6 +342,38 @@ def _is_short_answer(ending: str, wish: Purpose) -> bool:
     if words <= _SHORT_REPLY_WORDS:
         return True
     return wish in ("value", "fact") and words <= _SENTENCE_WORDS
+
+
+def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
+    """Whether a reply that begins so may turn out to be a short answer; as long as it may, it isn't streamed.
+
+    >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
+    (True, False)
+    """
+    reply = beginning.strip()
+    whole_words = _LAST_WORD.sub("", beginning[:300])  # "Hi" may become "Himalaya"
+    if _CHAT.search(whole_words) or _DATA.match(reply):
+        return False
+    if "\n" in reply or len(reply) > 300:  # "Answer: …", and then a reason
+        return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
+    words = len(reply.split())
+    return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
+
+
+def _asks_for_mark(request: ChatRequest) -> bool:
+    """Whether an instruction wants answers in a box, a tag or after ####, whatever the prompt asks for."""
+    return any(
+        message.get("role") in ("system", "developer")
+        and _MARK.search(_join_content(message.get("content"))[:_MAX_PROMPT]) is not None
+        for message in request.body.get("messages", ())[:_MAX_INSTRUCTIONS]
+    )
+
+
+def _join_content(content: object) -> str:
+    """A message's text, which may be in parts."""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content[:_MAX_INSTRUCTIONS])
+    return content if isinstance(content, str) else ""
 
 
 def _ends_in_value(ending: str) -> bool:
