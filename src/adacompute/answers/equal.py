@@ -35,7 +35,7 @@ _JUDGE_TIMEOUTS = 4
 _PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
 _CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
 _JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
-_WORD_KINDS = ("text", "letter")
+_WORD_KINDS = ("text", "letter", "json")
 
 _judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
 

@@ -15,6 +15,7 @@ from functools import partial
 
 from adacompute.answers.normalise import trim
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
+from adacompute.answers.structured import RawNumber, find_last_object
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
@@ -433,41 +434,12 @@ def _find_marked_choice(text: str) -> str | None:
     return last
 
 
-_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how a JSON object begins; LaTeX braces rarely do
-_SCAN_BUDGET = 80_000  # characters that failed attempts may scan
-_ATTEMPT_COST = 80  # characters charged for each attempt on top
-_ALWAYS_SCANNED = 400  # characters of the end where objects are still tried when the budget is spent
 _JSON_DEPTH = 50  # levels of a value that is given as text
-
-
-class _RawNumber(str):
-    """A number in the text's own digits: 1.50 stays 1.50, and 10,000 digits are not converted."""
-
-    __slots__ = ()
-
-
-_RAW_DECODER = json.JSONDecoder(parse_int=_RawNumber, parse_float=_RawNumber, parse_constant=_RawNumber)
 
 
 def read_json_field(text: str, field: str) -> str | None:
     """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
-    value: object = None
-    end = 0
-    budget = _SCAN_BUDGET
-    for match in _OBJECT_START.finditer(text):
-        start = match.start()
-        if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
-            continue  # inside an object that was read, or the budget is spent
-        try:
-            decoded, end = _RAW_DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as exc:
-            unclosed = exc.msg.startswith("Unterminated")  # then `pos` is where the string begins
-            budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
-        except RecursionError:
-            budget -= len(text) - start
-        else:
-            value = decoded.get(field)
-    return _format_json_value(value)
+    return _format_json_value((find_last_object(text) or {}).get(field))
 
 
 def _format_json_value(value: object) -> str | None:
@@ -484,7 +456,7 @@ def _format_json_value(value: object) -> str | None:
 def _dump_json(value: object, levels: int) -> str:
     if levels == 0:
         raise RecursionError
-    if isinstance(value, _RawNumber):
+    if isinstance(value, RawNumber):
         return str(value)
     if isinstance(value, list):
         return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
+from adacompute.answers.structured import canonicalise_text
 from adacompute.answers.task import Percent
 from adacompute.answers.units import split_unit
 
@@ -375,6 +376,7 @@ _MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)
 _CONJUNCTION = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
 _DASH = re.compile(r"(?<=\d)[-–](?=\d)")
 _MIRRORED_SIGNS = {">": "<", "≥": "≤"}
+_JSON_STARTS = ('{"', '[{"')  # of an object, and of a list of them; no formula begins so
 
 
 def normalise(answer: str, percent: Percent = "unit") -> Form:
@@ -385,6 +387,8 @@ def normalise(answer: str, percent: Percent = "unit") -> Form:
     """
     if len(answer) > ANSWER_LIMIT:
         return Form("text", fold_text(answer))  # not cached: long answers would fill the memory
+    if answer.startswith(_JSON_STARTS):
+        return Form("json", canonicalise_text(answer) or answer)
     return _normalise_short(answer, percent)
 
 

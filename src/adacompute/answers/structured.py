@@ -1,0 +1,501 @@
+"""JSON and calls of tools as answers: one text for all spellings of a value, so that they can be voted on.
+
+Canonical JSON has sorted keys and no blanks; 1, 1.0 and 1e0 are one number, and decimals count to 15 digits;
+strings are in Unicode's composed form, without blanks at their ends. Nothing else is merged: true is not 1,
+and "1" is 1 only where a schema says that the value is a number.
+
+A call of a tool is an object of its name and its arguments, `{"weather":{"city":"Rome"}}`; several calls are
+a sorted list. The arguments' schema fills in defaults and says which texts are numbers.
+
+Input may be hostile: lengths, depths and the work of applying a schema are bounded, and what exceeds them
+has no canonical form.
+"""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+__all__ = [
+    "FREE_TEXT_FIELDS",
+    "FieldSelection",
+    "RawNumber",
+    "ToolCall",
+    "apply_schema",
+    "bound_answer",
+    "canonicalise_text",
+    "find_free_text",
+    "find_last_object",
+    "format_calls",
+    "parse_json",
+    "read_json_value",
+    "read_tool_calls",
+    "select_fields",
+    "write_canonical",
+]
+
+MAX_LENGTH = 65_536  # characters of a text that is read
+_MAX_LEVELS = 50  # of nesting
+_MAX_ANSWER = 400  # characters of an answer; a longer one ends in a hash of the whole
+_MAX_DIGITS = 60  # characters of a number; a longer one is compared as it is written
+_MAX_EXPONENT = 40  # digits of a number that is written out
+_SCHEMA_WORK = 5_000  # properties and values that are looked at for one sample
+_SIGNIFICANT = Context(prec=15)  # digits that a double always keeps
+_EXACT = Context(prec=2 * _MAX_DIGITS)
+
+
+class RawNumber(str):
+    """A number in the text's own digits: 1.50 stays 1.50, and 10,000 digits are not converted."""
+
+    __slots__ = ()
+
+
+_DECODER = json.JSONDecoder(parse_int=RawNumber, parse_float=RawNumber, parse_constant=RawNumber)
+
+
+def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
+    """The value of a JSON text, with numbers as they are written; ValueError if it is none, or too long."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"longer than {MAX_LENGTH} characters")
+    try:
+        value, end = _DECODER.raw_decode(text, len(text) - len(text.lstrip()))
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    if text[end:].strip():
+        raise ValueError("more than one value")
+    return value
+
+
+def write_canonical(value: object) -> str:
+    """Canonical JSON of a parsed value; ValueError if it is nested too deeply.
+
+    >>> write_canonical(parse_json('{"b": 1.0, "a": ["x ", 2e1]}'))
+    '{"a":["x",20],"b":1}'
+    """
+    return _write(value, _MAX_LEVELS)
+
+
+def canonicalise_text(text: str) -> str | None:
+    """Canonical JSON of a JSON text; None if it is none.
+
+    >>> canonicalise_text('{"a": 1.0}'), canonicalise_text("{1, 2}")
+    ('{"a":1}', None)
+    """
+    try:
+        return write_canonical(parse_json(text))
+    except ValueError:
+        return None
+
+
+def bound_answer(canonical: str) -> str:
+    """A canonical text as an answer: a long one is cut, and ends in a hash of the whole."""
+    if len(canonical) <= _MAX_ANSWER:
+        return canonical
+    digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{canonical[: _MAX_ANSWER - 20]}… #{digest}"
+
+
+def _write(value: object, levels: int) -> str:
+    if levels == 0:
+        raise ValueError("nested too deeply")
+    if isinstance(value, RawNumber):
+        return write_number(value)
+    if isinstance(value, str):
+        return _write_string(value)
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([_write(item, levels - 1) for item in value]) + "]"
+    if isinstance(value, Mapping):
+        items = sorted((_write_string(str(name)), _write(item, levels - 1)) for name, item in value.items())
+        return "{" + ",".join([f"{name}:{item}" for name, item in items]) + "}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return write_number(repr(value))
+    return json.dumps(value)
+
+
+def _write_string(text: str) -> str:
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of a pair
+        text = unicodedata.normalize("NFC", text)
+    return json.dumps(text.strip(), ensure_ascii=False)
+
+
+def write_number(text: str) -> str:
+    """A number's one spelling.
+
+    >>> write_number("1.0"), write_number("1e0"), write_number("0.30000000000000004"), write_number("-0")
+    ('1', '1', '0.3', '0')
+    """
+    if len(text) > _MAX_DIGITS or (text.isdigit() and len(text) <= _MAX_EXPONENT):
+        return text
+    try:
+        number = Decimal(text)
+        if not number.is_finite():
+            return text
+        if number.adjusted() >= _MAX_EXPONENT or number != number.to_integral_value(context=_EXACT):
+            number = _SIGNIFICANT.plus(number)
+        number = number.normalize(_EXACT)
+    except InvalidOperation:
+        return text
+    if not number:
+        return "0"
+    return f"{number:f}" if -7 <= number.adjusted() < _MAX_EXPONENT else f"{number:e}"
+
+
+_FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
+_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how a JSON object begins; LaTeX braces rarely do
+_SCAN_BUDGET = 80_000  # characters that failed attempts may scan
+_ATTEMPT_COST = 80  # characters charged for each attempt on top
+_ALWAYS_SCANNED = 400  # characters of the end where objects are still tried when the budget is spent
+
+
+def find_last_object(text: str) -> dict[str, Any] | None:
+    """The last JSON object in a text that isn't inside another; None if there is none."""
+    latest: dict[str, Any] | None = None
+    end = 0
+    budget = _SCAN_BUDGET
+    for match in _OBJECT_START.finditer(text):
+        start = match.start()
+        if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
+            continue  # inside an object that was read, or the budget is spent
+        try:
+            latest, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as exc:
+            unclosed = exc.msg.startswith("Unterminated")  # then `pos` is where the string begins
+            budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
+        except RecursionError:
+            budget -= len(text) - start
+    return latest
+
+
+def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
+    """The JSON value of a reply: all of it, or a fenced block, or its last object; None if it has none."""
+    stripped = text.strip()
+    for candidate in (stripped, *_split_fences(stripped)):
+        try:
+            return parse_json(candidate)
+        except ValueError:
+            continue
+    return find_last_object(stripped[-MAX_LENGTH:])
+
+
+def _split_fences(text: str) -> Iterator[str]:
+    """What is in fenced blocks, the last first; the last may be left open."""
+    openings = list(_FENCE.finditer(text[:MAX_LENGTH]))[-8:]
+    for opening in reversed(openings):
+        yield text[opening.end() :].partition("```")[0]
+
+
+# What models write on the way to an answer, or about it; no two samples word it alike.
+FREE_TEXT_FIELDS = frozenset(
+    (
+        *("reasoning", "reason", "reasons", "rationale", "explanation", "explanations", "justification"),
+        *("thought", "thoughts", "thinking", "chain_of_thought", "analysis", "scratchpad", "steps"),
+        *("reasoning_steps", "comment", "comments", "confidence", "confidence_score"),
+    )
+)
+
+
+def is_free_text_name(name: str) -> bool:
+    """Whether a field of this name holds what a model writes about its answer.
+
+    >>> is_free_text_name("chainOfThought"), is_free_text_name("answer")
+    (True, False)
+    """
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:60])
+    return snake.lower().replace("-", "_") in FREE_TEXT_FIELDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSelection:
+    """Which parts of a value count: only `fields`, if there are any, and none of `exclude`.
+
+    Names are paths with dots, "items.price"; they go through lists. Of calls of tools a path is in the
+    arguments, or begins with the tool's name.
+    """
+
+    fields: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def for_tool(self, name: str) -> "FieldSelection":
+        """The selection within one tool's arguments."""
+        if not self.fields and not self.exclude:
+            return self
+        prefix = f"{name}."
+        return FieldSelection(
+            fields=tuple(path.removeprefix(prefix) for path in self.fields),
+            exclude=tuple(path.removeprefix(prefix) for path in self.exclude),
+        )
+
+
+def select_fields(
+    value: Any,  # noqa: ANN401 - JSON data
+    selection: FieldSelection,
+    schema: object = None,
+    *,
+    may_be_empty: bool = False,
+) -> tuple[Any, list[str]]:
+    """The part of an object that counts, and the free-text fields that were left out.
+
+    Free text is left out unless it was asked for by name, or is all there is and something must be left.
+    A value that is no object counts as a whole.
+    """
+    if not isinstance(value, dict):
+        return value, []
+    if selection.fields:
+        picked = {path: _pick(value, path) for path in selection.fields}
+        value = {path: item for path, item in picked.items() if item is not _MISSING}
+        free_text = []
+    else:
+        free_text = [name for name in value if _is_free_text(name, value[name], schema)]
+        free_text = free_text if may_be_empty or len(free_text) < len(value) else []
+    for path in (*selection.exclude, *free_text):
+        value = _drop(value, path)
+    return value, free_text
+
+
+_MISSING: Any = object()
+
+
+def _is_free_text(name: str, value: object, schema: object) -> bool:
+    """Whether a field holds free text, by its name, and its schema names no choices for it."""
+    if not is_free_text_name(name):
+        return False
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    rule = properties.get(name) if isinstance(properties, dict) else None
+    if isinstance(rule, dict) and ("enum" in rule or "const" in rule or "$ref" in rule):
+        return False
+    is_figure = isinstance(value, RawNumber | int | float)
+    return name.lower().startswith("confidence") if is_figure else isinstance(value, str | list)
+
+
+def _pick(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, list):
+        items = [_pick(item, path) for item in value]
+        return [item for item in items if item is not _MISSING]
+    if not isinstance(value, dict):
+        return _MISSING
+    if path in value:
+        return value[path]
+    head, _, rest = path.partition(".")
+    return _pick(value[head], rest) if rest and head in value else _MISSING
+
+
+def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, list):
+        return [_drop(item, path) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if path in value:
+        return {name: item for name, item in value.items() if name != path}
+    head, _, rest = path.partition(".")
+    return {**value, head: _drop(value[head], rest)} if rest and head in value else value
+
+
+def find_free_text(value: Any, words: int, place: str = "", levels: int = 8) -> str:  # noqa: ANN401 - JSON data
+    """The path of a string of more than so many words; "" if there is none.
+
+    >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
+    'note.body'
+    """
+    if isinstance(value, str):
+        return (place or "text") if len(value[:2000].split(None, words)) > words else ""
+    if levels == 0 or not isinstance(value, dict | list):
+        return ""
+    items = value.items() if isinstance(value, dict) else (("", item) for item in value[:50])
+    for name, item in items:
+        path = ".".join(part for part in (place, str(name)) if part)
+        if inner_path := find_free_text(item, words, path, levels - 1):
+            return inner_path
+    return ""
+
+
+class _SchemaWalk:
+    """Applies one schema to one value, within a bounded amount of work."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = _SCHEMA_WORK
+
+    def apply(self, value: Any, schema: object, levels: int = _MAX_LEVELS) -> Any:  # noqa: ANN401 - JSON data
+        self._left -= 1
+        if self._left < 0 or levels == 0:
+            raise ValueError("the schema is too large")
+        rule = self._resolve(schema)
+        if isinstance(value, dict):
+            return self._fill(value, rule, levels)
+        if isinstance(value, list):
+            items = rule.get("items")
+            return [self.apply(item, items, levels - 1) for item in value]
+        return _coerce(value, rule.get("type"))
+
+    def _fill(self, value: dict[str, Any], rule: Mapping[str, Any], levels: int) -> dict[str, Any]:
+        properties, required = rule.get("properties"), rule.get("required")
+        if not isinstance(properties, dict):
+            return value
+        self._left -= len(properties)
+        is_required = frozenset(filter(_is_text, required)) if isinstance(required, list) else frozenset()
+        full = {}
+        for name, item in value.items():
+            part = properties.get(name)
+            if item is None and name not in is_required and not _has_default(part):
+                continue  # null where nothing need be given is the same as nothing
+            full[name] = self.apply(item, part, levels - 1)
+        for name, part in properties.items():
+            if name not in value and _has_default(part):
+                full[name] = part["default"]
+        return full
+
+    def _resolve(self, schema: object) -> Mapping[str, Any]:
+        """The rule itself: references are followed, and of a type or null the type is taken."""
+        for _ in range(8):
+            if not isinstance(schema, dict):
+                return {}
+            options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+            if isinstance(schema.get("$ref"), str):
+                schema = self._follow(schema["$ref"])
+            elif isinstance(options, list):
+                others = [part for part in options[:8] if part != {"type": "null"}]
+                if len(others) != 1:
+                    return schema
+                schema = others[0]
+            else:
+                return schema
+        return {}
+
+    def _follow(self, reference: str) -> object:
+        if not reference.startswith("#/"):
+            return None
+        target: object = self._root
+        for part in reference[2:].split("/")[:8]:
+            target = target.get(part) if isinstance(target, dict) else None
+        return target
+
+
+def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
+    """A value with its schema's defaults filled in, and texts as the numbers that the schema says they are.
+
+    ValueError if that is too much work.
+
+    >>> rule = {"properties": {"unit": {"default": "C"}, "days": {"type": "integer"}}}
+    >>> write_canonical(apply_schema({"days": "3"}, rule))
+    '{"days":3,"unit":"C"}'
+    """
+    return _SchemaWalk(schema).apply(value, schema) if isinstance(schema, dict) else value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _has_default(rule: object) -> bool:
+    return isinstance(rule, dict) and "default" in rule
+
+
+_NUMBER = re.compile(r"\s{0,9}-?(?:0|[1-9][0-9]{0,40})(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,3})?\s{0,9}")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
+    """A scalar as the type that the schema says, where that loses nothing."""
+    kinds = [part for part in kind if part != "null"] if isinstance(kind, list) else [kind]
+    if len(kinds) != 1:
+        return value
+    is_number = isinstance(value, RawNumber)
+    if kinds[0] in ("number", "integer") and isinstance(value, str) and not is_number:
+        return RawNumber(value.strip()) if _NUMBER.fullmatch(value) else value
+    if kinds[0] == "boolean" and isinstance(value, str) and not is_number:
+        return _BOOLEANS.get(value.strip().lower(), value)
+    if kinds[0] == "string" and is_number and value.lstrip("-").isdigit():
+        return str(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool; `arguments` is a parsed object, or the text of a tool that takes text."""
+
+    name: str
+    arguments: Any
+
+
+def read_tool_calls(message: Mapping[str, Any]) -> list[ToolCall] | None:
+    """The calls in a message, [] if there are none; None if one of them can't be read."""
+    calls = message.get("tool_calls")
+    entries = list(calls) if isinstance(calls, list) else []
+    legacy = message.get("function_call")
+    if not entries and isinstance(legacy, Mapping):
+        entries = [{"function": legacy}]
+    parsed = [_read_call(entry) for entry in entries]
+    return None if any(call is None for call in parsed) else [call for call in parsed if call is not None]
+
+
+def _read_call(entry: object) -> ToolCall | None:
+    if not isinstance(entry, Mapping):
+        return None
+    function, custom = entry.get("function"), entry.get("custom")
+    if isinstance(custom, Mapping) and isinstance(custom.get("name"), str):
+        text = custom.get("input")
+        return ToolCall(name=custom["name"], arguments=text) if isinstance(text, str) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
+        return None
+    arguments = _read_arguments(function.get("arguments"))
+    return None if arguments is None else ToolCall(name=function["name"], arguments=arguments)
+
+
+def _read_arguments(arguments: object) -> dict[str, Any] | None:
+    """Arguments as an object: a JSON text, or an object as some servers send it; None if they are neither."""
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, Mapping):
+        return _keep_digits(arguments)
+    if not isinstance(arguments, str):
+        return None
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else {} if value is None else None
+
+
+def _keep_digits(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An object with its numbers as they would be written."""
+    try:
+        value = parse_json(json.dumps(arguments))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def format_calls(
+    calls: Sequence[ToolCall], schemas: Mapping[str, Any], selection: FieldSelection
+) -> tuple[str | None, list[str]]:
+    """The answer that some calls are, and the free-text arguments that were left out.
+
+    `schemas` has the schema of each tool's arguments by its name. The order of calls doesn't count. None
+    where the calls have no canonical form.
+    """
+    texts: list[str] = []
+    left_out: list[str] = []
+    try:
+        for call in calls:
+            schema = schemas.get(call.name)
+            value = call.arguments
+            if isinstance(value, dict):
+                value, names = select_arguments(call, schema, selection)
+                left_out += [f"{call.name}.{name}" for name in names]
+            texts.append(write_canonical({call.name: value}))
+    except ValueError:
+        return None, []
+    return bound_answer(texts[0] if len(texts) == 1 else f"[{','.join(sorted(texts))}]"), left_out
+
+
+def select_arguments(
+    call: ToolCall, schema: object, selection: FieldSelection
+) -> tuple[dict[str, Any], list[str]]:
+    """The arguments of a call that count, with defaults filled in, and the free-text ones left out."""
+    arguments = apply_schema(call.arguments, schema)
+    return select_fields(arguments, selection.for_tool(call.name), schema, may_be_empty=True)
