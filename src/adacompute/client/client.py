@@ -15,6 +15,7 @@ from yarl import URL
 
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
+    SPENDING_STOPPED,
     DrawFailure,
     DrawSuccess,
     Reply,
@@ -24,13 +25,13 @@ from adacompute.client.response_parser import (
     replace_surrogates,
 )
 from adacompute.client.retry import (
-    SPENDING_STOPPED,
     AttemptTracer,
     CallContext,
     CallListener,
     CallTotals,
     CallWithRetries,
     CompletionCall,
+    SendPermission,
 )
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint
@@ -65,6 +66,7 @@ async def draw_samples(
     first: int,
     deadline: float,
     on_call: CallListener | None = None,
+    may_send: SendPermission | None = None,
     optional: frozenset[str] = frozenset(),
     headers: Mapping[str, str] | None = None,
     tracer: AttemptTracer | None = None,
@@ -74,9 +76,10 @@ async def draw_samples(
     Requests everything in one call first, unless fewer choices are known to come; what is missing then
     is requested by parallel calls. An integer "seed" in the body is that of index 0: the call whose
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
-    Where `on_call` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
+    Where `on_call` or `may_send` returns False, nothing more is sent: running calls continue, the rest is a
+    DrawFailure.
     """
-    state = _DrawState(context, body, deadline, on_call, optional, headers, tracer)
+    state = _DrawState(context, body, deadline, on_call, may_send, optional, headers, tracer)
     if n > 0:
         state.todo.append(_Span(first, n, n))
     try:
@@ -97,12 +100,14 @@ class _DrawState:
         body: Mapping[str, Any],
         deadline: float,
         on_call: CallListener | None,
+        may_send: SendPermission | None,
         optional: frozenset[str],
         headers: Mapping[str, str] | None,
         tracer: AttemptTracer | None,
     ) -> None:
         self._context = context
         self._on_call = on_call
+        self._may_send = may_send
         self._optional = optional
         self._headers = headers
         self._tracer = tracer
@@ -139,6 +144,7 @@ class _DrawState:
                 self._optional,
                 self._headers,
                 self._tracer,
+                self._may_send,
             )
             pending.permission = self._permission
             if is_only_call:  # it needs no task of its own
@@ -350,6 +356,7 @@ class Client:
         first: int = 0,
         deadline: float | None = None,
         on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
@@ -360,10 +367,12 @@ class Client:
         of them may have been paid for. Fewer responses than requested may come. `deadline` is in
         seconds from now, including the wait for a turn; the settings' own deadline counts from the
         first turn. `on_call` is called with every attempt of this call, besides the client's own
-        listener; where it returns False, that was the last one. `first` is the index of its first
-        response, as in `draw`. `optional` names fields of the body that are left out where they are
-        refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised. `headers` are
-        sent with every attempt, besides the client's own; `tracer` is asked at each for its own instead.
+        listener; where it returns False, that was the last one. `may_send` is asked right before each
+        attempt is sent; where it returns False, none is any more: SendingStopped. `first` is the index of
+        its first response, as in `draw`. `optional` names fields of the body that are left out where
+        they are refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised.
+        `headers` are sent with every attempt, besides the client's own; `tracer` is asked at each for its
+        own instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -376,6 +385,7 @@ class Client:
             optional=optional,
             headers=headers,
             tracer=tracer,
+            may_send=may_send,
         ).run()
 
     def draw(
@@ -386,6 +396,7 @@ class Client:
         first: int = 0,
         deadline: float | None = None,
         on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
@@ -394,8 +405,8 @@ class Client:
 
         Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
         is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
-        alike. Where `on_call` returns False, what isn't sent yet ends as DrawFailure; `optional`,
-        `headers` and `tracer` as for `call`.
+        alike. Where `on_call` or `may_send` returns False, what isn't sent yet ends as DrawFailure;
+        `optional`, `headers` and `tracer` as for `call`.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -406,6 +417,7 @@ class Client:
             first=first,
             deadline=until,
             on_call=on_call,
+            may_send=may_send,
             optional=optional,
             headers=headers,
             tracer=tracer,
@@ -418,6 +430,7 @@ class Client:
         *,
         deadline: float | None = None,
         on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
@@ -430,7 +443,7 @@ class Client:
         """
         context = self._require_open()
         stream = await StreamingCall(
-            context, body, _compute_deadline(context, deadline), on_call, optional, headers, tracer
+            context, body, _compute_deadline(context, deadline), on_call, optional, headers, tracer, may_send
         ).run()
         try:
             yield stream

@@ -29,6 +29,7 @@ from adacompute.errors import (
 from adacompute.records import Call, Sample, Secret
 
 __all__ = [
+    "SPENDING_STOPPED",
     "CertificateUntrusted",
     "Choice",
     "DrawFailure",
@@ -62,6 +63,7 @@ __all__ = [
     "sum_logprobs",
 ]
 
+SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored

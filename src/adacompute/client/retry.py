@@ -16,6 +16,7 @@ from yarl import URL
 
 from adacompute.client.rate_limit import CircuitBreaker, RateLimiter, SendGate
 from adacompute.client.response_parser import (
+    SPENDING_STOPPED,
     CertificateUntrusted,
     FieldsRefused,
     HttpReply,
@@ -43,7 +44,6 @@ from adacompute.errors import (
 from adacompute.records import Call, Paid
 
 __all__ = [
-    "SPENDING_STOPPED",
     "AttemptTrace",
     "AttemptTracer",
     "CallAttempt",
@@ -52,6 +52,7 @@ __all__ = [
     "CallTotals",
     "CallWithRetries",
     "CompletionCall",
+    "SendPermission",
     "compute_backoff",
     "is_overload",
     "is_retryable",
@@ -62,11 +63,13 @@ if TYPE_CHECKING:
     from adacompute.client.transport import Transport
 
 T = TypeVar("T")
-SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
 # Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
 # is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
 CallListener = Callable[[Call], object]
+# Asked whether an attempt may be sent: with 0 when its turn has come, and with its number of choices when it
+# is connected; if so, they are sent at once. Must be quick.
+SendPermission = Callable[[int], bool]
 
 
 class AttemptTrace(Protocol):
@@ -164,8 +167,8 @@ class CallAttempt:
         self._generation = context.breaker.generation
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
-        self.timer = context.transport.make_timer(until)
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
+        self.timer = context.transport.make_timer(until, owner.check_sending)
         context.totals.in_flight += 1
 
     @property
@@ -218,6 +221,9 @@ class CallAttempt:
 
     def _inform_limits(self, error: EndpointError) -> None:
         owner, context = self._owner, self._owner.context
+        if isinstance(error, SendingStopped):  # it was refused by us, and says nothing of the endpoint
+            context.breaker.report_unknown(self._generation)
+            return
         caller_gave_up = (
             owner.caller_deadline_first and self.timer.expired and self.timer.caller_deadline_first
         )
@@ -282,6 +288,7 @@ class CallWithRetries(Generic[T]):
         "_deadline",
         "_encoded_fields",
         "_first_refusal",
+        "_may_send",
         "_on_call",
         "_optional",
         "_removed_fields",
@@ -309,6 +316,7 @@ class CallWithRetries(Generic[T]):
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
+        may_send: SendPermission | None = None,
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
@@ -321,6 +329,7 @@ class CallWithRetries(Generic[T]):
         self.tracer = tracer
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
+        self._may_send = may_send  # asked when its turn has come, and again when it is connected
         self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
@@ -363,6 +372,15 @@ class CallWithRetries(Generic[T]):
             self.permission = answer
         elif answer is False:
             self.stopped = True
+
+    def check_sending(self) -> bool:
+        """Whether it may be sent at this moment; if so, it is."""
+        return self._check_permission(self.n)
+
+    def _check_permission(self, choices: int) -> bool:
+        if not self.stopped and self._may_send is not None and not self._may_send(choices):
+            self.stopped = True
+        return not self.stopped
 
     def release_turn(self, used: float | None) -> None:
         """Gives back the turn of the attempt; `used` is the tokens that it took, where that is known."""
@@ -474,7 +492,7 @@ class CallWithRetries(Generic[T]):
         now = context.loop.time()
         if tries == 0:
             self._until = min(self._deadline, now + context.endpoint.retries.deadline)
-        if now >= self._until or self.stopped:
+        if now >= self._until or not self._check_permission(0):
             self._return_turn()
             self._check_stopped()
             raise self._build_no_turn_error()

@@ -22,7 +22,14 @@ from adacompute.client.response_parser import (
     parse_count,
     read_json,
 )
-from adacompute.client.retry import AttemptTracer, CallAttempt, CallContext, CallListener, CallWithRetries
+from adacompute.client.retry import (
+    AttemptTracer,
+    CallAttempt,
+    CallContext,
+    CallListener,
+    CallWithRetries,
+    SendPermission,
+)
 from adacompute.client.server_quirks import ModelQuirks
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
@@ -280,6 +287,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
+        may_send: SendPermission | None = None,
     ) -> None:
         options = body.get("stream_options")
         stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
@@ -287,7 +295,15 @@ class StreamingCall(CallWithRetries["Stream"]):
         body = {**body, "stream": True, "stream_options": stream_options}
         optional |= {"stream_options"}
         super().__init__(
-            context, body, n, deadline, on_call, optional=optional, headers=headers, tracer=tracer
+            context,
+            body,
+            n,
+            deadline,
+            on_call,
+            optional=optional,
+            headers=headers,
+            tracer=tracer,
+            may_send=may_send,
         )
 
     async def _attempt_once(self, tries: int) -> "Stream":

@@ -10,7 +10,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 
@@ -21,6 +21,7 @@ from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
 from adacompute.client.response_parser import (
+    SPENDING_STOPPED,
     CertificateUntrusted,
     HttpReply,
     one_line,
@@ -34,6 +35,7 @@ from adacompute.errors import (
     EndpointTimeout,
     EndpointUnreachable,
     ReplyInvalid,
+    SendingStopped,
 )
 
 __all__ = ["AttemptTimer", "ReplyStream", "Transport", "parse_retry_after"]
@@ -60,15 +62,23 @@ class AttemptTimer:
         "_ends",
         "_first_byte",
         "_loop",
+        "_may_send",
         "_task",
         "_timer",
         "caller_deadline_first",
         "expired",
         "headers",
+        "refused",
         "sent",
     )
 
-    def __init__(self, endpoint: Endpoint, until: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        until: float,
+        loop: asyncio.AbstractEventLoop,
+        may_send: Callable[[], bool] | None = None,
+    ) -> None:
         own_deadline = loop.time() + endpoint.timeouts.total
         self._loop = loop
         self._timer: asyncio.TimerHandle
@@ -79,6 +89,14 @@ class AttemptTimer:
         self.sent: float | None = None  # when it was sent: the endpoint may work on it since then
         self.headers = False
         self.expired = False
+        self.refused = False  # it was connected, but might not be sent any more
+        self._may_send = may_send
+
+    def check_permission(self) -> None:
+        """SendingStopped where the request may not be sent: connecting may have taken a while."""
+        if self._may_send is not None and not self._may_send():
+            self.refused = True
+            raise SendingStopped(SPENDING_STOPPED)
 
     def mark_sent(self) -> None:
         """The connection is made and the request goes out: the time to the first byte begins."""
@@ -137,6 +155,7 @@ class _Body(aiohttp.payload.Payload):
         return self._value
 
     async def write(self, writer: AbstractStreamWriter) -> None:
+        self._attempt_timer.check_permission()  # aiohttp sends the headers with the body, so nothing is out
         self._attempt_timer.mark_sent()
         await writer.write(self._value)
 
@@ -170,9 +189,12 @@ class Transport:
         """Closes the connections."""
         await self._session.close()
 
-    def make_timer(self, until: float) -> AttemptTimer:
-        """The deadlines of one request: the timeouts of the settings, and `until`."""
-        return AttemptTimer(self._endpoint, until, asyncio.get_running_loop())
+    def make_timer(self, until: float, may_send: Callable[[], bool] | None = None) -> AttemptTimer:
+        """The deadlines of one request: the timeouts of the settings, and `until`.
+
+        `may_send` is asked when it is connected, right before it is sent.
+        """
+        return AttemptTimer(self._endpoint, until, asyncio.get_running_loop(), may_send)
 
     async def exchange(
         self,
@@ -257,6 +279,8 @@ class Transport:
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
         why = one_line(str(exc) or type(exc).__name__, self._endpoint.key).replace(" ssl:default", "")
+        if timer.refused:
+            return SendingStopped(f"{url}: {SPENDING_STOPPED}")
         if isinstance(exc.__cause__, ContentEncodingError):
             return ReplyInvalid(
                 f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True

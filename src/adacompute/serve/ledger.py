@@ -34,6 +34,7 @@ __all__ = [
     "Spend",
     "SpendCounter",
     "Unit",
+    "WindowSums",
     "add_spend",
     "decode_note",
     "format_hour",
@@ -248,6 +249,41 @@ def add_spend(sums: list[int], spend: Spend, times: int = 1) -> None:
         sums[2] += times * spend.nanos
 
 
+class WindowSums:
+    """What counts in one window, in total and by key."""
+
+    __slots__ = ("keys", "total")
+
+    def __init__(self) -> None:
+        self.total = SpendCounter()
+        self.keys: dict[str, SpendCounter] = {}
+
+    def add(
+        self,
+        key: str,
+        *,
+        spent: Spend = NO_SPEND,
+        maybe: Spend = NO_SPEND,
+        reserved: Spend = NO_SPEND,
+        released: Spend = NO_SPEND,
+    ) -> None:
+        """Adds amounts of a key; `released` is no longer reserved."""
+        sums = self.keys.get(key)
+        if sums is None:
+            sums = self.keys[key] = SpendCounter()
+        for counter in (self.total, sums):
+            add_spend(counter.spent, spent)
+            add_spend(counter.maybe, maybe)
+            add_spend(counter.reserved, reserved)
+            add_spend(counter.reserved, released, -1)
+        if not sums:
+            del self.keys[key]
+
+    def to_balance(self) -> Balance:
+        """The sums as a Balance."""
+        return self.total.to_balance({key: sums.to_balance() for key, sums in self.keys.items()})
+
+
 def to_whole_units(cap: float | None, unit: Unit) -> int | None:
     """A cap in whole units, or billionths of money; None: no cap."""
     if cap is None:
@@ -307,6 +343,30 @@ class CapChecker:
                     key, key_sums, total_sums, -(-units // max(1, amount.samples))
                 )
                 raise error
+
+    def find_excess(
+        self,
+        key: str,
+        amount: Spend,
+        *,
+        key_sums: SpendCounter | None,
+        total_sums: SpendCounter,
+        window: str,
+        now: Callable[[], float],
+    ) -> CapReached | None:
+        """The error if more is spent and reserved already than a cap allows, so that nothing may be sent.
+
+        That happens only where an upstream gave, and charges for, more than was reserved. `amount` is
+        reserved by the request that wants to send.
+        """
+        index = self._unit_index
+        for limit, owner, sums in self._list_limits(key, key_sums, total_sums):
+            if sums.spent[index] + sums.maybe[index] + sums.reserved[index] > limit:
+                may_free_up = sums.spent[index] + sums.maybe[index] < limit
+                return self._make_error(
+                    owner, sums.to_balance(), amount, may_free_up=may_free_up, window=window, now=now()
+                )
+        return None
 
     def _list_limits(
         self, key: str, key_sums: SpendCounter | None, total_sums: SpendCounter
@@ -375,6 +435,15 @@ class LedgerProtocol(Protocol):
         """Enlarges an open reservation; False if that can't be done, e.g. because its window is over.
 
         A future if it isn't known yet.
+        """
+
+    def grow(self, reservation: Reservation, more: Spend) -> None:
+        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+
+    def check_send(self, reservation: Reservation) -> CapReached | None:
+        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+
+        Quick: from memory. None: at this moment spent + maybe + reserved is within the caps.
         """
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:

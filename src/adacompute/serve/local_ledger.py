@@ -36,8 +36,7 @@ from adacompute.serve.ledger import (
     Caps,
     Reservation,
     Spend,
-    SpendCounter,
-    add_spend,
+    WindowSums,
     decode_note,
     format_hour,
     make_closed_error,
@@ -525,8 +524,8 @@ class Ledger:
         self.caps = caps
         self._now = now
         self._hour, self._hour_end = format_hour(now()), 0.0  # the present hour, and when it ends
-        self._total = SpendCounter()
-        self._keys: dict[str, SpendCounter] = {}
+        self._sums = WindowSums()  # of the present window
+        self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
         self._limits = CapChecker(caps)
         self._rows: dict[HourKey, SpendPair] = {}  # of the hours that may still change
         self._open: dict[int, Reservation] = {}
@@ -574,7 +573,7 @@ class Ledger:
         self._last_number += 1
         reservation = Reservation(self._last_number, key, amount, self._hour)
         self._open[reservation.number] = reservation
-        self._add_to_sums(key, reserved=amount)
+        self._sums.add(key, reserved=amount)
         if writer is not None:
             try:
                 changes = LedgerChanges(open={reservation.number: ((reservation.hour, key), amount)})
@@ -605,14 +604,42 @@ class Ledger:
             self._check_caps(current.key, more)
         except CapReached:
             return False
+        self._enlarge(current, more)
+        return True
+
+    def grow(self, reservation: Reservation, more: Spend) -> None:
+        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        current = self._open.get(reservation.number)
+        if current is not None:
+            self._enlarge(current, more.positive)
+
+    def _enlarge(self, current: Reservation, more: Spend) -> None:
         larger = replace(current, amount=current.amount + more)
         self._open[current.number] = larger
-        self._add_to_sums(current.key, reserved=more)
+        if (sums := self._find_sums(current.hour)) is not None:
+            sums.add(current.key, reserved=more)
         if self._writer is not None:
             self._writer.put(
                 LedgerChanges(open={current.number: ((current.hour, current.key), larger.amount)})
             )
-        return True
+
+    def check_send(self, reservation: Reservation) -> CapReached | None:
+        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+
+        A reservation of a window that is over counts there, so it is checked there.
+        """
+        self._roll_window()
+        sums = self._find_sums(reservation.hour)
+        if sums is None:
+            return None
+        return self._limits.find_excess(
+            reservation.key,
+            reservation.amount,
+            key_sums=sums.keys.get(reservation.key),
+            total_sums=sums.total,
+            window=self._window,
+            now=self._now,
+        )
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
         """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
@@ -626,15 +653,17 @@ class Ledger:
         if spent != NO_SPEND or maybe != NO_SPEND:
             maybe_sum = row[1] if maybe == NO_SPEND else row[1] + maybe
             self._rows[slot] = changes.rows[slot] = (row[0] + spent, maybe_sum)
-        if reservation.hour == self._hour or name_window(reservation.hour, self.caps.window) == self._window:
-            self._add_to_sums(reservation.key, spent=spent, maybe=maybe, released=current.amount)
+        if (sums := self._find_sums(reservation.hour)) is not None:
+            sums.add(reservation.key, spent=spent, maybe=maybe, released=current.amount)
+            if sums is not self._sums and not any(sums.total.reserved):
+                del self._former_sums[name_window(reservation.hour, self.caps.window)]
         if self._writer is not None:
             self._writer.put(changes)
 
     def account(self) -> Balance:
         """What counts against the caps now, in total and by key."""
         self._roll_window()
-        return self._total.to_balance({key: sums.to_balance() for key, sums in self._keys.items()})
+        return self._sums.to_balance()
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
         """Keeps plain data under a name, across restarts."""
@@ -674,34 +703,22 @@ class Ledger:
             return
         previous, self._hour = self._window, hour
         if self._window != previous:
-            self._total, self._keys = SpendCounter(), {}
+            if any(self._sums.total.reserved):
+                self._former_sums[previous] = self._sums
+            self._sums = WindowSums()
         open_hours = {reservation.hour for reservation in self._open.values()}
         self._rows = {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
 
-    def _add_to_sums(
-        self,
-        key: str,
-        *,
-        spent: Spend = NO_SPEND,
-        maybe: Spend = NO_SPEND,
-        reserved: Spend = NO_SPEND,
-        released: Spend = NO_SPEND,
-    ) -> None:
-        sums = self._keys.get(key)
-        if sums is None:
-            sums = self._keys[key] = SpendCounter()
-        for counter in (self._total, sums):
-            add_spend(counter.spent, spent)
-            add_spend(counter.maybe, maybe)
-            add_spend(counter.reserved, reserved)
-            add_spend(counter.reserved, released, -1)
-        if not sums:
-            del self._keys[key]
+    def _find_sums(self, hour: str) -> WindowSums | None:
+        """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
+        if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
+            return self._sums
+        return self._former_sums.get(window)
 
     def _check_caps(self, key: str, amount: Spend) -> None:
-        key_sums = self._keys.get(key)
+        key_sums, total_sums = self._sums.keys.get(key), self._sums.total
         self._limits.check(
-            key, amount, key_sums=key_sums, total_sums=self._total, window=self._window, now=self._now
+            key, amount, key_sums=key_sums, total_sums=total_sums, window=self._window, now=self._now
         )
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
@@ -714,7 +731,7 @@ class Ledger:
         self._notes = dict(stored.notes)
         self._last_number = max(stored.open, default=0)
         for key, (spent, maybe) in stored.sums.items():
-            self._add_to_sums(key, spent=spent, maybe=maybe)
+            self._sums.add(key, spent=spent, maybe=maybe)
         changes = LedgerChanges()
         lost_amount = NO_SPEND
         for number, (slot, amount) in stored.open.items():
@@ -723,7 +740,7 @@ class Ledger:
             changes.open[number] = None
             lost_amount += amount
             if name_window(slot[0], self.caps.window) == self._window:
-                self._add_to_sums(slot[1], maybe=amount)
+                self._sums.add(slot[1], maybe=amount)
         if stored.open:
             _log.warning(
                 "%s: %d reservations of a process that died count as spent in full: at most %d samples, %d "
@@ -737,7 +754,7 @@ class Ledger:
 
     def _snapshot(self) -> LedgerChanges:
         """All that counts now, for a file that was lost: the window's sums, as of this hour."""
-        balances = {key: sums.to_balance() for key, sums in self._keys.items()}
+        balances = {key: sums.to_balance() for key, sums in self._sums.keys.items()}
         self._rows = {(self._hour, key): (balance.spent, balance.maybe) for key, balance in balances.items()}
         reserved = {entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()}
         return LedgerChanges(

@@ -6,7 +6,7 @@ that is held for the whole request.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Any
 from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
 from adacompute.answers.extract import extract_in_sandbox
 from adacompute.client import LOGPROBS, Client, DrawFailure, Response, Stream
-from adacompute.errors import CapReached, EndpointError, LedgerUnavailable
+from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
@@ -81,19 +81,37 @@ class Wave:
         self._rates = rates
         self._reserved = self._bound_cost(count)
         self._extension: asyncio.Future[bool] | None = None  # a pending extension of the reservation
+        self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
+        self.unsent = 0  # samples that were not asked for, because of that
+        self._under_way = 0  # samples that are asked for by calls that were sent and haven't ended
 
     async def begin(self, key: str) -> "Wave":
         """Reserves the most that it can cost; CapReached or LedgerUnavailable if that fails."""
         self._reservation = await self._ledger.reserve(key, self._reserved)
         return self
 
+    def may_send(self, samples: int) -> bool:
+        """Asked when a call's turn has come, with 0, and right before it is sent: whether the caps allow it.
+
+        What an upstream gave beyond what was asked for may have used up what this wave has reserved.
+        """
+        if self.refusal is None:
+            self.refusal = self._ledger.check_send(self._reservation)
+        if self.refusal is None:
+            self._under_way += samples
+        return self.refusal is None
+
     def record_call(self, call: Call) -> "bool | asyncio.Future[bool]":
         """Records an attempt. Whether more may be sent, be it a retry or what is missing.
 
         True only if the reservation covers all that is still to come besides what was, or may have
         been, used; it is extended if attempts cost more than expected. A future if that takes time.
+        What was used beyond the reservation counts at once, so that nothing more is sent on it.
         """
         self.calls.append(call)
+        if call.status is not None or call.paid != "no":  # it was sent
+            self._under_way -= call.asked
+        self._count_excess()
         if self._extension is not None and not self._extension.done():
             return self._extension  # it checks again before it ends
         more = self._find_shortfall()
@@ -106,6 +124,18 @@ class Wave:
         if granted:
             self._reserved += more
         return granted
+
+    def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
+        """Samples that didn't come: whether a cap prevented that they were asked for at all."""
+        if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
+            self.unsent += count
+
+    def _count_excess(self) -> None:
+        spent, maybe = self._sum_used()
+        excess = (spent + maybe + self._bound_cost(self._under_way) - self._reserved).positive
+        if excess != NO_SPEND:
+            self._ledger.grow(self._reservation, excess)
+            self._reserved += excess
 
     async def _extend(self, more: Spend, granted: "bool | asyncio.Future[bool]") -> bool:
         while granted if isinstance(granted, bool) else await granted:
@@ -296,10 +326,15 @@ class SampleLoop:
                 {**self.upstream_body, "n": request.n} if request.n > 1 else self.upstream_body,
                 deadline=self._deadline - self._loop.time(),
                 on_call=wave.record_call,
+                may_send=wave.may_send,
                 optional=self.optional_fields,
                 headers=self.route.trace,
             ) as stream:
                 yield stream
+        except SendingStopped:
+            if wave.refusal is None:
+                raise
+            raise wave.refusal from None
         finally:
             self._settle(wave)
         self.waves = 1
@@ -368,7 +403,16 @@ class SampleLoop:
             self._settle(wave)
         self.waves += 1
         self._slowest = max(self._slowest, self._loop.time() - began)
-        await self._count_votes(responses, wave.count)
+        if wave.refusal is not None:
+            self._stop_at_cap(wave.refusal, received=len(responses))
+        await self._count_votes(responses, wave.count - wave.unsent)
+
+    def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
+        """A wave was not sent, or not all of it: the request goes on with what came, if anything did."""
+        if not self.responses and not received:
+            raise refusal
+        self.notes.append(f"stopped by a cap: {refusal}")
+        self._stopped = True
 
     async def _draw_one(self, wave: Wave) -> list[Response]:
         """As `_draw_several`, for a wave of one: most are, and this takes a fifth less processor time."""
@@ -378,11 +422,13 @@ class SampleLoop:
                 first=len(self.responses) + self.missing,
                 deadline=self._seconds_left,
                 on_call=wave.record_call,
+                may_send=wave.may_send,
                 optional=self.optional_fields,
                 headers=self.route.trace,
             )
         except EndpointError as exc:
             self._error, self._stopped = self._error or exc, True
+            wave.note_failure(exc, exc.calls, 1)
             return []
         self.server_info = self.server_info or read_server_info(reply.body)
         return list(reply.responses)
@@ -395,6 +441,7 @@ class SampleLoop:
             first=len(self.responses) + self.missing,
             deadline=self._seconds_left,
             on_call=wave.record_call,
+            may_send=wave.may_send,
             optional=self.optional_fields,
             headers=self.route.trace,
         )
@@ -402,6 +449,7 @@ class SampleLoop:
             async for outcome in drawing:
                 if isinstance(outcome, DrawFailure):
                     self._error, self._stopped = self._error or outcome.error, True
+                    wave.note_failure(outcome.error, outcome.calls, outcome.count)
                 else:
                     self.server_info = self.server_info or read_server_info(outcome.body)
                     responses.update(enumerate(outcome.responses, outcome.first))

@@ -320,6 +320,35 @@ def test_the_next_one_that_starts_counts_what_a_dead_one_had_reserved(redis_serv
     assert "2 reservations count as spent in full" in caplog.text
 
 
+@pytest.mark.parametrize("caps", [Caps(total=10), Caps(per_key=10), Caps(total=10, window="day")])
+def test_what_one_gateway_was_given_too_much_stops_the_calls_that_others_have_reserved(
+    redis_server: RedisServer, caps: Caps
+):
+    async def work() -> None:
+        async with fleet(redis_server, 2, caps) as (one, two):
+            given = await one.ledger.reserve("alice", ONE)
+            queued = [await gateway.ledger.reserve("alice", ONE) for gateway in (one, two, two)]
+            assert [g.ledger.check_send(r) for g, r in ((one, given), (two, queued[1]))] == [None, None]
+            await asyncio.sleep(0.5)  # what the other has reserved is known within a tenth of that
+            one.ledger.grow(given, Spend(samples=8))  # 9 came for 1, and its wave goes on
+            refusal = one.ledger.check_send(queued[0])
+            assert isinstance(refusal, CapReached)  # at once: it knows itself
+            began = time.monotonic()
+            await eventually(lambda: two.ledger.check_send(queued[1]) is not None)
+            assert time.monotonic() - began < 2.0  # polled ten times a second
+            one.ledger.settle(queued[0], Spend())
+            two.ledger.settle(queued[1], Spend())
+            one.ledger.settle(given, Spend(samples=9))
+            await eventually(lambda: two.ledger.check_send(queued[2]) is None)  # 9 + 1 are within the cap
+            two.ledger.settle(queued[2], Spend(samples=3))
+            await two.client.flush()
+            assert samples(held(redis_server)) == (12, 0, 0)
+            with pytest.raises(CapReached):
+                await one.ledger.reserve("alice", ONE)
+
+    run(work())
+
+
 def test_notes_are_shared(redis_server: RedisServer):
     async def work() -> None:
         async with fleet(redis_server, 1, Caps()) as (one,):

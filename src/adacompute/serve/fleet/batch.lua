@@ -220,6 +220,19 @@ local function extend(number, _, limit, more)
   return 1
 end
 
+local function grow(number, _, _, more) -- it was used already, so no cap is asked
+  local value = call('HGET', mine, number)
+  if value then
+    local at, key, most = read(value)
+    for place = 1, 3 do
+      most[place] = most[place] + more[place]
+    end
+    call('HSET', mine, number, written(at, key, most))
+    count(at, key, 'r', more, 1)
+  end
+  return 1
+end
+
 local function settle(number, key, at, spent, maybe)
   local value, kind = call('HGET', mine, number), 'r'
   if value then
@@ -242,9 +255,22 @@ local function settle(number, key, at, spent, maybe)
   return 1
 end
 
-local deeds, said = { r = reserve, x = extend, e = settle }, {}
+local deeds, said, changed = { r = reserve, x = extend, g = grow, e = settle }, {}, { [''] = true }
 for i, deed in ipairs(batch.deeds or {}) do
   said[i] = deeds[deed[1]](deed[2], deed[3], deed[4], deed[5], deed[6])
+  changed[deed[3]] = true
+end
+for _, key in ipairs(batch.watch or {}) do
+  changed[key] = true
+end
+
+local committed = {} -- before it is written, while `sum` is right: what counts now, of all and of these keys
+for key in pairs(changed) do
+  local amounts = { key }
+  for _, kind in ipairs({ 's', 'm', 'r' }) do
+    table.insert(amounts, plain(sum(kind .. batch.place .. ':' .. key)))
+  end
+  table.insert(committed, amounts)
 end
 
 local LIFE = { [13] = 3 * DAYS, [10] = 40 * DAYS, [7] = 400 * DAYS, [0] = 0 }
@@ -332,6 +358,7 @@ end
 for i, lane in ipairs(batch.lanes or {}) do
   lanes[i] = call('HMGET', key_of('lane:' .. lane), 'price', 'average', 'requests')
 end
+answer.committed, answer.watched = committed, batch.watch ~= nil
 answer.reaped, answer.due, answer.lanes = reaped, due, lanes
 answer.replicas, answer.pacemaker = call('ZCARD', key_of('replicas')), maker == me
 if batch.account then

@@ -14,10 +14,13 @@ import json
 import logging
 import re
 import time
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from adacompute.errors import CapReached
 from adacompute.serve.fleet.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 from adacompute.serve.ledger import (
     NO_SPEND,
@@ -36,6 +39,7 @@ from adacompute.serve.ledger import (
 
 __all__ = ["FleetLedger"]
 
+_MAX_WATCHED = 200  # keys whose sums are read with one call
 _LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
 _MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums
 _ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all balances
@@ -59,6 +63,13 @@ class FleetLedger:
         self._notes: dict[str, str] = {}
         self._balance = Balance()
         self._next_account = 0.0  # when balances are read next
+        self._sums: dict[str, SpendCounter] = {}  # by key, "" of all: as Redis said last, in the caps' unit
+        self._sums_window = ""  # that they are of
+        self._redis_now = 0.0  # Redis's time then, in seconds since 1970
+        self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
+        self._next_sums = 0.0  # when those of keys are read next
+        self._unsent: deque[tuple[int, str, int]] = deque()  # number, key, change: not in those sums yet
+        self._unsent_changes: Counter[str] = Counter()  # their sums by key, "" of all
 
     @property
     def script_settings(self) -> dict[str, Any]:
@@ -117,13 +128,64 @@ class FleetLedger:
             self._open[current.number] = replace(latest, amount=latest.amount + more)
         return done
 
+    def grow(self, reservation: Reservation, more: Spend) -> None:
+        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        current = self._open.get(reservation.number)
+        if current is not None:
+            more = more.positive
+            self._open[current.number] = replace(current, amount=current.amount + more)
+            self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
+
+    def check_send(self, reservation: Reservation) -> CapReached | None:
+        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+
+        From memory: as Redis said last, at most about `poll` and one round trip ago, and as this gateway
+        has changed it since. What others know and Redis doesn't yet is not in it. A reservation of a
+        window that is over was checked when it was made.
+        """
+        key, total = reservation.key, self._sums.get("")
+        if total is None or name_window(reservation.hour, self.caps.window) != self._sums_window:
+            return None
+        own = self._sums.get(key)
+        return self._limits.find_excess(
+            key,
+            reservation.amount,
+            key_sums=None if own is None else self._bring_up_to_date(own, key),
+            total_sums=self._bring_up_to_date(total, ""),
+            window=self._sums_window,
+            now=lambda: self._redis_now,
+        )
+
+    def _bring_up_to_date(self, sums: SpendCounter, key: str) -> SpendCounter:
+        updated = SpendCounter()
+        updated.spent, updated.maybe = list(sums.spent), sums.maybe
+        updated.reserved = list(sums.reserved)
+        change = self._unsent_changes[key]
+        (updated.spent if change > 0 else updated.reserved)[self._unit_index] += change
+        return updated
+
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
         """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
-        amounts = _to_amounts(spent.positive), _to_amounts(maybe.positive)
-        self.client.enqueue(("e", str(current.number), current.key, current.hour, *amounts))
+        spent, maybe = spent.positive, maybe.positive
+        action: LedgerAction = (
+            "e",
+            str(current.number),
+            current.key,
+            current.hour,
+            _to_amounts(spent),
+            _to_amounts(maybe),
+        )
+        self._enqueue(action, spent + maybe - current.amount)
+
+    def _enqueue(self, action: LedgerAction, change: Spend) -> None:
+        """Sends an action soon; what it changes counts here until Redis's sums include it."""
+        units, key = _to_amounts(change)[self._unit_index], action[2]
+        number = self.client.enqueue(action)
+        self._unsent.append((number, key, units))
+        self._unsent_changes.update({key: units, "": units})
 
     def account(self) -> Balance:
         """What counts against the caps in the whole fleet, as of about a second ago.
@@ -167,12 +229,21 @@ class FleetLedger:
 
     def build_query(self) -> dict[str, Any]:
         """What the next call asks for."""
-        return {"account": True} if time.monotonic() >= self._next_account else {}
+        now, query = time.monotonic(), dict[str, Any]()
+        if now >= self._next_account:
+            query["account"] = True
+        if now >= self._next_sums and self._has_key_limits:
+            keys = {reservation.key for reservation in self._open.values()}
+            query["watch"] = list(islice(keys, _MAX_WATCHED))
+            self._next_sums = now + self._timing.poll / 2
+        return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
         """Takes in an answer."""
         if "notes" in answer:
             self._notes = _pair_up(answer["notes"])
+        if "committed" in answer:
+            self._take_sums(answer)
         if "account" in answer:
             sums = _pair_up(answer["account"])
             self._balance = _parse_balance(sums)
@@ -189,6 +260,24 @@ class FleetLedger:
                     samples,
                     tokens,
                 )
+
+    def _take_sums(self, answer: dict[str, Any]) -> None:
+        """The sums of all and of some keys, as of this answer."""
+        window = name_window(answer["hour"], self.caps.window)
+        if window != self._sums_window:
+            self._sums, self._sums_window = {}, window
+        self._redis_now = int(answer["now"]) / 1000
+        if answer.get("watched"):
+            self._sums = {}
+        for key, *amounts in answer["committed"] or []:
+            sums = self._sums[key] = SpendCounter()
+            for kind, units in zip(_KINDS.values(), amounts, strict=True):
+                getattr(sums, kind)[self._unit_index] = int(units)
+        while self._unsent and self._unsent[0][0] <= self.client.done_count:
+            _, key, units = self._unsent.popleft()
+            self._unsent_changes.subtract({key: units, "": units})
+        if not self._unsent:
+            self._unsent_changes.clear()
 
     def _limit_of(self, key: str) -> int:
         return _script_limit(self._limits.limit_of(key))

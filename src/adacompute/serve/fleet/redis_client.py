@@ -176,6 +176,8 @@ class FleetClient:
     ) -> None:
         self.trouble = ""  # why nothing can be sent now; "": it can
         self.answered_at = time.monotonic()  # when Redis was last heard of
+        self.done_count = 0  # actions that nobody waits for and Redis has done, of all that were handed over
+        self._enqueued_count = 0
         self._redis, self._url, self._base = redis, url, base
         self._script_settings = dict(script_settings, me=replica, most=_MAX_WAITING_COSTS) | {
             name: round(1000 * seconds)
@@ -212,10 +214,12 @@ class FleetClient:
         self._task = asyncio.create_task(self._run())
         return answer
 
-    def enqueue(self, action: LedgerAction) -> None:
-        """Sends an action soon; nobody waits for it."""
+    def enqueue(self, action: LedgerAction) -> int:
+        """Sends an action soon; nobody waits for it. Returns its number: done once `done_count` is that."""
         self._actions.append((action, None))
         self._wake.set()
+        self._enqueued_count += 1
+        return self._enqueued_count
 
     def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
         """As `enqueue`, with its result; OSError if Redis can't be reached: it may still be done later."""
@@ -362,6 +366,7 @@ class FleetClient:
             if future is not None and not future.done():
                 taken = [int(amount) for amount in result] if isinstance(result, list) else []
                 future.set_result(ActionResult(result == 1, taken, hour, now))
+        self.done_count += batch.waiting.count(None)
         self._batch = None
         self._last = batch.number or self._last
         self._on_recovery()
