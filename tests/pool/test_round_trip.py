@@ -154,13 +154,6 @@ def test_parquet_is_cut_into_row_groups(
     assert read(tmp_path / "o.parquet") == read(source)
 
 
-def test_an_unknown_index_beyond_64_bits_survives_parquet(tmp_path: Path):
-    rows = [line(samples=[{"answer": "4", "correct": 1, "index": 2**70}])]
-    with open_pool(write(tmp_path / "a.jsonl", rows)) as pool:
-        export_file(pool, tmp_path / "o.parquet")
-    assert read(tmp_path / "o.parquet")[0] == rows
-
-
 def test_answers_are_extracted_and_graded_where_absent_and_then_written_out(tmp_path: Path):
     rows = [
         {

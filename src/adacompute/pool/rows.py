@@ -440,9 +440,8 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[
     """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     idx = i
-    index = extra.get("index")
-    if type(index) is int and 0 <= index < INDEX_LIMIT:
-        idx = index
+    if extra.get("index") is not None:
+        idx = _read_whole_number(extra["index"], f"samples[{i}].index", INDEX_LIMIT)
         if idx != i:
             del extra["index"]  # else it is written back because it was given, not because it is needed
     return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
