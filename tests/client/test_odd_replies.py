@@ -1,9 +1,7 @@
 """Odd replies: whatever one holds, it costs one call and no more, and what is kept of it can be stored."""
 
 import asyncio
-import gzip
 import json
-import zlib
 from typing import Any
 
 import pytest
@@ -82,21 +80,6 @@ def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(s
     assert caught.value.status == status
     assert "ValueError: nobody thought of ***" in str(caught.value)
     assert caught.value.__context__ is None
-
-
-def packed(kind: str, data: bytes, **settings: Any):
-    return run_draw(Garbage(raw=data, headers={"Content-Encoding": kind}), 1, retries=ONCE, **settings)
-
-
-@pytest.mark.parametrize("kind", ["gzip", "deflate"])
-def test_a_body_that_cannot_be_unpacked_is_garbage_and_no_reset(kind):
-    whole = (gzip.compress if kind == "gzip" else zlib.compress)(json.dumps({"choices": [GOOD]}).encode())
-    assert packed(kind, whole).responses[0].text == "42"
-    for broken in (b"not packed at all", whole[:12] + b"\xff" * 12 + whole[24:]):
-        done = packed(kind, broken)
-        assert isinstance(done.error, ReplyInvalid)
-        assert done.error.paid
-        assert [call.kind for call in done.heard] == ["garbage"]
 
 
 def test_a_name_that_the_resolver_cannot_encode_is_unreachable():

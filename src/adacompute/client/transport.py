@@ -16,7 +16,6 @@ from types import TracebackType
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
-from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
@@ -45,6 +44,7 @@ _MAX_BODY = 64 * 2**20  # bytes of a reply
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
+_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
@@ -182,6 +182,7 @@ class Transport:
                 total=None, connect=endpoint.timeouts.connect, ceil_threshold=math.inf
             ),
             headers=headers,
+            auto_decompress=False,  # none is asked for; a few bytes could become gigabytes
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -234,6 +235,7 @@ class Transport:
                     headers={**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS,
                 )
                 if response.status == 200:
+                    _check_encoding(response)
                     return ReplyStream(self, url, timer, response)
                 return self._parse_reply(response, await _read_or_close(response))
         except EndpointError as exc:
@@ -281,10 +283,6 @@ class Transport:
         why = one_line(str(exc) or type(exc).__name__, self._endpoint.key).replace(" ssl:default", "")
         if timer.refused:
             return SendingStopped(f"{url}: {SPENDING_STOPPED}")
-        if isinstance(exc.__cause__, ContentEncodingError):
-            return ReplyInvalid(
-                f"{url}: answered with a body that can't be unpacked ({why}); try again", paid=True
-            )
         if isinstance(exc, aiohttp.ClientResponseError):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
         if timer.expired or isinstance(exc, aiohttp.ServerTimeoutError):
@@ -379,12 +377,39 @@ async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:
         raise
 
 
+def _check_encoding(response: aiohttp.ClientResponse) -> None:
+    """ReplyInvalid, and nothing is read, where the body is compressed though "identity" was asked for."""
+    encoding = _find_encoding(response)
+    if encoding:
+        response.close()
+        raise ReplyInvalid(
+            f"{response.url}: answered with a body in {encoding}, though none was asked for; turn its "
+            "compression off",
+            status=response.status,
+            paid=True,
+        )
+
+
+def _find_encoding(response: aiohttp.ClientResponse) -> str:
+    """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
+    names = ",".join(response.headers.getall("Content-Encoding", ())).lower().split(",")
+    encodings = [name.strip() for name in names if name.strip() not in ("", "identity")]
+    if not encodings:
+        return ""
+    return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
+
+
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     """The body, within limits: all of a success or an error, and the beginning of anything else."""
     success = response.status == 200
+    if success:
+        _check_encoding(response)
+    elif encoding := _find_encoding(response):  # the status says enough, and is kept
+        response.close()
+        return f"(a message in {encoding}, which wasn't asked for)".encode()
     max_size = _MAX_BODY if success else _MAX_ERROR_BODY
     length = response.content_length
-    if length is not None and length <= max_size and "Content-Encoding" not in response.headers:
+    if length is not None and length <= max_size:
         return await response.read()
     parts, size = [], 0
     async for part in response.content.iter_any():
