@@ -187,11 +187,16 @@ class ServeConfig:
     show_texts: bool = setting(False, "show texts in the dashboard")
     concurrency: int = setting(256, "upstream calls at the same time, at most")
     max_requests: int = setting(1000, "requests at the same time; more are turned away with 503")
-    max_body: int = setting(4_194_304, "bytes of a request")
+    max_body: int = setting(33_554_432, "bytes of a request")
+    forward: bool = setting(True, "pass on to the upstream what else is asked for under /v1/")
+    max_upload: int = setting(536_870_912, "bytes of an upload that is passed on")
+    cors: tuple[str, ...] = setting(
+        (), "origins whose web pages may use the API, e.g. https://app.example.com; * with keys only"
+    )
     max_messages: int = setting(512, "messages of a request")
     max_depth: int = setting(32, "depth of a request's nesting")
     max_tokens: int = setting(32_768, "most that a request may allow for one response")
-    max_n: int = setting(16, "choices that a client may ask for itself")
+    max_n: int = setting(128, "choices that a client may ask for itself")
     deadline: float = setting(600.0, "seconds of a request, at most")
     client_timeout: float = setting(
         60.0,
@@ -243,6 +248,7 @@ _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included
     ("concurrency", 1, 65_536),
     ("max_requests", 1, 1_000_000),
     ("max_body", 1, 1_073_741_824),
+    ("max_upload", 1, 1_099_511_627_776),
     ("max_messages", 1, 1_000_000),
     ("max_depth", 1, 512),
     ("max_tokens", 1, 100_000_000),

@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         up, count = self.up, self.up.count
         self.busy, self.chat = True, path == CHAT
         if not self.chat:
-            self.other(path)
+            self.other(method, path)
             return
         count.requests += 1
         count.in_flight += 1
@@ -103,15 +103,16 @@ class Connection(asyncio.Protocol):
             up.requests.append(Request(count.requests, time.monotonic(), method, path, headers, body, raw))
         self.act(up.behaviour(count.requests, body, headers), count.requests, body)
 
-    def other(self, path: str) -> None:
+    def other(self, method: str, path: str) -> None:
         if path == "/count":
             count = self.up.count
             told = vars(count) | {"statuses": {str(code): n for code, n in count.statuses.items()}}
             self.send(200, orjson.dumps(told))
-        elif path.endswith("/models"):
+        elif path.endswith("/models") and method == "GET":
             self.send(200, orjson.dumps({"object": "list", "data": [{"id": m} for m in self.up.models]}))
         else:
-            self.send(404, b'{"error": {"message": "no such route"}}')
+            told = {"message": "no such route", "type": "scripted", "param": None, "code": "not_found"}
+            self.send(404, orjson.dumps({"error": told}))
 
     def act(self, how: Behaviour, number: int, body: dict[str, Any]) -> None:
         if isinstance(how, Reply | Status | Break):

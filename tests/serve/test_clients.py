@@ -155,7 +155,7 @@ for _ in range(40):
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"n": 17}, "n is 17"),
+        ({"n": 129}, "n is 129"),
         ({"n": 10**18}, "n is"),
         ({"max_tokens": 32_769}, "max_tokens is 32769"),
         ({"max_completion_tokens": 10**9}, "max_completion_tokens is"),

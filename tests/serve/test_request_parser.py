@@ -181,7 +181,7 @@ def test_a_response_format_is_passed_on_and_noted(form: object, json_wanted: boo
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
         ({"model": 3}, "model"),
         ({"n": 0}, "n"),
-        ({"n": 17}, "n"),
+        ({"n": 129}, "n"),
         ({"n": 2.0}, "n"),
         ({"n": True}, "n"),
         ({"n": "2"}, "n"),

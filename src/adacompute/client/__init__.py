@@ -4,6 +4,7 @@ Knows nothing of problems, pools or policies.
 """
 
 from adacompute.client.client import Client
+from adacompute.client.forward import ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import DrawFailure, DrawOutcome, DrawSuccess, Reply, Response
 from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
@@ -23,6 +24,8 @@ __all__ = [
     "DrawSuccess",
     "Endpoint",
     "Event",
+    "ForwardReply",
+    "ForwardRequest",
     "RateLimits",
     "Reply",
     "Response",

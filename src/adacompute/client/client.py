@@ -13,6 +13,7 @@ from typing import Any
 from orjson import Fragment
 from yarl import URL
 
+from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -449,6 +450,30 @@ class Client:
             yield stream
         finally:
             await stream.close()
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        request: ForwardRequest,
+        *,
+        deadline: float | None = None,
+        on_call: CallListener | None = None,
+    ) -> AsyncIterator[ForwardReply]:
+        """Any other request, passed on as it is, once; its reply has any status. Leaving ends it.
+
+        Entering raises EndpointError where no reply came. `on_call` is called once, unless it is free.
+        """
+        context = self._require_open()
+        call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
+        reply = await call.open()
+        try:
+            yield reply
+        except EndpointError as error:
+            call.report_failure(error)
+            raise
+        finally:
+            call.report_cancelled()  # unless it has ended
+            await reply.close()
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint lists; free, and not in the totals."""

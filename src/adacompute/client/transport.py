@@ -10,7 +10,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 
@@ -37,7 +37,7 @@ from adacompute.errors import (
     SendingStopped,
 )
 
-__all__ = ["AttemptTimer", "ReplyStream", "Transport", "parse_retry_after"]
+__all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
 
 _Addresses = list[ResolveResult]
 _MAX_BODY = 64 * 2**20  # bytes of a reply
@@ -245,6 +245,48 @@ class Transport:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
+    async def open_reply(
+        self,
+        method: str,
+        url: URL,
+        timer: AttemptTimer,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] | None,
+    ) -> "RawReply":
+        """Sends any request, and returns the reply to read, whatever its status; errors as above.
+
+        A body that comes in pieces counts as sent after its last one. A reply that is compressed, which
+        wasn't asked for, is refused unread.
+        """
+        data: _Body | AsyncIterator[bytes] | None = None
+        if body is not None:
+            data = _Body(body, timer) if isinstance(body, bytes) else _report_end(body, timer)
+        try:
+            async with timer:
+                if body is None:
+                    timer.mark_sent()
+                response = await self._session.request(
+                    method,
+                    url,
+                    data=data,
+                    headers=headers,
+                    skip_auto_headers=() if "content-type" in headers else ("Content-Type",),
+                    allow_redirects=False,
+                    auto_decompress=False,
+                )
+            timer.mark_answering()
+            if response.headers.get("Content-Encoding", "identity").lower() in ("", "identity"):
+                return RawReply(self, url, timer, response)
+            response.close()
+            error: EndpointError = ReplyInvalid(
+                f"{url}: answered with a compressed body, which wasn't asked for", paid=True
+            )
+        except Exception as exc:  # noqa: BLE001 - as above
+            error = self._map_error(exc, url, timer)
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
+
     async def _send_and_read(
         self, url: URL, timer: AttemptTimer, body: _Body | None, headers: Mapping[str, str] | None
     ) -> HttpReply:
@@ -321,6 +363,8 @@ class ReplyStream:
 
     __slots__ = ("_response", "_size", "_timer", "_transport", "_url")
 
+    max_size: float = _MAX_BODY  # bytes
+
     def __init__(
         self, transport: Transport, url: URL, timer: AttemptTimer, response: aiohttp.ClientResponse
     ) -> None:
@@ -341,7 +385,7 @@ class ReplyStream:
             async with self._timer:
                 chunk = await self._response.content.readany()
             self._size += len(chunk)
-            if self._size <= _MAX_BODY:
+            if self._size <= self.max_size:
                 return chunk
             error: EndpointError = _build_too_large_error(self._response)
         except Exception as exc:  # noqa: BLE001 - as in `exchange`
@@ -367,6 +411,41 @@ class ReplyStream:
             pass
         finally:
             self._response.release()
+
+
+class RawReply(ReplyStream):
+    """A reply of any status and any size, which is passed on as it arrives."""
+
+    __slots__ = ()
+
+    max_size = math.inf
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self._response.headers
+
+    async def read_start(self) -> bytes:
+        """All of it, or the beginning of a long one; the connection of a long one is closed."""
+        parts, size = [], 0
+        while size <= _MAX_ERROR_BODY and (chunk := await self.read()):
+            parts.append(chunk)
+            size += len(chunk)
+        if size > _MAX_ERROR_BODY:
+            self.close()
+        return b"".join(parts)[:_MAX_ERROR_BODY]
+
+
+async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
+    """The parts of a body, which report when all of them are sent."""
+    async for part in parts:
+        yield part
+    timer.mark_sent()
 
 
 async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:

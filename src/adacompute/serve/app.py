@@ -4,10 +4,11 @@ It is pure ASGI throughout: middleware that hands replies on through queues woul
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -15,8 +16,16 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized, suggest_name
-from adacompute.serve.chat import ChatEndpoint, Gateway, get_reply_id, read_headers, send_reply
+from adacompute.serve.chat import (
+    ChatEndpoint,
+    Gateway,
+    RequestSlots,
+    get_reply_id,
+    read_headers,
+    send_reply,
+)
 from adacompute.serve.dashboard import HEADERS, PAGE
+from adacompute.serve.forward import ForwardEndpoint
 from adacompute.serve.observability import Observability
 from adacompute.serve.reply import build_error
 from adacompute.serve.request_parser import ClientDisconnected, Key
@@ -33,8 +42,9 @@ _PATHS = (_CHAT_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboa
 
 def build_app(gateway: Gateway) -> ASGIApp:
     """The ASGI app of a gateway."""
-    pages = _Pages(gateway)
-    chat = ChatEndpoint(gateway, pages.authenticate)
+    pages, slots = _Pages(gateway), RequestSlots(gateway.settings.max_requests)
+    chat = ChatEndpoint(gateway, pages.authenticate, slots)
+    forward = ForwardEndpoint(gateway, pages.authenticate, slots)
     routes = [
         Route(_CHAT_PATH, chat, methods=["POST"]),
         Route("/v1/models", _PageEndpoint(pages.list_models), methods=["GET"]),
@@ -44,6 +54,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/metrics", _PageEndpoint(pages.metrics), methods=["GET"]),
         Route("/dashboard", _PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
+        Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
     return _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway.observability)
 
@@ -170,6 +181,7 @@ class _ErrorMiddleware:
         if scope["type"] != "http":
             return
         scope["app"] = self
+        _normalise_path(scope)
         started = False
 
         async def send_with_id(message: Message) -> None:
@@ -206,6 +218,16 @@ class _ErrorMiddleware:
             code = exc.code if isinstance(exc, ServeError) else exc.kind
             _log.debug("refused", extra={**context, "status": status, "code": code})
         return status, {**headers, **allow}, body
+
+
+def _normalise_path(scope: Scope) -> None:
+    """Doubled slashes, and one at the end, come from addresses put together carelessly: they are dropped."""
+    raw = scope.get("raw_path") or scope["path"].encode("latin-1", "replace")
+    if b"//" in raw or (raw.endswith(b"/") and len(raw) > 1):
+        raw = re.sub(rb"/+", b"/", raw)
+        raw = raw.rstrip(b"/") or b"/"
+        scope["path"] = unquote(raw.decode("latin-1"))
+    scope["raw_path"] = raw
 
 
 def _set_reply_id(message: Message, scope: Scope) -> None:

@@ -10,8 +10,8 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, ParamSpec
@@ -60,9 +60,12 @@ __all__ = [
     "ModelList",
     "ObserverGuard",
     "Reporter",
+    "RequestSlots",
     "get_reply_id",
     "read_headers",
+    "send_body",
     "send_reply",
+    "send_start",
 ]
 
 
@@ -533,28 +536,59 @@ _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
 
 
-class ChatEndpoint:
-    """The endpoint as an ASGI app."""
+class RequestSlots:
+    """Counts the requests of all endpoints, and turns away those that are too many at the same time."""
 
-    def __init__(self, gateway: Gateway, authenticate: Authenticate) -> None:
-        self._gateway = gateway
-        self._authenticate = authenticate
+    def __init__(self, max_requests: int) -> None:
+        self._max_requests = max_requests
         self._receiving = 0  # requests whose bodies are being received
         self._active = 0  # requests in progress, until their replies are sent
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request. Errors before the reply has begun are raised."""
+    def check(self) -> None:
+        """Overloaded if the gateway is full; requests whose bodies are still being received don't count."""
+        if self._active >= self._max_requests:
+            raise _make_overloaded(f"{self._active} requests are under way")
+
+    @contextmanager
+    def receive(self) -> Iterator[None]:
+        """Counts a request while its body is received."""
+        if self._receiving >= _RECEIVING_FACTOR * self._max_requests:
+            raise _make_overloaded(f"{self._receiving} requests are still being sent")
+        self._receiving += 1
         try:
-            request, route = await self._read_request(scope, receive)
-            self._check_capacity()  # once more: others may have sent their bodies faster
-        except ServeError as exc:
-            self._gateway.observability.on_refusal(exc.status, exc.code)
-            raise
+            yield
+        finally:
+            self._receiving -= 1
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Counts a request in progress; it is checked once more: others may have sent their bodies faster."""
+        self.check()
         self._active += 1
         try:
-            await self._serve(request, route, scope, receive, send)
+            yield
         finally:
             self._active -= 1
+
+
+class ChatEndpoint:
+    """The endpoint as an ASGI app."""
+
+    def __init__(self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots) -> None:
+        self._gateway = gateway
+        self._authenticate = authenticate
+        self._slots = slots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request. Errors before the reply has begun are raised."""
+        with ExitStack() as stack:
+            try:
+                request, route = await self._read_request(scope, receive)
+                stack.enter_context(self._slots.hold())
+            except ServeError as exc:
+                self._gateway.observability.on_refusal(exc.status, exc.code)
+                raise
+            await self._serve(request, route, scope, receive, send)
 
     async def _serve(
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
@@ -577,16 +611,11 @@ class ChatEndpoint:
         key = self._authenticate(headers)
         if not gateway.ready:
             raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
-        self._check_capacity()
-        if self._receiving >= _RECEIVING_FACTOR * settings.max_requests:
-            raise _make_overloaded(f"{self._receiving} requests are still being sent")
+        self._slots.check()
         check_content_length(headers, settings.max_body)
         check_content_type(headers)
-        self._receiving += 1
-        try:
+        with self._slots.receive():
             raw = await read_body(receive, headers, limit=settings.max_body)
-        finally:
-            self._receiving -= 1
         request = parse_request(
             raw,
             settings=settings,
@@ -599,11 +628,6 @@ class ChatEndpoint:
             request, headers, settings=settings, key=key, policies=registry.names, default=registry.default
         )
         return request, route
-
-    def _check_capacity(self) -> None:
-        """Overloaded if the gateway is full; requests whose bodies are still being received don't count."""
-        if self._active >= self._gateway.settings.max_requests:
-            raise _make_overloaded(f"{self._active} requests are under way")
 
 
 def _make_overloaded(reason: str) -> Overloaded:
@@ -626,22 +650,22 @@ def get_reply_id(scope: Scope) -> str:
 
 async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
     """Sends a whole reply."""
-    await _send_start(send, {**headers, "content-length": str(len(body))}, status=status)
-    await _send_body(send, body, last=True)
+    await send_start(send, {**headers, "content-length": str(len(body))}, status=status)
+    await send_body(send, body, last=True)
 
 
 async def _send_events(send: Send, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
     """Sends a reply of events. An error before the first is raised; after it, it is an event itself."""
     async with aclosing(events):
         first = await anext(events)
-        await _send_start(send, headers)
-        await _send_body(send, first)
+        await send_start(send, headers)
+        await send_body(send, first)
         try:
             async for event in events:
-                await _send_body(send, event)
+                await send_body(send, event)
         except (ServeError, EndpointError) as exc:
-            await _send_body(send, b"data: " + build_error(exc)[2] + b"\n\n")
-    await _send_body(send, b"", last=True)
+            await send_body(send, b"data: " + build_error(exc)[2] + b"\n\n")
+    await send_body(send, b"", last=True)
 
 
 async def _send_events_at_once(
@@ -657,10 +681,12 @@ async def _send_events_at_once(
     await send_reply(send, 200, headers, b"".join(parts))
 
 
-async def _send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:
+async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:
+    """Sends the head of a reply."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def _send_body(send: Send, body: bytes, *, last: bool = False) -> None:
+async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
+    """Sends a part of a reply's body."""
     await send({"type": "http.response.body", "body": body, "more_body": not last})

@@ -27,7 +27,7 @@ from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError, shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Call
-from adacompute.serve.ledger import Unit
+from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.policy_registry import DriftMonitors, DriftState
 from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.request_parser import Mode
@@ -109,6 +109,9 @@ class Metrics:
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
         self.requests = counter("requests", "Requests that ended", "policy", "mode", "status")
         self.refused = counter("refused", "Requests turned away before sampling", "code")
+        self.forwarded = counter(
+            "forwarded", "Requests passed on to the upstream's other routes", "route", "status"
+        )
         self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
         self.would = histogram(
             "would_samples", "Shadow mode: what it would have drawn", _SAMPLE_BUCKETS, "policy"
@@ -180,7 +183,15 @@ class Metrics:
         ):
             if tokens:
                 self.at_labels(self.tokens, kind).inc(tokens)
-        for counter, spend in ((self.spent, outcome.spent), (self.maybe, outcome.maybe)):
+        self._count_amounts(outcome.spent, outcome.maybe)
+
+    def count_forward(self, route: str, status: int, spent: Spend, maybe: Spend) -> None:
+        """Counts a request that was passed on to another route of the upstream."""
+        self.at_labels(self.forwarded, route, _status_label(status)).inc()
+        self._count_amounts(spent, maybe)
+
+    def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
+        for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
             if spend.samples or spend.tokens or spend.nanos:
                 for unit in _UNITS:
                     self.at_labels(counter, unit).inc(spend.amount_in(unit))
@@ -641,6 +652,7 @@ class Observability:
         self._expected_at: dict[str, float] = {}  # by policy, the budget of the expected agreement
         self._refused: dict[str, int] = {}
         self._unvoted: dict[str, int] = {}
+        self._forwarded: dict[str, int] = {}
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
         self._spending: Callable[[], Sequence[SpendStatus]] | None = None
@@ -673,6 +685,11 @@ class Observability:
     def on_refusal(self, status: int, code: str) -> None:
         """A request was refused before sampling."""
         _count(self._refused, self._metrics.count_refusal(status, code))
+
+    def on_forward(self, route: str, status: int, spent: Spend, maybe: Spend) -> None:
+        """A request that was passed on has ended; these are counted apart, and never in the average."""
+        _count(self._forwarded, route)
+        self._metrics.count_forward(route, status, spent, maybe)
 
     def on_call(self, call: Call) -> None:
         """One attempt upstream has ended."""
@@ -771,8 +788,8 @@ class Observability:
 
         - Settings: `mode`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
         - `at`, `since`: now, and when the gateway started.
-        - Since the start: `requests`, `refused` by code, `unvoted` by reason, `reloads`, and in `ever`
-          {requests, average, target} of requests that count. `in_flight`: now.
+        - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
+          `reloads`, and in `ever` {requests, average, target} of requests that count. `in_flight`: now.
         - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
           `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
           budget, points}, where a point is (time, price).
@@ -801,6 +818,7 @@ class Observability:
             "requests": self._requests,
             "refused": dict(self._refused),
             "unvoted": dict(self._unvoted),
+            "forwarded": dict(self._forwarded),
             "reloads": dict(self._reloads),
             "ever": self._dials.compute_overall(),
             "span": span,

@@ -54,6 +54,7 @@ __all__ = [
     "check_content_length",
     "check_content_type",
     "choose_route",
+    "make_too_long_error",
     "parse_request",
     "read_body",
 ]
@@ -176,8 +177,8 @@ class ClientDisconnected(Exception):
     """The client disconnected before its request was read or answered."""
 
 
-def check_content_length(headers: Mapping[str, str], limit: int) -> None:
-    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes.
+def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:
+    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes, which `setting` allows.
 
     Names in `headers` are in lower case.
     """
@@ -188,7 +189,7 @@ def check_content_length(headers: Mapping[str, str], limit: int) -> None:
         raise RequestInvalid(f"Content-Length is {text[:60]!r}; give the number of bytes in the body")
     digits = text.lstrip("0")
     if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > limit:
-        raise _make_too_long_error(limit)
+        raise make_too_long_error(limit, setting)
 
 
 def check_content_type(headers: Mapping[str, str]) -> None:
@@ -227,16 +228,20 @@ async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int)
         chunk = event.get("body", b"")
         size += len(chunk)
         if size > limit:
-            raise _make_too_long_error(limit)
+            raise make_too_long_error(limit)
         if chunk:  # empty ones take memory too, and there can be any number of them
             parts.append(chunk)
         if not event.get("more_body", False):
             return b"".join(parts)
 
 
-def _make_too_long_error(limit: int) -> RequestInvalid:
+def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid:
+    """The error for a body of more bytes than a setting allows."""
     return RequestInvalid(
-        f"the body is longer than {limit} bytes; send a shorter one", status=413, code="request_too_large"
+        f"the body is longer than {limit} bytes; send a shorter one, or ask the operator for a larger "
+        f"{setting}",
+        status=413,
+        code="request_too_large",
     )
 
 

@@ -263,9 +263,10 @@ function render() {
   dials(board);
   recent(board);
   const told = [Object.entries(board.unvoted).map(([why, n]) => `${why} ${count(n)}`).join(", "), Object.entries(board.refused).map(([code, n]) => `${code} ${count(n)}`).join(", ")];
+  const forwarded = Object.entries(board.forwarded).map(([route, n]) => `${route} ${count(n)}`).join(", ");
   const recorded = board.recorder && board.recorder.stored ? `recorded ${count(board.recorder.stored)}` : "";
   const reloads = board.reloads.ok || board.reloads.refused ? `policies read again ${count(board.reloads.ok)}, refused ${count(board.reloads.refused)}` : "";
-  put("#footer", [told[0] && `Without a vote: ${told[0]}`, told[1] && `turned away: ${told[1]}`, recorded, reloads].filter(Boolean).join(" · "));
+  put("#footer", [told[0] && `Without a vote: ${told[0]}`, told[1] && `turned away: ${told[1]}`, forwarded && `passed on: ${forwarded}`, recorded, reloads].filter(Boolean).join(" · "));
 }
 
 async function poll() {

@@ -1,0 +1,505 @@
+"""What else is asked for under /v1/: passed on both ways as it comes, counted, capped, nowhere else."""
+
+import http.client
+import io
+import json
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from other_routes import OtherRoutes, status, stream
+from running import Running
+from starlette.exceptions import HTTPException
+
+from adacompute.config import ServeConfig
+from adacompute.serve.forward import bound_cost, parse_target
+
+KEY = "canary-upstream-key-0123456789"
+EMBED = {"model": "m", "input": "a question"}
+
+
+def until(true: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it doesn't come true"
+        time.sleep(0.01)
+
+
+def connection(gate: Running) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", int(gate.base.rpartition(":")[2]), timeout=30)
+
+
+def sdk(gate: Running, key: str = "none") -> openai.OpenAI:
+    return openai.OpenAI(base_url=gate.url, api_key=key, max_retries=0, timeout=60.0)
+
+
+def spent(gate: Running, unit: str) -> tuple[float, float, float]:
+    balance = gate.gateway.resources.ledger.account()
+    return tuple(getattr(balance, name).amount_in(unit) for name in ("spent", "maybe", "reserved"))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    file = tmp_path / "upstream.key"
+    file.write_text(KEY)
+    return str(file)
+
+
+def test_the_sdk_s_other_calls_reach_the_upstream_and_come_back():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        client = sdk(gate)
+        vectors = client.embeddings.create(model="m", input="x", encoding_format="float")
+        assert vectors.data[0].embedding == [0.1, 0.2]
+        assert client.completions.create(model="m", prompt="x", n=2).choices[1].text == "done"
+        file = client.files.create(file=io.BytesIO(b"x" * 100_000), purpose="assistants")
+        assert file.id == "file-1"
+        assert b"x" * 100_000 in up.of("/v1/files")[0].body
+        with pytest.raises(openai.NotFoundError, match="no route /v1/moderations"):
+            client.moderations.create(input="x")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
+def test_every_method_keeps_its_path_query_and_body(method: str):
+    with OtherRoutes() as up, Running(up.url) as gate:
+        body = b'{"a": 1}' if method in ("POST", "PUT", "PATCH") else None
+        answer = gate._send(method, "/v1/files/a%2Fb%20c?after=x%20y&n=2", body, {})
+        (asked,) = up.of("/v1/files/a%2Fb%20c")
+        assert (asked.method, asked.query, asked.body) == (method, "after=x%20y&n=2", body or b"")
+        assert answer.status == 200
+
+
+def test_a_model_can_be_deleted_and_its_name_keeps_its_slash():
+    with OtherRoutes(**{"models/ft%2Fm": status(200, {"id": "ft/m", "deleted": True})}) as up:  # noqa: SIM117
+        with Running(up.url) as gate:
+            assert sdk(gate).models.delete("ft/m").deleted
+
+
+def test_only_harmless_headers_go_up_and_come_down(key_file: str):
+    sent = {
+        "authorization": "Bearer mine",
+        "cookie": "a=b",
+        "x-adacompute-budget": "3",
+        "x-forwarded-host": "evil",
+        "openai-organization": "other",
+        "x-api-key": "mine",
+        "connection": "close, x-hop",
+        "x-hop": "1",
+        "te": "trailers",
+        "accept-encoding": "gzip",
+        "openai-beta": "assistants=v2",
+        "idempotency-key": "k1",
+    }
+    reply = status(200, {}, set_cookie="a=b", server="secret", x_powered_by="x", openai_processing_ms="3")
+    with (
+        OtherRoutes(embeddings=reply) as up,
+        Running(up.url, endpoint={"key_file": key_file}) as gate,
+    ):
+        answer = gate.ask(EMBED, sent, path="/v1/embeddings")
+        (asked,) = up.of("/v1/embeddings")
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.headers["accept-encoding"] == "identity"
+    assert (asked.headers["openai-beta"], asked.headers["idempotency-key"]) == ("assistants=v2", "k1")
+    assert asked.headers["host"] == f"127.0.0.1:{up.port}"
+    for name in ("cookie", "x-adacompute-budget", "x-forwarded-host", "openai-organization", "x-api-key"):
+        assert name not in asked.headers
+    assert not {"x-hop", "te"} & set(asked.headers)
+    assert answer.headers["openai-processing-ms"] == "3"
+    assert not {"set-cookie", "server", "x-powered-by"} & set(answer.headers)
+    assert answer.headers["x-request-id"].startswith("req-")
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
+def test_a_stream_comes_chunk_for_chunk_while_the_upstream_writes():
+    parts = [b'data: {"n": %d}\n\n' % n for n in range(5)]
+    with OtherRoutes(completions=stream(*parts, gap=0.15)) as up, Running(up.url) as gate:
+        line = connection(gate)
+        line.request("POST", "/v1/completions", json.dumps(EMBED), {"content-type": "application/json"})
+        reply = line.getresponse()
+        assert reply.headers["content-type"] == "text/event-stream"
+        first = reply.read1(65_536)
+        behind = up.of("/v1/completions")[0].sent
+        rest = reply.read()
+        line.close()
+    assert first.startswith(parts[0])
+    assert behind < len(parts)
+    assert first + rest == b"".join(parts)
+
+
+def test_an_upload_goes_up_while_the_client_sends_it():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        line = connection(gate)
+        line.putrequest("POST", "/v1/files")
+        line.putheader("content-type", "multipart/form-data; boundary=b")
+        line.putheader("content-length", str(3 * 65_536))
+        line.endheaders()
+        for number in range(3):
+            line.send(b"%d" % number * 65_536)
+            until(lambda wanted=(number + 1) * 65_536: up.requests and len(up.requests[-1].body) >= wanted)
+        assert line.getresponse().status == 200
+        line.close()
+        (asked,) = up.of("/v1/files")
+        assert asked.headers["content-type"] == "multipart/form-data; boundary=b"
+        assert asked.headers["content-length"] == str(3 * 65_536)
+
+
+def test_an_upload_of_unknown_length_is_passed_on_too():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        line = connection(gate)
+        parts = iter([b"a" * 1000, b"b" * 1000])
+        line.request("POST", "/v1/files", parts, {"content-type": "text/plain"}, encode_chunked=True)
+        assert line.getresponse().status == 200
+        line.close()
+        assert up.of("/v1/files")[0].body == b"a" * 1000 + b"b" * 1000
+
+
+def test_c09_a_body_above_its_setting_is_refused_and_the_setting_named():
+    with OtherRoutes() as up, Running(up.url, max_body=1000, max_upload=2000) as gate:
+        raw = json.dumps({"model": "m", "input": "x" * 2000}).encode()
+        long = gate.ask(raw, path="/v1/embeddings")
+        upload = gate.ask(b"x" * 3000, {"content-type": "text/plain"}, path="/v1/files")
+        line = connection(gate)
+        parts = iter([b"a" * 1000] * 3)
+        line.request("POST", "/v1/files", parts, {"content-type": "text/plain"}, encode_chunked=True)
+        chunked = line.getresponse()
+        error = json.loads(chunked.read())["error"]
+        line.close()
+        assert (long.status, upload.status, chunked.status) == (413, 413, 413)
+        assert "max_body" in long.error["message"]
+        assert "max_upload" in upload.error["message"]
+        assert "max_upload" in error["message"]
+        assert not up.of("/v1/embeddings")
+
+
+def test_c08_a_client_that_goes_away_ends_the_upstream_s_call_before_and_in_the_reply():
+    slow = stream(b"first", *[b"more"] * 1000, gap=0.05, kind="application/octet-stream")
+    silent = stream(gap=0.0)
+
+    async def hang(request: Any, received: Any) -> Any:
+        import asyncio
+
+        await asyncio.sleep(30)
+        return await silent(request, received)
+
+    with OtherRoutes(completions=slow, embeddings=hang) as up, Running(up.url) as gate:
+        for path, reads in (("/v1/completions", True), ("/v1/embeddings", False)):
+            line = connection(gate)
+            line.request("POST", path, json.dumps(EMBED), {"content-type": "application/json"})
+            if reads:
+                assert line.getresponse().read1(10)
+            else:
+                until(lambda path=path: up.of(path))
+            line.sock.close()
+            line.close()
+            until(lambda path=path: up.of(path)[0].aborted, 5.0)
+        until(lambda: spent(gate, "samples")[2] == 0)
+        assert spent(gate, "samples")[:2] == (0.0, 2.0)  # both may be charged for
+
+
+def test_c08_a_client_that_goes_away_in_its_upload_ends_the_upstream_s_call():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        line = connection(gate)
+        line.putrequest("POST", "/v1/audio/transcriptions")
+        line.putheader("content-type", "multipart/form-data; boundary=b")
+        line.putheader("content-length", "1000000")
+        line.endheaders()
+        line.send(b"x" * 70_000)
+        until(lambda: up.of("/v1/audio/transcriptions"))
+        line.close()
+        until(lambda: up.of("/v1/audio/transcriptions")[0].aborted, 5.0)
+        until(lambda: spent(gate, "samples")[2] == 0)
+        assert spent(gate, "samples") == (0, 0, 0)  # half of a body is not worked on
+
+
+# what it costs
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "tokens"),
+    [
+        ("/v1/embeddings", EMBED, 5),
+        ("/v1/completions", {"model": "m", "prompt": "x", "n": 3}, 16),
+        ("/v1/files", {"a": 1}, 0),
+    ],
+)
+def test_a_reply_s_usage_is_what_is_spent(path: str, body: dict[str, Any], tokens: int):
+    with OtherRoutes() as up, Running(up.url, unit="tokens", cap=1e6) as gate:
+        assert gate.ask(body, path=path).status == 200
+        assert spent(gate, "tokens") == (tokens, 0, 0)
+        assert spent(gate, "samples")[0] == (0 if path == "/v1/files" else body.get("n", 1))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"data": []},
+        {"usage": {"prompt_tokens": -5, "total_tokens": 1}},
+        {"usage": {"prompt_tokens": "5"}},
+        {"usage": {"prompt_tokens": 10**30}},
+        {"usage": None},
+    ],
+)
+def test_a_success_without_usable_usage_costs_what_was_reserved(reply: Any):
+    raw = len(json.dumps(EMBED))
+    with OtherRoutes(embeddings=status(200, reply)) as up, Running(up.url, unit="tokens", cap=1e6) as gate:
+        assert gate.ask(EMBED, path="/v1/embeddings").json == reply
+        assert spent(gate, "tokens") == (raw + 64, 0, 0)
+
+
+def test_usage_is_found_at_the_end_of_a_stream_and_of_a_long_reply():
+    usage = {"prompt_tokens": 11, "completion_tokens": 4, "total_tokens": 15}
+    events = [b'data: {"choices": [{"text": "\\"usage\\": {"}]}\n\n'] * 5000
+    events += [b'data: {"choices": [], "usage": %s}\n\n' % json.dumps(usage).encode(), b"data: [DONE]\n\n"]
+    long = {"data": [{"embedding": [0.123456] * 50_000}], "usage": {"prompt_tokens": 9, "total_tokens": 9}}
+    with (
+        OtherRoutes(completions=stream(*events), embeddings=status(200, long)) as up,
+        Running(up.url, unit="tokens", cap=1e6) as gate,
+    ):
+        assert gate.ask({"prompt": "x"}, path="/v1/completions").raw == b"".join(events)
+        assert spent(gate, "tokens")[0] == 15
+        gate.ask(EMBED, path="/v1/embeddings")
+        assert spent(gate, "tokens")[0] == 15 + 9
+
+
+def test_c14_a_cap_holds_for_what_is_passed_on_and_a_request_beyond_it_is_not_sent():
+    with OtherRoutes() as up, Running(up.url, cap=5) as gate:
+        codes: list[int] = []
+
+        def ask() -> None:
+            codes.append(gate.ask({"prompt": "x", "n": 2}, path="/v1/completions").status)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(codes) == [200] * 2 + [429] * 6
+        assert len(up.of("/v1/completions")) == 2
+        assert spent(gate, "samples") == (4, 0, 0)
+        assert gate.get("/v1/files").status == 200  # what is free is never capped
+
+
+def test_work_that_can_t_be_counted_is_passed_on_only_without_a_cap():
+    batch = status(200, {"id": "batch_1"})
+    with OtherRoutes(batches=batch) as up, Running(up.url, cap=100) as gate:
+        refused = gate.ask({"input_file_id": "f"}, path="/v1/batches")
+        assert (refused.status, refused.error["code"]) == (403, "cost_unknown")
+        assert gate.get("/v1/batches").status == 200
+        assert [one.method for one in up.of("/v1/batches")] == ["GET"]
+    with OtherRoutes(batches=batch) as up, Running(up.url) as gate:
+        assert gate.ask({"input_file_id": "f"}, path="/v1/batches").status == 200
+
+
+def test_c15_errors_of_the_upstream_cost_nothing_if_they_are_the_client_s_and_maybe_if_its_own():
+    error = {"error": {"message": "no", "type": "t", "param": "input", "code": "c"}}
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for code, maybe in ((400, 0), (429, 0), (500, 1)):
+            up.script["/v1/embeddings"] = status(code, error, retry_after="7")
+            answer = gate.ask(EMBED, path="/v1/embeddings")
+            assert (answer.status, answer.json) == (code, error)
+            assert answer.headers["retry-after"] == "7"
+            assert spent(gate, "samples") == (0, maybe, 0)
+
+
+def test_c04_an_upstream_that_doesn_t_answer_is_given_up_at_the_deadline():
+    async def hang(_request: Any, _received: Any) -> Any:
+        import asyncio
+
+        await asyncio.sleep(30)
+
+    with OtherRoutes(embeddings=hang) as up, Running(up.url, deadline=0.5) as gate:
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+        assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
+        assert spent(gate, "samples") == (0, 1, 0)
+    with Running(up.url) as gate:  # it is gone
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+        assert (answer.status, answer.error["code"]) == (502, "upstream_unreachable")
+        assert spent(gate, "samples") == (0, 0, 0)
+
+
+# where it goes
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/../admin",
+        "/v1/..",
+        "/v1/%2e%2e/admin",
+        "/v1/%2E./admin",
+        "/v1/files/..%2f..%2fadmin",
+        "/v1/files/%252e%252e/admin",
+        "/v1/files/..%5cadmin",
+        "/v1/files/..;/admin",
+        "/v1/./files",
+        "/v1/files/%00",
+        "/v1/files/a%0d%0aHost:%20evil",
+        "/v1/v1/models",
+        "/v1",
+    ],
+)
+def test_c20_a_path_that_leads_elsewhere_is_not_passed_on(path: str):
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for method in ("GET", "POST", "DELETE"):
+            answer = gate._send(method, path, None, {})
+            assert (answer.status, answer.error["code"]) == (404, "not_found")
+        assert {one.path for one in up.requests} <= {"/v1/models"}
+
+
+def test_c20_administration_and_odd_methods_are_not_passed_on():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for path in ("/v1/organization/admin_api_keys", "/v1/Organization/users", "/v1/usage"):
+            answer = gate.get(path)
+            assert (answer.status, answer.error["code"]) == (403, "not_forwarded")
+        for method in ("OPTIONS", "TRACE", "PROPFIND"):
+            assert gate._send(method, "/v1/files", None, {}).status == 405
+        assert gate._send("GET", "/v1/chat/completions", None, {}).headers["allow"] == "POST"
+        assert {one.path for one in up.requests} <= {"/v1/models"}
+
+
+def test_c20_a_redirect_is_not_followed_nor_shown():
+    with OtherRoutes() as evil, OtherRoutes() as up, Running(up.url) as gate:
+        for code in (301, 302, 303, 307, 308):
+            up.script["/v1/embeddings"] = status(code, b"", location=f"{evil.url}/embeddings")
+            answer = gate.ask(EMBED, path="/v1/embeddings")
+            assert (answer.status, answer.error["code"]) == (502, "upstream_failed")
+            assert str(evil.port).encode() not in answer.raw
+            assert "location" not in answer.headers
+        assert not evil.requests
+
+
+def test_c21_the_key_and_the_upstream_s_address_are_masked_in_whatever_comes_back(key_file: str):
+    words = f"key {KEY} at 127.0.0.1:"
+    cut = [f"data: {KEY[:9]}".encode(), KEY[9:20].encode(), KEY[20:].encode() + b" end\n\n"]
+    with (
+        OtherRoutes(completions=stream(*cut, gap=0.1)) as up,
+        Running(up.url, endpoint={"key_file": key_file}) as gate,
+    ):
+        assert gate.ask(EMBED, path="/v1/completions").raw == b"data: " + b"*" * len(KEY) + b" end\n\n"
+        escaped = json.dumps({"error": {"message": KEY}}).replace("c", "\\u0063").encode()
+        for code, value in (
+            (400, {"error": {"message": f"{words}{up.port}"}}),
+            (400, f"{words}{up.port}".encode()),
+            (400, KEY.encode("utf-16")),
+            (422, escaped),
+            (401, {"error": {"message": f"wrong {words}{up.port}"}}),
+            (200, {"echo": KEY}),
+        ):
+            up.script["/v1/embeddings"] = status(code, value)
+            answer = gate.ask(EMBED, path="/v1/embeddings")
+            assert answer.status == (502 if code == 401 else code)
+            text = answer.raw.decode("utf-8", "replace").replace("\\u0063", "c").replace("\0", "")
+            assert KEY not in text
+            assert code == 200 or str(up.port) not in text
+
+
+def test_a_compressed_reply_that_nobody_asked_for_is_refused_unread():
+    packed = status(200, b"\x1f\x8b", content_encoding="gzip")
+    with OtherRoutes(embeddings=packed) as up, Running(up.url) as gate:
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+        assert (answer.status, answer.error["code"]) == (502, "upstream_failed")
+
+
+def test_c22_a_page_of_another_site_can_t_send_an_upload():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        port = gate.base.rpartition(":")[2]
+        simple = {"content-type": "multipart/form-data; boundary=b"}
+        for origin in ("https://evil.example", "null", f"https://127.0.0.1:{port}"):
+            refused = gate.ask(b"--b--", {**simple, "origin": origin}, path="/v1/audio/transcriptions")
+            assert (refused.status, refused.error["code"]) == (403, "origin_not_allowed")
+        own = {**simple, "origin": f"http://127.0.0.1:{port}"}
+        assert gate.ask(b"--b--", own, path="/v1/audio/transcriptions").status == 404
+    with OtherRoutes() as up, Running(up.url, cors=("https://app.example",)) as gate:
+        allowed = {**simple, "origin": "https://app.example"}
+        assert gate.ask(b"--b--", allowed, path="/v1/audio/transcriptions").status == 404
+
+
+def test_a_key_is_needed_and_the_operator_can_switch_it_off(tmp_path: Path):
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[me]\nkey = "client-key-0123456789"\ncap = 1\n')
+    with OtherRoutes() as up, Running(up.url, keys_file=str(keys)) as gate:
+        assert gate.ask(EMBED, path="/v1/embeddings").status == 401
+        mine = {"authorization": "Bearer client-key-0123456789"}
+        assert gate.ask(EMBED, mine, path="/v1/embeddings").status == 200
+        assert gate.ask(EMBED, mine, path="/v1/embeddings").status == 429
+        assert "authorization" not in up.of("/v1/embeddings")[0].headers
+    with OtherRoutes() as up, Running(up.url, forward=False) as gate:
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+        assert (answer.status, answer.error["code"]) == (404, "not_found")
+        assert "forward" in answer.error["message"]
+        assert not up.of("/v1/embeddings")
+
+
+def test_c27_it_is_counted_apart_with_bounded_labels_and_not_in_the_average():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for path in ("/v1/embeddings", "/v1/embeddings", "/v1/never-heard-of", "/v1/another"):
+            gate.ask(EMBED, path=path)
+        gate.get("/v1/files")
+        text = gate.get("/metrics").raw.decode()
+        counted = re.findall(
+            r'^adacompute_forwarded_total\{route="(\w+)",status="(\d+)"\} (\S+)$', text, re.M
+        )
+        data = gate.get("/dashboard/data").json
+    assert set(counted) == {("embeddings", "200", "2.0"), ("other", "404", "2.0"), ("files", "200", "1.0")}
+    assert data["forwarded"] == {"embeddings": 2, "other": 2, "files": 1}
+    assert (data["requests"], data["ever"]["requests"]) == (0, 0)
+    assert 'adacompute_spent_total{unit="samples"} 2.0' in text
+    assert 'adacompute_upstream_calls_total{kind="ok"} 2.0' in text
+
+
+def test_double_slashes_and_one_at_the_end_are_forgiven():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for path in ("/v1//embeddings", "//v1/embeddings", "/v1/embeddings/", "///v1///embeddings//"):
+            assert gate.ask(EMBED, path=path).status == 200
+        for path in ("//v1/models", "/v1/models/", "/healthz/", "/v1//models//m"):
+            assert gate.get(path).status == 200
+        assert {one.path for one in up.requests} == {"/v1/embeddings", "/v1/models"}
+
+
+def test_a_reply_of_unknown_length_reaches_a_client_of_the_oldest_http():
+    body = json.dumps(EMBED).encode()
+    head = f"POST /v1/completions HTTP/1.0\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    with (
+        OtherRoutes(completions=stream(b"one ", b"two")) as up,
+        Running(up.url) as gate,
+        socket.create_connection(("127.0.0.1", int(gate.base.rpartition(":")[2])), 30) as line,
+    ):
+        line.sendall(head.encode() + body)
+        got = b""
+        while part := line.recv(65_536):
+            got += part
+    assert got.endswith(b"\r\n\r\none two")
+
+
+# bounds
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (b"/v1/embeddings", {"input": "x"}, (1, 164, 0)),
+        (b"/v1/completions", {"prompt": ["a", "b"], "n": 3, "max_tokens": 10}, (6, 164, 60)),
+        (b"/v1/completions", {"prompt": [1, 2, 3]}, (1, 164, 32_768)),
+        (b"/v1/completions", {"prompt": "x", "best_of": 4, "n": True}, (4, 164, 4 * 32_768)),
+        (b"/v1/images/generations", {"prompt": "x", "n": 2}, (2, 164, 2 * 8192)),
+        (b"/v1/audio/transcriptions", None, (1, 8192, 8192)),
+        (b"/v1/files", None, (0, 0, 0)),
+        (b"/v1/batches/b1/cancel", {}, (0, 0, 0)),
+    ],
+)
+def test_a_request_is_bounded_by_what_it_says(path: bytes, body: Any, expected: tuple[int, int, int]):
+    cost = bound_cost(parse_target("POST", path), body, 100, ServeConfig())
+    assert (cost.samples, cost.prompt_tokens, cost.completion_tokens) == expected
+
+
+def test_reading_and_deleting_are_free_and_a_path_is_written_one_way():
+    assert parse_target("GET", b"/v1/batches").free
+    assert parse_target("DELETE", b"/v1/models/m").free
+    assert parse_target("POST", b"/v1/a%62c/%7Ex+y%FF").path == "/abc/~x+y%FF"
+    with pytest.raises(HTTPException):
+        parse_target("GET", b"/v1/%2e%2e")
