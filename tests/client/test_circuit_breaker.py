@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import BreakerSettings, Client, Retries, Timeouts
-from adacompute.client.rate_limit import CircuitBreaker
+from adacompute.client.rate_limit import Breakers, CircuitBreaker, describe_kind
 from adacompute.errors import EndpointError, EndpointResting
 from upstream import Drop, Garbage, Reply, Stall, Status, Upstream
 
@@ -245,3 +245,97 @@ def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come
     breaker = BreakerSettings(failures=3, seconds=60.0, longest=60.0, patience=0.1)
     done = run_client(Status(code=500), run, breaker=breaker, retries=retries)
     assert done.up.count.requests == 3
+
+
+@pytest.mark.parametrize("fault", [Status(code=500), Drop(), Stall()])
+def test_c07_another_model_and_requests_of_another_kind_pass_while_one_is_left_alone(fault):
+    tools = {**BODY, "tools": [{"type": "function"}]}
+    long = {**BODY, "messages": [{"role": "user", "content": "x" * 40_000}]}
+    other = {**BODY, "model": "other"}
+
+    def script(number, body):
+        return fault if body["model"] == "scripted" and "tools" in body else Reply()
+
+    async def run(client, up):
+        for _ in range(3):
+            with pytest.raises(EndpointError):
+                await client.call(tools)
+        with pytest.raises(EndpointResting, match="the model failed 3 times"):
+            await client.call(tools)
+        assert client.resting == ("scripted",)
+        for body in (BODY, long, other, {**BODY, "seed": 1, "logprobs": True}):
+            assert (await client.call(body)).responses
+
+    breaker = BreakerSettings(failures=3, seconds=30.0)
+    run_client(script, run, breaker=breaker, retries=ONCE, timeouts=SHORT)
+
+
+def test_c07_the_attempts_of_one_call_count_as_one_failure():
+    async def run(client, up):
+        for _ in range(2):
+            with pytest.raises(EndpointError):
+                await client.call(BODY)
+        assert client.resting == ()
+        with pytest.raises(EndpointError):
+            await client.call(BODY)
+        assert client.resting == ("scripted",)
+
+    retries = Retries(attempts=4, first=0.01, longest=0.02, deadline=2.0)
+    done = run_client(
+        Status(code=500), run, breaker=BreakerSettings(failures=3, seconds=9.0), retries=retries
+    )
+    assert done.up.count.requests == 4 + 4 + 1
+
+
+def test_c07_no_connection_is_the_fault_of_the_endpoint_whatever_is_asked():
+    with Upstream() as gone:
+        pass
+
+    async def run() -> None:
+        async with Client(endpoint(gone.url, breaker=QUICK, retries=ONCE)) as client:
+            for number in range(3):
+                with pytest.raises(EndpointError):
+                    await client.call({**BODY, "model": f"model {number}"})
+            assert client.resting == ("",)
+            with pytest.raises(EndpointResting, match="the endpoint failed 3 times"):
+                await client.call({**BODY, "model": "another"}, deadline=0.05)
+
+    asyncio.run(run())
+
+
+def test_c07_where_others_were_answered_meanwhile_the_end_of_a_rest_slows_nobody():
+    broken = [True]
+
+    def script(number, body):
+        return Status(code=500) if broken[0] and body["model"] == "scripted" else Reply()
+
+    async def run(client, up):
+        await outcomes(client, 3)
+        before = client.concurrency
+        assert (await client.call({**BODY, "model": "other"})).responses
+        broken[0] = False
+        assert (await client.call(BODY, deadline=10.0)).responses
+        assert client.concurrency == before
+        assert client.resting == ()
+
+    run_client(script, run, breaker=QUICK, retries=ONCE)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.lists(st.none()), max_size=5))
+def test_a_kind_of_request_can_be_told_of_anything(body):
+    model, special = describe_kind(body)
+    assert isinstance(model, str)
+    assert "model" not in special
+
+
+def test_names_of_models_that_clients_make_up_take_no_memory():
+    async def run() -> None:
+        breakers = Breakers(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
+        for number in range(1000):
+            breaker = breakers.pick({"model": f"model {number}"})
+            breaker.report_failure("model", breaker.generation)
+        assert len(breakers.resting) == 256
+        assert breakers.pick({"model": "model 0"}).closed
+        assert not breakers.pick({"model": "model 999"}).closed
+
+    asyncio.run(run())

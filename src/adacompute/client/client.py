@@ -349,6 +349,11 @@ class Client:
             self.endpoint.limits.concurrency if self._context is None else self._context.limiter.concurrency
         )
 
+    @property
+    def resting(self) -> tuple[str, ...]:
+        """Models that keep failing and are left alone for a while; "" is the endpoint itself."""
+        return () if self._context is None else self._context.breakers.resting
+
     async def call(
         self,
         body: Mapping[str, Any],

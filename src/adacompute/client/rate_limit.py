@@ -1,17 +1,26 @@
-"""When an attempt may be sent: the send gate, the rate limiter and the circuit breaker."""
+"""When an attempt may be sent: the send gate, the rate limiter and the circuit breakers."""
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from adacompute.client.settings import BreakerSettings, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
-__all__ = ["CircuitBreaker", "RateLimiter", "SendGate", "TokenBucket"]
+__all__ = [
+    "Breakers",
+    "CallBreaker",
+    "CircuitBreaker",
+    "Fault",
+    "RateLimiter",
+    "SendGate",
+    "TokenBucket",
+    "describe_kind",
+]
 
 _INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
 _BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
@@ -269,15 +278,18 @@ class RateLimiter:
 
 
 class CircuitBreaker:
-    """Leaves an endpoint alone that keeps failing.
+    """Leaves an endpoint, or one model of it, alone that keeps failing.
 
     Closed: all calls pass. Open: none does. When its rest is over, one call is let through as the
     probe: if it succeeds the breaker closes, if it fails the next rest is twice as long.
     """
 
-    def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop, name: str = "the endpoint"
+    ) -> None:
         self._settings = settings
         self._loop = loop
+        self._name = name  # of what it leaves alone, for messages
         self._failures = 0  # in a row
         self._seconds = settings.seconds
         self._due: float | None = None  # when the next probe may go; None: closed
@@ -285,6 +297,7 @@ class CircuitBreaker:
         self._changed: asyncio.Future[None] | None = None
         # Counts openings: a call from before the last one says nothing about the time after it.
         self.generation = 0
+        self.opened_at = float("-inf")  # when it last opened, by the loop's clock
 
     @property
     def closed(self) -> bool:
@@ -312,7 +325,7 @@ class CircuitBreaker:
             if self._due > until or now >= until or self.generation >= last:
                 remaining = max(0.0, self._due - now)
                 error = EndpointResting(
-                    f"the endpoint failed {self._failures} times in a row and is left alone for "
+                    f"{self._name} failed {self._failures} times in a row and is left alone for "
                     f"{remaining:.3g} s more; try again then, or see what is wrong with it"
                 )
                 error.retry_after = remaining
@@ -364,7 +377,8 @@ class CircuitBreaker:
             self._notify()
 
     def _open(self) -> None:
-        self._due = self._loop.time() + self._seconds
+        self.opened_at = self._loop.time()
+        self._due = self.opened_at + self._seconds
         self._probing = False
         self.generation += 1
         self._notify()
@@ -373,3 +387,166 @@ class CircuitBreaker:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
         self._changed = None
+
+
+Fault = Literal["endpoint", "model", ""]  # whose fault a failure is; "": neither's, as it answered
+_MAX_BREAKERS = 256  # kinds of requests that are remembered: clients choose the names of models
+_MAX_NAME = 200  # characters of a model's name that are kept
+_LONG_PROMPT = (
+    32 * 2**10
+)  # characters from which a request is of another kind: some servers fail at long ones
+_TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of the parts of a message that any model takes
+# fields that any model takes, and those that come and go between calls of one request; requests that
+# differ in these alone are alike
+_EVERYDAY_FIELDS = frozenset(
+    {
+        "frequency_penalty",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "n",
+        "presence_penalty",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_logprobs",
+        "top_p",
+        "user",
+    }
+)
+
+
+def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The model of a request, and what is special about it: requests of one kind fail together.
+
+    >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
+    ('m', frozenset({'tools'}))
+    """
+    special = {name for name in body if name not in _EVERYDAY_FIELDS and body[name] is not None}
+    messages, length = body.get("messages"), 0
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        length += len(content) if isinstance(content, str) else 0
+        if isinstance(content, list) and any(map(_is_media, content)):
+            special.add("media")
+    if length > _LONG_PROMPT:
+        special.add("long")
+    return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
+
+
+def _is_media(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") not in _TEXT_PARTS
+
+
+class Breakers:
+    """The circuit breakers of one endpoint: its own, and one for each kind of request.
+
+    Its own opens where no connection comes about, whatever the request. A failure after that (a 5xx, a
+    connection that breaks off, a timeout) is one of the model, at requests like this one: neither a model
+    that fails, nor a request that no model can answer, keeps others from being sent.
+    """
+
+    def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._by_kind: OrderedDict[tuple[str, frozenset[str]], CircuitBreaker] = OrderedDict()
+        self.endpoint = CircuitBreaker(settings, loop=loop)
+        self.answered_at = float("-inf")  # when any request was last answered, by the loop's clock
+
+    def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
+        """What a call with that body has to pass."""
+        kind = describe_kind(body)
+        breaker = self._by_kind.get(kind)
+        if breaker is None:
+            breaker = CircuitBreaker(self._settings, loop=self._loop, name="the model")
+            self._by_kind[kind] = breaker
+            if len(self._by_kind) > _MAX_BREAKERS:
+                self._by_kind.popitem(last=False)
+        self._by_kind.move_to_end(kind)
+        return CallBreaker(self, breaker)
+
+    @property
+    def resting(self) -> tuple[str, ...]:
+        """The models at which requests of some kind are held back now; first "", where all requests are."""
+        models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
+        return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
+
+    @property
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
+
+
+class CallBreaker:
+    """The two breakers that one call has to pass: the endpoint's, and that of its kind of request."""
+
+    __slots__ = ("_breakers", "_counted", "_endpoint", "_model")
+
+    def __init__(self, breakers: Breakers, model: CircuitBreaker) -> None:
+        self._breakers = breakers
+        self._endpoint = breakers.endpoint
+        self._model = model
+        self._counted: int | None = None  # the generation in which a failure of this call was counted
+
+    @property
+    def closed(self) -> bool:
+        """Whether the call passes at once."""
+        return self._endpoint.closed and self._model.closed
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Says for a later report when it passed."""
+        return self._endpoint.generation, self._model.generation
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call waits for the end of rests, at most."""
+        return self._endpoint.patience
+
+    async def wait_until_ready(self, until: float, *, probes: int, patience: float) -> None:
+        """Waits while one of them is open; EndpointResting as `CircuitBreaker.wait_until_ready`."""
+        until = min(until, self._breakers.now + patience)
+        await self._endpoint.wait_until_ready(until, probes=probes)
+        await self._model.wait_until_ready(until, probes=probes)
+
+    def try_pass(self) -> bool:
+        """Whether the call may go now, maybe as a probe, whose end must be reported."""
+        if not self._endpoint.try_pass():
+            return False
+        if self._model.try_pass():
+            return True
+        self._endpoint.report_unknown(self._endpoint.generation)
+        return False
+
+    def report_failure(self, fault: Fault, generation: tuple[int, int]) -> None:
+        """Reports a failure of that side.
+
+        All attempts of one call count as one failure of the model: the same request fails again and again,
+        which says little about others. A probe's failure always counts.
+        """
+        if fault == "endpoint":
+            self._model.report_unknown(generation[1])
+            self._endpoint.report_failure(generation[0])
+            return
+        self._endpoint.report_success(generation[0])
+        if self._model.closed and self._counted == generation[1]:
+            return
+        self._counted = generation[1]
+        self._model.report_failure(generation[1])
+
+    def report_success(self, generation: tuple[int, int]) -> bool:
+        """Reports an answer; True where a rest has ended by it, and nothing else was answered meanwhile."""
+        alone = self._breakers.answered_at <= self._model.opened_at
+        self._breakers.answered_at = self._breakers.now
+        endpoint_closed = self._endpoint.report_success(generation[0])
+        return (self._model.report_success(generation[1]) and alone) or endpoint_closed
+
+    def report_unknown(self, generation: tuple[int, int]) -> None:
+        """Reports an end without a verdict: others may be the probes."""
+        self._endpoint.report_unknown(generation[0])
+        self._model.report_unknown(generation[1])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.rate_limit import CircuitBreaker, RateLimiter, SendGate
+from adacompute.client.rate_limit import Breakers, Fault, RateLimiter, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
@@ -54,9 +54,9 @@ __all__ = [
     "CompletionCall",
     "SendPermission",
     "compute_backoff",
+    "find_fault",
     "is_overload",
     "is_retryable",
-    "is_transport_failure",
 ]
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class CallTotals:
 
 
 class CallContext:
-    """What all calls of one client share: transport, rate limiter, breaker, quirks and totals."""
+    """What all calls of one client share: transport, rate limiter, breakers, quirks and totals."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class CallContext:
         self.on_call = on_call
         self.url = URL(endpoint.chat)
         self.limiter = RateLimiter(endpoint.limits, loop=self.loop, gate=gate)
-        self.breaker = CircuitBreaker(endpoint.breaker, loop=self.loop)
+        self.breakers = Breakers(endpoint.breaker, loop=self.loop)
 
 
 class CallAttempt:
@@ -164,7 +164,7 @@ class CallAttempt:
         context = owner.context
         self._owner = owner
         self._tries = tries
-        self._generation = context.breaker.generation
+        self._generation = owner.breaker.generation
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
@@ -186,7 +186,8 @@ class CallAttempt:
         context, self._answer_began = self._owner.context, True
         if self.trace is not None:
             self.trace.mark_answering()
-        if not context.breaker.closed and context.breaker.report_success(self._generation):
+        breaker = self._owner.breaker
+        if not breaker.closed and breaker.report_success(self._generation):
             context.limiter.restart()
         context.limiter.report_answering()
 
@@ -195,7 +196,7 @@ class CallAttempt:
         if self._ended:
             return
         context = self._owner.context
-        if context.breaker.report_success(self._generation):
+        if self._owner.breaker.report_success(self._generation):
             context.limiter.restart()
         if not self._answer_began:
             context.limiter.report_success()
@@ -215,14 +216,14 @@ class CallAttempt:
         """The caller cancelled it, after so many tokens."""
         if self._ended:
             return
-        self._owner.context.breaker.report_unknown(self._generation)
+        self._owner.breaker.report_unknown(self._generation)
         paid: Paid = "maybe" if self.timer.sent is not None else "no"
         self._finish(self._build_call("cancelled", paid, so_far, status=None), used=None)
 
     def _inform_limits(self, error: EndpointError) -> None:
         owner, context = self._owner, self._owner.context
         if isinstance(error, SendingStopped):  # it was refused by us, and says nothing of the endpoint
-            context.breaker.report_unknown(self._generation)
+            owner.breaker.report_unknown(self._generation)
             return
         caller_gave_up = (
             owner.caller_deadline_first and self.timer.expired and self.timer.caller_deadline_first
@@ -231,10 +232,10 @@ class CallAttempt:
         if caller_gave_up or (error.status == 503 and not is_news):
             # a deadline that the caller set says nothing about the endpoint; nor does another "overloaded" in
             # the round trip in which the rate limiter has counted one already
-            context.breaker.report_unknown(self._generation)
-        elif is_transport_failure(error):
-            context.breaker.report_failure(self._generation)
-        elif context.breaker.report_success(self._generation):
+            owner.breaker.report_unknown(self._generation)
+        elif fault := find_fault(error):
+            owner.breaker.report_failure(fault, self._generation)
+        elif owner.breaker.report_success(self._generation):
             context.limiter.restart()
 
     def _set_backoff(self, error: EndpointError) -> None:
@@ -295,6 +296,7 @@ class CallWithRetries(Generic[T]):
         "_until",
         "_weight",
         "backoff",
+        "breaker",
         "calls",
         "context",
         "headers",
@@ -342,6 +344,7 @@ class CallWithRetries(Generic[T]):
         self._cap = read_token_cap(body)
         self._data = b""
         self._weight = 0.0
+        self.breaker = context.breakers.pick(body)
 
     @property
     def caller_deadline_first(self) -> bool:
@@ -472,7 +475,7 @@ class CallWithRetries(Generic[T]):
                 self._weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
 
     async def _wait_for_turn(self, tries: int) -> None:
-        """Waits for the gate, the breaker and the rate limiter.
+        """Waits for the gate, the breakers and the rate limiter.
 
         The settings' deadline runs from the first turn on, because our own queue is not a fault of the
         endpoint. The caller's deadline runs all the time.
@@ -481,9 +484,7 @@ class CallWithRetries(Generic[T]):
         while True:
             await self._wait_for_permission()
             self._check_stopped()
-            if not (
-                context.gate.is_open and context.breaker.closed and context.limiter.try_enter(self._weight)
-            ):
+            if not (context.gate.is_open and self.breaker.closed and context.limiter.try_enter(self._weight)):
                 async with context.gate.interruptible():
                     await self._wait_in_queue(tries)
             if self.permission is None:
@@ -508,16 +509,16 @@ class CallWithRetries(Generic[T]):
     def _return_turn(self) -> None:
         """Returns the turn without sending anything in it."""
         context = self.context
-        context.breaker.report_unknown(context.breaker.generation)
+        self.breaker.report_unknown(self.breaker.generation)
         context.limiter.return_unused(self._weight)
 
     async def _wait_in_queue(self, tries: int) -> None:
         context, limiter, retries = self.context, self.context.limiter, self.context.endpoint.retries
-        latest, patience = self._until if tries else self._deadline, context.breaker.patience
+        latest, patience = self._until if tries else self._deadline, self.breaker.patience
         while True:
             now = context.loop.time()
             until = self._until if tries else min(self._deadline, now + retries.deadline)
-            await context.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
+            await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
             patience -= context.loop.time() - now  # waiting for a turn doesn't use it up
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
@@ -530,7 +531,7 @@ class CallWithRetries(Generic[T]):
 
     def _confirm_turn(self) -> bool:
         """With a turn taken, checks that nothing else is in the way; if something is, returns the turn."""
-        if self.context.gate.is_open and self.context.breaker.try_pass():
+        if self.context.gate.is_open and self.breaker.try_pass():
             return True
         self.context.limiter.return_unused(self._weight)
         return False
@@ -605,11 +606,13 @@ def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
     )
 
 
-def is_transport_failure(error: EndpointError) -> bool:
-    """Whether the endpoint or the way to it fails, not our request: this is what the breaker counts."""
+def find_fault(error: EndpointError) -> Fault:
+    """Which breaker counts the error: the endpoint's where no connection came about, else the model's."""
     if error.status is not None and error.status < 500:  # a 408, too, is an answer
-        return False
-    return isinstance(error, EndpointTimeout | EndpointUnreachable | ConnectionLost | EndpointFailed)
+        return ""
+    if isinstance(error, EndpointUnreachable) or (isinstance(error, EndpointTimeout) and not error.paid):
+        return "endpoint"
+    return "model" if isinstance(error, EndpointTimeout | ConnectionLost | EndpointFailed) else ""
 
 
 def is_overload(error: EndpointError) -> bool:

@@ -85,6 +85,7 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
         observability.watch_spending(lambda: _read_spending(gateway))
         observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
         observability.watch_late_answers(count_timeouts)
+        observability.watch_breakers(lambda: client.resting)
         saving = asyncio.create_task(_save_regularly(gateway))
         discovery = asyncio.create_task(_discover_models(gateway))
         # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it

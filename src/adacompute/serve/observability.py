@@ -131,6 +131,7 @@ class Metrics:
         self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
         self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
         self.call_seconds = histogram("upstream_seconds", "Time of one attempt upstream", _SECOND_BUCKETS)
+        self.resting = gauge("upstream_resting", "What fails and is left alone for a moment", "what")
         self.reloads = counter("reloads", "Times the policies were read again", "result")
         self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
         self.in_flight = gauge("in_flight", "Requests under way")
@@ -598,6 +599,7 @@ def _mean_samples(dial: DialStats) -> float | None:
 _log = logging.getLogger("adacompute.serve")
 _MAX_POLICIES = 64  # whose versions are kept
 _MAX_KEYS = 20  # that the dashboard shows
+_MAX_MODEL = 80  # characters of a model's name that it shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -658,6 +660,7 @@ class Observability:
         self._spending: Callable[[], Sequence[SpendStatus]] | None = None
         self._recorder: Callable[[], tuple[int, int]] | None = None
         self._fleet: Callable[[], FleetInfo] | None = None
+        self._breakers: Callable[[], Sequence[str]] = tuple
         self._late: Callable[[], int] | None = None
         self._late_before = 0
 
@@ -745,6 +748,10 @@ class Observability:
         """Sets the source of this gateway's state in its fleet."""
         self._fleet = read
 
+    def watch_breakers(self, read: Callable[[], Sequence[str]]) -> None:
+        """Sets the source of the models that are left alone for a moment; "" is the upstream itself."""
+        self._breakers = read
+
     def watch_late_answers(self, read: Callable[[], int]) -> None:
         """Sets the source of how many answers took too long to read; those counted before are left out."""
         self._late, self._late_before = read, read()
@@ -767,6 +774,9 @@ class Observability:
                 metrics.at_labels(metrics.ledger, state, unit).set(getattr(total, state))
             if total.cap is not None:
                 metrics.at_labels(metrics.cap, unit).set(total.cap)
+        resting = self._breakers()
+        metrics.at_labels(metrics.resting, "upstream").set("" in resting)
+        metrics.at_labels(metrics.resting, "models").set(len(resting) - ("" in resting))
         if self._fleet is not None:
             fleet = self._fleet()
             metrics.fleet.set(fleet.replicas)
@@ -797,6 +807,7 @@ class Observability:
         - `savings`: {share, uniform, average, protocol, covered, why}, of requests with a vote that their
           policy decided; `covered` is their share of all that count. If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap} each, the total first. `recorder`: {stored, dropped}.
         - `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples, missing,
           would, votes, abstained, agreement, price, seconds, status, error, notes}, where `votes` are
@@ -828,6 +839,7 @@ class Observability:
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
             "recorder": self._read_recorder(),
+            "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
             "recent": self._history.recent(),
         }
 

@@ -227,6 +227,8 @@ function banners(board) {
     if (one.cap !== null && used >= 0.9 * one.cap)
       told.push([one.name ? `Key ${one.name}` : "All keys together", ` is at ${one.cap ? percent(used / one.cap) : "the end"} of the cap of ${amount(one.cap, board.unit)} ${board.unit}. At the cap, requests are refused with 429.`]);
   }
+  for (const name of board ? board.resting : [])
+    told.push(name ? [`Model ${name}`, " keeps failing. Requests like those that failed are held back for a few seconds at a time; others are served."] : ["The upstream can't be reached", ". It is tried again every few seconds; until then requests are refused with 503."]);
   if (board && board.recorder && board.recorder.dropped) told.push(["Recording", `: ${plural(board.recorder.dropped, "request")} could not be written to the pool in time.`]);
   const text = JSON.stringify(told);
   if (text === state.told) return; // a screen reader says an alert each time that it changes
