@@ -64,6 +64,8 @@ class Call:
     cached_tokens: int | None = None  # of the prompt's, those that the server had cached, where it says so
     completion_tokens: int | None = None  # of all choices
     estimated: bool = False  # True: corrected or guessed, not as the server said
+    # True: the server's usage is missing or can't be right, so it may charge for more; not stored in pools
+    unmetered: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ __all__ = [
     "parse_choices",
     "parse_count",
     "parse_error_body",
+    "parse_tokens",
     "read_json",
     "read_token_cap",
     "read_tokens",
@@ -66,6 +67,8 @@ __all__ = [
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
+_MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
+_MAX_TOKENS = 10**8  # of one call: more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
@@ -265,7 +268,7 @@ def _build_reply(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks
     )
     usage = body.get("usage")
-    prompt = parse_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    prompt = (parse_tokens(usage.get("prompt_tokens")) or None) if isinstance(usage, dict) else None
     call = Call(
         at=request.at,
         seconds=request.seconds,
@@ -277,8 +280,33 @@ def _build_reply(
         cached_tokens=parse_cached_tokens(usage, prompt),
         completion_tokens=token_count.total,
         estimated=token_count.estimated or prompt is None,
+        unmetered=_is_unmetered(request.body, usage, choices, token_count),
     )
     return Reply(responses=responses, calls=(call,), body=body)
+
+
+def _is_unmetered(
+    body: Mapping[str, Any], usage: object, choices: Sequence[Choice], token_count: TokenCount
+) -> bool:
+    """Whether what is charged for is unknown: usage that is missing, impossible, or less than what came."""
+    prompt, reported = (
+        parse_tokens(usage.get(name)) if isinstance(usage, dict) else None
+        for name in ("prompt_tokens", "completion_tokens")
+    )
+    if not prompt or reported is None or prompt * _MAX_RATIO < _count_prompt_characters(body):
+        return True
+    return token_count.estimated and any(choice.tokens is None for choice in choices)
+
+
+def _count_prompt_characters(body: Mapping[str, Any]) -> int:
+    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
+    messages = body.get("messages")
+    contents = [
+        message.get("content")
+        for message in (messages if isinstance(messages, list | tuple) else ())
+        if isinstance(message, Mapping)
+    ]
+    return sum(len(content) for content in contents if isinstance(content, str))
 
 
 def _interpret_refusal(
@@ -400,7 +428,7 @@ def build_responses(
 ) -> tuple[tuple[Response, ...], TokenCount]:
     """The first `requested` choices as responses, and the token count of all of them."""
     usage = body.get("usage")
-    reported = parse_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+    reported = parse_tokens(usage.get("completion_tokens")) if isinstance(usage, dict) else None
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
     responses = tuple(
         Response(
@@ -426,7 +454,7 @@ def count_tokens(
     `cap` is the request's limit on the tokens of one response. The quirks learn from what is seen here.
     llama.cpp lists the end token in logprobs but not in usage: a difference of one a choice is agreement.
     """
-    if reported == 0 and any(choice.text for choice in choices):
+    if reported is not None and _is_too_few(choices, reported):
         reported = None
     if len(choices) == 1:
         return _count_single(choices[0], reported, cap, quirks)
@@ -443,6 +471,13 @@ def count_tokens(
         characters = sum(choice.length for choice in choices)
         return _estimate_counts(choices, counts, learned_ratio or characters / (reported * len(choices)))
     return _split_total(choices, counts, reported)
+
+
+def _is_too_few(choices: Sequence[Choice], reported: int) -> bool:
+    """Whether not even one of the choices can have so few tokens."""
+    if reported == 0 and any(choice.text for choice in choices):
+        return True
+    return max(choice.length for choice in choices) > max(1, reported * _MAX_RATIO)
 
 
 def _count_single(choice: Choice, reported: int | None, cap: int | None, quirks: ModelQuirks) -> TokenCount:
@@ -523,6 +558,12 @@ def parse_count(value: object) -> int | None:
     return (
         value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None
     )
+
+
+def parse_tokens(value: object) -> int | None:
+    """Tokens of one call as servers report them; None where that is no count, or beyond any model."""
+    count = parse_count(value)
+    return count if count is not None and count <= _MAX_TOKENS else None
 
 
 def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:

@@ -14,7 +14,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, Protocol
@@ -110,17 +110,28 @@ class Rates:
         return self._add_up([call for call in calls if call.paid == "yes"])
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that calls without a result can have cost: they may be charged for."""
+        """The most that calls may be charged for beyond what `compute_spent` counts.
+
+        A call without a result may be charged for in full, and one whose usage is missing or can't be
+        right for up to its reservation: an estimate by the length of a text may be too low.
+        """
         total = Spend()
         for call in calls:
             if call.paid == "maybe":
-                completions = call.asked * max_tokens
-                total += Spend(
-                    samples=call.asked,
-                    tokens=prompt_tokens + completions,
-                    nanos=self._compute_nanos(prompt_tokens, 0, completions),
-                )
+                total += self._bound_call(call.asked, prompt_tokens, max_tokens)
+            elif call.paid == "yes" and call.unmetered:
+                samples = max(call.asked, call.got + call.surplus)
+                counted = replace(self._add_up([call]), samples=samples)
+                total += (self._bound_call(samples, prompt_tokens, max_tokens) - counted).positive
         return total
+
+    def _bound_call(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+        completions = samples * max_tokens
+        return Spend(
+            samples=samples,
+            tokens=prompt_tokens + completions,
+            nanos=self._compute_nanos(prompt_tokens, 0, completions),
+        )
 
     def _add_up(self, calls: list[Call]) -> Spend:
         prompts = sum(call.prompt_tokens or 0 for call in calls)

@@ -126,7 +126,7 @@ class Metrics:
         self.gone = counter("clients_gone", "Requests whose client went away")
         self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
         self.spent = counter("spent", "What requests cost", "unit")
-        self.maybe = counter("maybe_spent", "What calls that gave nothing can have cost at most", "unit")
+        self.maybe = counter("maybe_spent", "What calls can have cost at most beyond that", "unit")
         self.calls = counter("upstream_calls", "Attempts upstream, by what came of them", "kind")
         self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
         self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
