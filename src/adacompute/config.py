@@ -204,6 +204,11 @@ class ServeConfig:
     )
     grace: float = setting(30.0, "seconds that requests have to finish after a signal to stop")
     log: Literal["debug", "info", "warning", "error"] = setting("info", "what is logged, on stderr")
+    otel: str = setting(
+        "",
+        "OpenTelemetry collector (OTLP over HTTP), e.g. http://127.0.0.1:4318; env: as OTEL_… variables say",
+        default_text="none",
+    )
     tls_cert: str = setting("", "certificate (PEM); with it and its key the gateway speaks https")
     tls_key: str = setting("", "key of the certificate (PEM), without a password")
 
@@ -218,6 +223,7 @@ class ServeConfig:
                 f"budget {self.budget:g} is above max_budget {self.max_budget:g}; lower it, or raise that"
             )
         check_redis(self.redis, self.fleet)
+        check_collector(self.otel)
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         compile_vote_pattern(self.vote_pattern)
@@ -495,6 +501,28 @@ def check_redis(url: str, fleet: str) -> None:
     is_complete = parts.scheme in ("redis", "rediss") and parts.hostname and port != 0
     if not is_complete or not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
         raise ConfigError(f"redis {url!r} can't be used; {_REDIS_REMEDY}")
+
+
+OTEL_FROM_ENV = "env"  # the setting otel: the standard environment variables say where the collector is
+_OTEL_REMEDY = "give http://HOST:PORT, https://… for TLS, or env"
+
+
+def check_collector(url: str) -> None:
+    """Raises a ConfigError if the collector's address can't be used; never shows a password."""
+    if url in ("", OTEL_FROM_ENV):
+        return
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"otel is not an address; {_OTEL_REMEDY}") from None
+    if "@" in url or parts.query or parts.fragment:  # not shown: it may hold a secret
+        raise ConfigError(
+            "otel holds more than an address, which others could see; leave it out, and give credentials in "
+            "the environment variable OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigError(f"otel {url!r} can't be used; {_OTEL_REMEDY}")
 
 
 def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:

@@ -105,6 +105,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--tls-cert": ("serve", "tls_cert", "c.pem"),
         "--tls-key": ("serve", "tls_key", "k.pem"),
         "--log": ("serve", "log", "error"),
+        "--otel": ("serve", "otel", "http://h:4318"),
     }
     words = [word for name, (_, _, value) in options.items() for word in (name, str(value))]
     found = json.loads(serve("--show-config", "--json", *words).stdout)

@@ -289,6 +289,7 @@ CachedPriceOption = Annotated[float | None, build_option(ServeConfig, "cached_pr
 MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")]
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
+OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
 TlsCertOption = Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")]
 TlsKeyOption = Annotated[Path | None, build_option(ServeConfig, "tls_key", metavar="FILE")]
@@ -337,6 +338,7 @@ def serve(
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     log: LogOption = None,
+    otel: OtelOption = None,
     file: ConfigOption = None,
     show: ShowConfigFlag = False,
     check: CheckFlag = False,
@@ -376,6 +378,7 @@ def serve(
             tls_cert=tls_cert,
             tls_key=tls_key,
             log=log,
+            otel=otel,
         ),
         endpoint=_override(
             base.endpoint,

@@ -12,7 +12,7 @@ A request for a chat completion passes through these files, in this order:
 - `sample_loop`: waves of samples until the policy stops, with `ledger` and `local_ledger` (or `fleet`) for
   the caps and `vote_eligibility` for whether there is anything to vote on;
 - `reply`: the outcome, and the completion, stream or error that the client gets;
-- `observability`, `recorder` and `logs`: what is kept of it afterwards.
+- `observability`, `recorder` and `logs`: what is kept of it afterwards; `telemetry`: what OpenTelemetry gets.
 
 `lifespan` opens all of these from the settings.
 """

@@ -14,10 +14,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
+from adacompute.client import AttemptTracer
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
@@ -68,8 +69,11 @@ __all__ = [
     "send_start",
 ]
 
+if TYPE_CHECKING:
+    from adacompute.serve.telemetry import RequestSpan, Telemetry
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _log = logging.getLogger("adacompute.serve")
 _REPORT_DELAY = 0.005  # seconds after which observers are told of what has ended
 
@@ -84,15 +88,16 @@ class ObserverGuard:
     def __init__(self) -> None:
         self._failed: set[str] = set()
 
-    def __call__(self, observer: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Calls one."""
+    def __call__(self, observer: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Calls one; what it returns, or None if it failed."""
         try:
-            observer(*args, **kwargs)
+            return observer(*args, **kwargs)
         except Exception:  # noqa: BLE001 - whatever it is
             name = getattr(observer, "__qualname__", repr(observer))
             if name not in self._failed:
                 self._failed.add(name)
                 _log.exception("%s failed; requests continue, and this is not logged again", name)
+        return None
 
 
 class Reporter:
@@ -106,17 +111,19 @@ class Reporter:
         self._observability = observability
         self._guard = ObserverGuard()
         self._calls: list[Call] = []
-        self._requests: list[tuple[RequestOutcome, SampleLoop]] = []
+        self._requests: list[tuple[RequestOutcome, SampleLoop, RequestSpan | None]] = []
 
     def on_call(self, call: Call) -> None:
         """An attempt upstream has ended."""
         self._schedule()
         self._calls.append(call)
 
-    def on_request_end(self, outcome: RequestOutcome, sampling: SampleLoop) -> None:
+    def on_request_end(
+        self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
+    ) -> None:
         """A request has ended, successfully or not."""
         self._schedule()
-        self._requests.append((outcome, sampling))
+        self._requests.append((outcome, sampling, span))
 
     def report(self) -> None:
         """Tells the observers now."""
@@ -125,11 +132,13 @@ class Reporter:
             self._guard(self._observability.on_call, call)
             self._guard(request_log.log_call, call)
         requests, self._requests = self._requests, []
-        for outcome, sampling in requests:
+        for outcome, sampling, span in requests:
             self._guard(self._observability.on_request_end, outcome)
             if self.recorder is not None:
                 self._guard(self.recorder.record, outcome, sampling.request, sampling.samples)
             self._guard(request_log.log_request, outcome)
+            if span is not None:
+                self._guard(span.end, outcome)
 
     def _schedule(self) -> None:
         if not self._calls and not self._requests:
@@ -226,6 +235,7 @@ class ActiveRequest:
     sampling: SampleLoop
     pacer: PacerProtocol | None  # which learns its cost
     delivery: Delivery  # how its stream reaches the client
+    span: "RequestSpan | None" = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -240,6 +250,7 @@ class Gateway:
     keys: Keys
     observability: Observability
     reporter: Reporter
+    telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
@@ -260,6 +271,7 @@ class Gateway:
         pacer = self._get_pacer(served, route.budget)
         dial = None if served.policy.dial is None else pacer.price if pacer is not None else max(0.0, fixed)
         explore = self.settings.explore
+        span, tracer = self._begin_span(request, route)
         sampling = SampleLoop(
             request,
             route,
@@ -267,6 +279,7 @@ class Gateway:
             dial=dial,
             resources=self.resources,
             explore=explore > 0 and self.rng.random() < explore,
+            tracer=tracer,
         )
         active = ActiveRequest(
             id=f"chatcmpl-{os.urandom(16).hex()}",
@@ -275,10 +288,21 @@ class Gateway:
             sampling=sampling,
             pacer=pacer,
             delivery=self._choose_delivery(sampling) if request.stream else "wait",
+            span=span,
         )
         self.under_way += 1  # last: nothing after this can fail
         self.observability.on_request_start()
         return active
+
+    def _begin_span(
+        self, request: ChatRequest, route: Route
+    ) -> "tuple[RequestSpan | None, AttemptTracer | None]":
+        """The span of a request, and what begins those of its calls."""
+        telemetry = self.telemetry
+        span = None if telemetry is None else self.guard(telemetry.begin, request, route)
+        if span is None:
+            return None, None
+        return span, lambda resends: self.guard(span.begin_attempt, resends)
 
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
@@ -452,7 +476,7 @@ class Gateway:
             _log_upstream_error(active.id, error)
         if active.pacer is not None and outcome.moves_price:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
-        self.reporter.on_request_end(outcome, active.sampling)
+        self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:

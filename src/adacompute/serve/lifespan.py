@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adacompute.answers import Task, warm_judge
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
 from adacompute.config import Config, ServeConfig, read_key, read_keys
-from adacompute.errors import ConfigError, EndpointError
+from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.serve.chat import Gateway, ModelList, Reporter
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
@@ -28,9 +29,13 @@ from adacompute.serve.vote_eligibility import VoteEligibility
 
 __all__ = ["open_gateway"]
 
+if TYPE_CHECKING:
+    from adacompute.serve.telemetry import Telemetry
+
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
+_FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
 
@@ -54,6 +59,9 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
     registry = await asyncio.to_thread(PolicyRegistry.open, settings)
     _check_explore(settings, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
+        telemetry = _open_telemetry(settings)
+        if telemetry is not None:  # closed last: what is paid for is stored before
+            stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
         ledger: LedgerProtocol = (
             await Ledger.open(Path(settings.state), caps) if fleet is None else fleet.ledger
@@ -76,9 +84,12 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             keys=keys,
             observability=observability,
             reporter=reporter,
+            telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
             model=config.endpoint.model,
         )
+        if telemetry is not None:
+            telemetry.models.list_known = lambda: gateway.model_list.known
         _load_state(gateway)
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
@@ -101,6 +112,14 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
+
+
+def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
+    if not settings.otel:
+        return None
+    with needs_extra("otel"):
+        from adacompute.serve.telemetry import Telemetry  # here, because it needs the extra
+    return Telemetry(settings)
 
 
 async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) -> Fleet | None:

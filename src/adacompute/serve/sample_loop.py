@@ -14,7 +14,7 @@ from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
 from adacompute.answers.extract import extract_in_sandbox
-from adacompute.client import LOGPROBS, Client, DrawFailure, Response, Stream
+from adacompute.client import LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
@@ -198,6 +198,7 @@ class SampleLoop:
         dial: float | None,
         resources: SamplingResources,
         explore: bool = False,
+        tracer: AttemptTracer | None = None,
     ) -> None:
         self.request = request
         self.route = route
@@ -217,6 +218,7 @@ class SampleLoop:
         self.calls: list[Call] = []
         self.weigh: VoteWeights | None = None
         self._resources = resources
+        self._tracer = tracer
         self._model = str(request.body.get("model", ""))
         self._explore = explore
         self._exploring = False  # whether it is being drawn to the end, for learning
@@ -329,6 +331,7 @@ class SampleLoop:
                 may_send=wave.may_send,
                 optional=self.optional_fields,
                 headers=self.route.trace,
+                tracer=self._tracer,
             ) as stream:
                 yield stream
         except SendingStopped:
@@ -425,6 +428,7 @@ class SampleLoop:
                 may_send=wave.may_send,
                 optional=self.optional_fields,
                 headers=self.route.trace,
+                tracer=self._tracer,
             )
         except EndpointError as exc:
             self._error, self._stopped = self._error or exc, True
@@ -444,6 +448,7 @@ class SampleLoop:
             may_send=wave.may_send,
             optional=self.optional_fields,
             headers=self.route.trace,
+            tracer=self._tracer,
         )
         async with aclosing(draw) as drawing:
             async for outcome in drawing:

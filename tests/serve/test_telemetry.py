@@ -1,0 +1,411 @@
+"""OpenTelemetry: what a collector gets over OTLP, what goes upstream, and that no reply depends on it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from collector import CollectedSpan, Collector
+from running import QUESTION, Process, Running
+
+from adacompute.config import ServeConfig
+from adacompute.errors import ConfigError
+from upstream import Honest, Reply, Stall, Status, Upstream
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SENT = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "rojo=1"}
+KEY, CLIENT_KEY = "sk-canary-upstream-7f3a9c11", "sk-canary-client-5d1b77e2"
+PROMPT, ANSWER = "canary prompt: what is six times seven?", "canary answer: forty-two. The answer is 42."
+
+
+def sent_upstream(up: Upstream) -> list[str | None]:
+    return [request.headers.get("traceparent") for request in up.requests if request.method == "POST"]
+
+
+def format_parent(span: CollectedSpan, flags: str) -> str:
+    return f"00-{span.trace}-{span.id}-{flags}"
+
+
+def test_a_request_is_a_child_of_its_trace_and_every_call_a_child_of_the_request():
+    script = [Status(code=500), *[Reply(choices=1)] * 20]
+    with Collector() as collector:
+        with Upstream(script) as up, Running(up.url, otel=collector.url, price=0.0) as gate:
+            gate.gateway.resources.client.quirks.record_choices(4, 1, "scripted")
+            body = gate.ask(headers=SENT).json
+            sent = sent_upstream(up)
+        (request,), calls = collector.spans("SERVER"), collector.spans("CLIENT")
+    assert (request.trace, request.parent, request.state) == (TRACE, PARENT, "rojo=1")
+    assert {(call.trace, call.parent) for call in calls} == {(TRACE, request.id)}
+    assert sorted(sent) == sorted(format_parent(call, "01") for call in calls)
+    assert len({call.id for call in calls}) == len(calls) == body["adacompute"]["samples"] + 1
+    assert all(request.start <= call.start <= call.end <= request.end + 10**8 for call in calls)
+    (failed,) = [call for call in calls if call.error]
+    assert failed.attributes["error.type"] == "server-error"
+    assert failed.attributes["adacompute.call.maybe_paid"] is True
+    assert failed.attributes["http.response.status_code"] == 500
+    (again,) = [call for call in calls if "http.request.resend_count" in call.attributes]
+    assert again.attributes["http.request.resend_count"] == 1
+
+
+def test_a_request_without_a_trace_begins_one_that_goes_upstream():
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            gate.ask()
+            gate.ask(headers={"traceparent": "nonsense"})
+            sent = sent_upstream(up)
+        requests, calls = collector.spans("SERVER"), collector.spans("CLIENT")
+    assert [request.parent for request in requests] == ["", ""]
+    assert [call.parent for call in calls] == [request.id for request in requests]
+    assert len({request.trace for request in requests}) == 2
+    assert [header[:52] for header in sent] == [format_parent(call, "")[:52] for call in calls]
+
+
+def test_the_span_of_a_request_says_what_was_asked_and_what_came_of_it():
+    with Collector() as collector:
+        with Upstream(Honest(tokens=7)) as up, Running(up.url, otel=collector.url, budget=3.0) as gate:
+            body = gate.ask(top_p=0.9, max_tokens=50, seed=5, presence_penalty=1).json
+        (span,), calls = collector.spans("SERVER"), collector.spans("CLIENT")
+    own, usage = body["adacompute"], body["usage"]
+    assert span.name == "chat scripted"
+    assert not span.error
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.response.model": "scripted",
+        "gen_ai.response.id": body["id"],
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.request.temperature": 0.7,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.presence_penalty": 1.0,
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.seed": 5,
+        "gen_ai.usage.input_tokens": usage["prompt_tokens"],
+        "gen_ai.usage.output_tokens": usage["completion_tokens"],
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "adacompute.samples": own["samples"],
+        "adacompute.agreement": own["agreement"],
+        "adacompute.price": own["price"],
+        "adacompute.policy": "stopping",
+        "adacompute.mode": "adaptive",
+        "adacompute.budget": 3.0,
+        "adacompute.cost": float(own["samples"]),
+        "adacompute.unit": "samples",
+        "adacompute.waves": span.attributes["adacompute.waves"],
+    }
+    assert span.attributes == expected
+    assert sum(call.attributes["adacompute.samples"] for call in calls) == own["samples"]
+    assert sum(call.attributes["gen_ai.usage.output_tokens"] for call in calls) == usage["completion_tokens"]
+    same = ("gen_ai.request.temperature", "gen_ai.request.max_tokens", "gen_ai.response.model")
+    assert all(call.attributes[name] == expected[name] for call in calls for name in same)
+    assert all(call.attributes["gen_ai.response.id"].startswith("chatcmpl-") for call in calls)
+    assert collector.resource["service.name"] == "adacompute"
+
+
+def test_metrics_have_the_conventions_names_units_and_buckets():
+    with Collector() as collector:
+        with Upstream(Honest(tokens=7)) as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            for _ in range(3):
+                gate.ask()
+            gate.ask(stream=True)
+        tokens = {
+            m.attributes["gen_ai.token.type"]: m for m in collector.metrics("gen_ai.client.token.usage")
+        }
+        (calls,) = collector.metrics("gen_ai.client.operation.duration")
+        (requests,) = collector.metrics("gen_ai.server.request.duration")
+        (first,) = collector.metrics("gen_ai.server.time_to_first_token")
+    assert set(tokens) == {"input", "output"}
+    assert (tokens["output"].count, tokens["output"].sum) == (4, 28)
+    assert tokens["output"].bounds == tuple(4.0**power for power in range(14))
+    assert calls.bounds == requests.bounds == tuple(0.01 * 2**power for power in range(14))
+    assert (calls.count, requests.count, first.count) == (4, 4, 1)
+    assert [m.unit for m in (tokens["input"], calls, requests, first)] == ["{token}", "s", "s", "s"]
+    assert (
+        calls.attributes
+        == requests.attributes
+        == {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "scripted",
+            "gen_ai.response.model": "scripted",
+        }
+    )
+
+
+def test_a_stream_s_span_says_when_its_first_chunk_came():
+    with Collector() as collector:
+        with Upstream(Honest(gap=0.05)) as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            assert gate.ask(stream=True).status == 200
+        (call,), (request,) = collector.spans("CLIENT"), collector.spans("SERVER")
+    assert call.attributes["gen_ai.request.stream"] is True
+    assert 0 < call.attributes["gen_ai.response.time_to_first_chunk"] < (call.end - call.start) / 1e9
+    assert call.attributes["gen_ai.response.finish_reasons"] == ["stop"]
+    assert request.attributes["adacompute.no_vote"] == "mode"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code", "kind", "is_error"),
+    [
+        (Status(code=500), "upstream_failed", "server-error", True),
+        (Status(code=400), "upstream_refused", "refused", False),
+    ],
+)
+def test_an_error_has_its_type_and_only_the_gateway_s_own_fault_is_one_of_the_request(
+    behaviour: Status, code: str, kind: str, is_error: bool
+):
+    with Collector() as collector:
+        with Upstream(behaviour) as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            answer = gate.ask()
+        (request,), calls = collector.spans("SERVER"), collector.spans("CLIENT")
+        metrics = collector.metrics("gen_ai.server.request.duration")
+    assert answer.status == request.attributes["http.response.status_code"]
+    assert request.attributes["error.type"] == code
+    assert request.error is is_error
+    assert all(call.error and call.attributes["error.type"] == kind for call in calls)
+    assert [metric.attributes["error.type"] for metric in metrics] == [code]
+
+
+def test_a_client_that_goes_away_leaves_a_span_that_says_so():
+    with Collector() as collector:
+        with Upstream(Stall()) as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            with pytest.raises(TimeoutError):
+                gate.ask(timeout=0.3)
+            until = time.monotonic() + 30
+            while gate.gateway.under_way and time.monotonic() < until:
+                time.sleep(0.01)
+        (request,), (call,) = collector.spans("SERVER"), collector.spans("CLIENT")
+    assert request.attributes["error.type"] == "client_gone"
+    assert "http.response.status_code" not in request.attributes
+    assert call.attributes["error.type"] == "cancelled"
+    assert not request.error
+
+
+def test_a_trace_that_is_not_sampled_is_passed_on_unsampled_and_counted_all_the_same():
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            assert gate.ask(headers={"traceparent": f"00-{TRACE}-{PARENT}-00"}).status == 200
+            (sent,) = sent_upstream(up)
+        assert collector.spans() == []
+        (metric,) = collector.metrics("gen_ai.server.request.duration")
+    assert sent.startswith(f"00-{TRACE}-")
+    assert sent.endswith("-00")
+    assert metric.count == 1
+
+
+def test_names_that_nobody_serves_make_no_labels():
+    with Collector() as collector:
+        with (
+            Upstream(Status(code=404)) as up,
+            Running(up.url, otel=collector.url, mode="pass", log="error") as gate,
+        ):
+            for i in range(70):
+                gate.ask(model=f"made-up-{i}")
+        labels = {
+            m.attributes["gen_ai.request.model"] for m in collector.metrics("gen_ai.server.request.duration")
+        }
+        names = {span.name for span in collector.spans()}
+    assert labels == {"other"}
+    assert names == {"chat other"}
+
+
+def test_models_that_are_served_are_labels_up_to_a_limit():
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            for i in range(70):
+                gate.ask(model=f"served-{i}")
+        labels = {
+            m.attributes["gen_ai.request.model"] for m in collector.metrics("gen_ai.server.request.duration")
+        }
+    assert len(labels) == 65
+    assert "other" in labels
+
+
+def test_c21_no_text_no_key_and_no_address_is_exported(tmp_path: Path):
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[alice]\nkey = "{CLIENT_KEY}"\noperator = true\n', "utf-8")
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY, "utf-8")
+    headers = {"authorization": f"Bearer {CLIENT_KEY}", "baggage": "canary=baggage", **SENT}
+    script = [
+        Reply(texts=[ANSWER]),
+        Status(code=400, message=f"{KEY} {PROMPT}"),
+        Status(code=500),
+        Reply(texts=[ANSWER]),
+    ]
+    with Collector() as collector:
+        with (
+            Upstream(script, key=KEY) as up,
+            Running(
+                up.url,
+                otel=collector.url,
+                keys_file=str(keys),
+                endpoint={"key_file": str(key_file)},
+                mode="pass",
+            ) as gate,
+        ):
+            messages = [{"role": "user", "content": PROMPT}]
+            body = {**QUESTION, "messages": messages, "stop": ["canary stop"], "user": "canary user"}
+            statuses = [gate.ask(body, headers, **more).status for more in ({}, {}, {"stream": True})]
+            port = up.port
+        exported = b"".join(collector.raw)
+    assert statuses == [200, 400, 200]
+    assert len(collector.spans("SERVER")) == 3
+    for secret in ("canary", KEY, CLIENT_KEY, "forty-two", "alice", f":{port}", "127.0.0.1"):
+        assert secret.encode() not in exported, secret
+
+
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["absent", "hangs", "fails"])
+def test_a_collector_that_is_gone_costs_no_reply_and_no_shutdown(how: str, tmp_path: Path):
+    with Collector(status=500 if how == "fails" else 200, hang=how == "hangs") as collector:
+        url = f"http://127.0.0.1:{closed_port()}" if how == "absent" else collector.url
+        environ = {"OTEL_BSP_SCHEDULE_DELAY": "20", "OTEL_METRIC_EXPORT_INTERVAL": "100"}
+        with (
+            Upstream() as up,
+            Process(
+                up.url, "--otel", url, "--mode", "pass", folder=tmp_path, environ=environ, grace=3.0
+            ) as gate,
+        ):
+            for _ in range(20):
+                began = time.monotonic()
+                assert gate.ask().status == 200
+                assert time.monotonic() - began < 2.0
+                time.sleep(0.03)
+            began = time.monotonic()
+            gate.terminate()
+            assert gate.wait() == 0
+            assert time.monotonic() - began < 8.0
+        warnings = [
+            line["message"] for line in map(json.loads, gate.log.splitlines()) if line["level"] == "warning"
+        ]
+    assert len(warnings) == len(set(warnings)) <= 3, warnings
+    assert all("OpenTelemetry collector" in line for line in warnings)
+    assert how == "hangs" or any("takes no spans" in line for line in warnings)
+
+
+@pytest.mark.slow
+def test_the_standard_variables_are_followed(tmp_path: Path):
+    with Collector() as collector:
+        environ = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-team=blue",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_SERVICE_NAME": "my-gateway",
+        }
+        with Upstream() as up, Process(up.url, "--otel", "env", folder=tmp_path, environ=environ) as gate:
+            assert gate.ask().status == 200
+        assert len(collector.spans("SERVER")) == 1
+        assert collector.resource["service.name"] == "my-gateway"
+        assert {headers["x-team"] for headers in collector.headers} == {"blue"}
+
+
+def test_an_observer_that_fails_costs_no_reply():
+    class Broken:
+        def begin(self, *_: object) -> None:
+            raise RuntimeError("broken")
+
+    class BrokenSpan:
+        def begin(self, *_: object) -> "BrokenSpan":
+            return self
+
+        def begin_attempt(self, *_: object) -> None:
+            raise RuntimeError("broken")
+
+        def end(self, *_: object) -> None:
+            raise RuntimeError("broken")
+
+    for telemetry in (Broken(), BrokenSpan()):
+        with Upstream() as up, Running(up.url) as gate:
+            gate.gateway.telemetry = telemetry
+            assert gate.ask(headers=SENT).status == 200
+            assert set(sent_upstream(up)) == {SENT["traceparent"]}
+
+
+@pytest.mark.parametrize(
+    "url", ["collector:4318", "ftp://host", "http://", "http://host:0", "http://[::1", "on"]
+)
+def test_an_address_that_can_t_be_used_is_refused(url: str):
+    with pytest.raises(ConfigError, match=r"otel .*; give http://HOST:PORT"):
+        ServeConfig(otel=url)
+
+
+@pytest.mark.parametrize("url", ["http://me:canary@host", "http://host/?key=canary", "http://host/#canary"])
+def test_an_address_with_a_secret_is_refused_without_showing_it(url: str):
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_HEADERS") as raised:
+        ServeConfig(otel=url)
+    assert "canary" not in str(raised.value)
+
+
+REFUSE = """
+import sys
+
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "opentelemetry":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment in which every Python refuses the libraries of the extra."""
+    (tmp_path / "refuse").mkdir()
+    (tmp_path / "refuse" / "sitecustomize.py").write_text(REFUSE, "utf-8")
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "refuse"), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.slow
+def test_without_the_extra_traces_are_passed_on(environ: dict[str, str], tmp_path: Path):
+    with Upstream() as up, Process(up.url, "--mode", "pass", folder=tmp_path, environ=environ) as gate:
+        assert gate.ask(headers=SENT).status == 200
+        assert sent_upstream(up) == [SENT["traceparent"]]
+
+
+@pytest.mark.slow
+def test_without_the_extra_asking_for_it_is_one_line_with_the_remedy(environ: dict[str, str], tmp_path: Path):
+    command = [
+        str(Path(sys.executable).parent / "adacompute"),
+        "serve",
+        "--upstream",
+        "http://127.0.0.1:1/v1",
+    ]
+    done = subprocess.run(
+        [*command, "--otel", "http://127.0.0.1:4318", "--port", "0"],
+        env={**os.environ, **environ},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith('opentelemetry is not installed; pip install "adacompute[otel]"')
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_nothing_of_it_is_loaded_where_it_is_off():
+    code = (
+        "import sys, adacompute.serve.server, adacompute.serve.app, adacompute.serve.lifespan\n"
+        "sys.exit(any(name.partition('.')[0] in ('opentelemetry', 'requests') for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
