@@ -129,6 +129,10 @@ class ServeConfig:
         "other policies, NAME=FOLDER each, that x-adacompute-policy may name",
     )
     budget: float = setting(2.0, "samples per request, on average")
+    average: Literal["voted", "all"] = setting(
+        "voted",
+        "requests whose average is the budget: those that can be voted on, or all",
+    )
     max_budget: float = setting(16.0, "most that a request may ask for itself")
     price: float = setting(
         -1.0,

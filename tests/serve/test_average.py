@@ -2,12 +2,14 @@
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from behaviours import Reply
 from crowd import Visit, crowd
 from running import Running
+from wires import until
 
 from upstream import Upstream
 
@@ -61,3 +63,88 @@ def test_c18_clients_that_name_many_budgets_do_not_make_the_operators_forgotten(
         assert len(lanes) == 65
         assert lanes['["stopping", 2.0]']["requests"] == 1
         assert gate.gateway.pacers.state()['["stopping", 2.0]']["requests"] == 2
+
+
+UNVOTABLE = ({"temperature": 0}, {"messages": [{"role": "user", "content": "Write a poem about the sea."}]})
+
+
+def mixed(share: float, count: int, rng: random.Random) -> list[Visit]:
+    """So many visits, that share of which can't be voted on: by their form, or by what they ask for."""
+    return [
+        Visit(body=rng.choice(UNVOTABLE)) if rng.random() < share else asked(0.5, rng) for _ in range(count)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("over", "share"), [("voted", 0.9), ("all", 0.5)])
+def test_c18_what_cant_be_voted_on_pushes_the_price_only_where_the_average_is_over_all(
+    over: str, share: float
+):
+    budget, rng = 3.0, random.Random(19)
+    with Upstream(script) as up, Running(up.url, budget=budget, average=over) as gate:
+        come = mixed(share, 3000, rng)
+        answers = crowd(gate, come, at_once=12)
+        told = [answer.json["adacompute"] for answer in answers]
+        board = gate.gateway.observability.dashboard_data()
+        text = gate.get("/metrics").raw.decode()
+        spent = up.count.choices
+    unvotable = [visit.body in UNVOTABLE for visit in come]
+    voted = [one["samples"] for one, without in zip(told, unvotable, strict=True) if not without]
+    alone = [one["samples"] for one, without in zip(told, unvotable, strict=True) if without]
+    averages = {"voted": sum(voted) / len(voted), "all": spent / len(come)}
+    print(f"{over}: {averages}, most {max(voted)}, all 16: {voted.count(16) / len(voted):.0%}")
+    assert set(alone) == {1}
+    assert abs(averages[over] - budget) / budget < 0.05
+    ever = board["ever"]
+    assert (ever["voted"]["requests"], ever["requests"]) == (len(voted), len(come))
+    assert (ever["voted"]["average"], ever["average"]) == (averages["voted"], averages["all"])
+    assert ever["voted"]["target"] == ever["target"] == budget
+    assert board["average_over"] == over
+    (dial,) = board["dials"]
+    assert dial["averages"] == averages
+    assert dial["average"] == pytest.approx(averages[over])
+    assert f"adacompute_voted_average_samples {averages['voted']}" in text
+    assert f"adacompute_overall_average_samples {averages['all']}" in text
+    if over == "voted":
+        assert voted.count(16) < 0.05 * len(voted)
+    else:
+        assert averages["voted"] > 1.3 * budget  # they draw what the others leave
+
+
+def test_both_averages_are_there_again_after_a_restart_and_another_choice_keeps_the_price(tmp_path: Path):
+    with Upstream(script) as up:
+        with Running(up.url, folder=tmp_path, budget=2.0) as gate:
+            assert {answer.status for answer in crowd(gate, mixed(0.5, 60, random.Random(3)), at_once=4)} == {
+                200
+            }
+            until(lambda: gate.gateway.observability.dashboard_data()["ever"]["requests"] == 60)
+            (before,) = gate.gateway.observability.dashboard_data()["dials"]
+            price = gate.gateway.pacers.state()['["stopping", 2.0]']["centre"]
+        with Running(up.url, folder=tmp_path, budget=2.0) as gate:
+            (after,) = gate.gateway.observability.dashboard_data()["dials"]
+            assert (after["averages"], after["average"]) == (before["averages"], before["average"])
+            assert 0 < after["decided"] < after["requests"] == 60
+            assert gate.get("/dashboard/data").json["ever"]["requests"] == 0  # since the start
+        with Running(up.url, folder=tmp_path, budget=2.0, average="all") as gate:
+            assert gate.ask(temperature=0).status == 200
+            lane = gate.gateway.pacers.state()['["stopping", 2.0]']
+            assert (lane["requests"], lane["spent"], lane["average"]) == (1.0, 1.0, "all")
+            assert lane["centre"] == pytest.approx(price, abs=0.5)
+
+
+def test_a_first_sample_without_an_answer_is_no_vote_and_three_without_one_are():
+    def decided() -> int:
+        data = gate.gateway.observability.dashboard_data()
+        return data["ever"]["voted"]["requests"]
+
+    prose = "Nobody knows how the long story of the keeper and the ships on the grey sea went on, " * 4
+    with Upstream(Reply(texts=[prose])) as up:
+        with Running(up.url, price=1e-6) as gate:
+            assert "notes" in gate.ask().json["adacompute"]
+            until(lambda: gate.gateway.observability.dashboard_data()["ever"]["requests"] == 1)
+            assert decided() == 0
+        up.script = Reply(texts=[prose], finish="length")  # it may have had an answer
+        with Running(up.url, price=1e-6, answers={"extract": "number"}) as gate:
+            told = gate.ask().json["adacompute"]
+            assert any("none of the first" in note for note in told["notes"]), told
+            until(lambda: decided() == 1)

@@ -120,8 +120,11 @@ def test_every_figure_is_there_with_data_and_nothing_goes_wrong_or_outside(brows
         assert await page.js(drawn.format("agreement", "line.refline")) == 1
         board = busy.dashboard_data()
         cost = await page.js(texts("#tile-cost"))
-        assert f"{board['total']['samples'] / board['total']['counted']:.2f}" in cost
-        assert f"{board['total']['target'] / board['total']['counted']:.2f}" in cost
+        total = board["total"]
+        means = [total[name] / total["decided"] for name in ("decided_samples", "decided_target")]
+        assert "{:.2f}of {:.2f} samples".format(*means) in cost
+        assert f"all requests: {total['samples'] / total['counted']:.2f}" in cost
+        assert await page.js(drawn.format("cost", "path.c2")) == 1  # beside each other
         savings = await page.js("document.querySelector('#tile-savings').textContent")
         assert f"≈ {board['savings']['share']:.0%}" in savings
         assert PROTOCOL in savings

@@ -54,7 +54,8 @@ def test_c27_everything_that_was_promised_is_there():
         "clients_gone tokens spent maybe_spent upstream_calls upstream_maybe_paid upstream_cancelled "
         "upstream_resting "
         "upstream_seconds reloads in_flight price average_samples target_samples overall_average_samples "
-        "overall_target_samples drift_alarm drift_z agreement_live agreement_expected drift_alarms ledger "
+        "overall_target_samples voted_average_samples voted_target_samples "
+        "drift_alarm drift_z agreement_live agreement_expected drift_alarms ledger "
         "ledger_cap recorder_requests policy_info"
     )
     assert set(promised.split()) <= present

@@ -92,7 +92,9 @@ def request(at: float, rng: random.Random, *, hard: float = 0.28) -> RequestOutc
         )
     if draw < 0.06:
         notes = ("no vote: temperature is 0: every sample would be the same",)
-        return told(at, seconds=seconds, samples=1, answer=None, votes={}, agreement=None, notes=notes)
+        return told(
+            at, seconds=seconds, samples=1, answer=None, votes={}, agreement=None, decided=False, notes=notes
+        )
     if rng.random() > hard:
         samples = 1 if rng.random() < 0.7 else 2
         return told(at, seconds=seconds, samples=samples, votes={"42": samples}, prompt="What is 6 times 7?")
@@ -142,7 +144,9 @@ def hour(
                     at=clock.at, seconds=one.seconds, asked=2, got=got, kind=kind, paid="yes" if got else "no"
                 )
             )
-        if one.samples and one.budget == 2.0:
+        if not one.decided:
+            pass
+        elif one.samples and one.budget == 2.0:
             total, n = total + one.samples, n + 1
             seen.on_price("stopping", 2.0, price, total / n)
         elif one.samples:

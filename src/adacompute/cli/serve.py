@@ -288,6 +288,7 @@ UpstreamCallsOption = Annotated[
 CachedPriceOption = Annotated[float | None, build_option(ServeConfig, "cached_price", metavar="MONEY")]
 MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")]
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
+AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
 OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
@@ -310,6 +311,7 @@ def serve(
     upstream: UpstreamOption = None,
     policy: PolicyOption = None,
     budget: BudgetOption = None,
+    average: AverageOption = None,
     model: ModelOption = None,
     host: HostOption = None,
     port: PortOption = None,
@@ -357,6 +359,7 @@ def serve(
             base.serve,
             policy=policy,
             budget=budget,
+            average=average,
             host=host,
             port=port,
             keys_file=keys,

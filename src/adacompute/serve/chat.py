@@ -474,7 +474,8 @@ class Gateway:
         outcome = self._build_outcome(active, error)
         if isinstance(error, EndpointError):
             _log_upstream_error(active.id, error)
-        if active.pacer is not None and outcome.moves_price:
+        counts = outcome.decided or self.settings.average == "all"
+        if active.pacer is not None and outcome.moves_price and counts:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
@@ -516,6 +517,7 @@ class Gateway:
             weighted=sampling.weigh is not None
             and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
             explored=sampling.explored,
+            decided=sampling.decided,
             notes=tuple(notes),
             usage=sampling.usage,
             spent=sampling.spent,

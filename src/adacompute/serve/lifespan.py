@@ -80,7 +80,7 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
             resources=resources,
             model_list=ModelList(client.models),
             policy_registry=registry,
-            pacers=Pacers([(name, settings.budget) for name in registry.names]),
+            pacers=Pacers([(name, settings.budget) for name in registry.names], average=settings.average),
             keys=keys,
             observability=observability,
             reporter=reporter,
@@ -127,7 +127,9 @@ async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) ->
         return None
     file = Path(settings.redis_key_file) if settings.redis_key_file else None
     key = read_key(env=settings.redis_key_env, file=file)
-    return await join_fleet(settings.redis, settings.fleet, caps, key=key, timing=timing)
+    return await join_fleet(
+        settings.redis, settings.fleet, caps, key=key, timing=timing, average=settings.average
+    )
 
 
 async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
@@ -232,6 +234,7 @@ def _save_state(gateway: Gateway) -> None:
     """Saves the prices and the scales of weights, for the next start."""
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
+        gateway.resources.ledger.remember("averages", gateway.observability.state())
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
@@ -239,6 +242,8 @@ def _load_state(gateway: Gateway) -> None:
     ledger = gateway.resources.ledger
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
+    if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
+        gateway.observability.restore(averages)
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)
     gateway.announce_policies()

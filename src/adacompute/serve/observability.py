@@ -1,6 +1,6 @@
 """What the gateway did, for Prometheus and the dashboard: `Observability` gets every event.
 
-In this order: `Metrics` (Prometheus); `TrafficHistory` and `DialTable` (the dashboard); `Observability`,
+In this order: `Metrics` (Prometheus); `TrafficHistory` (the dashboard, with dial_table.py); `Observability`,
 which feeds them.
 
 There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
@@ -27,6 +27,7 @@ from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError, shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Call
+from adacompute.serve.dial_table import DialTable
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.policy_registry import DriftMonitors, DriftState
 from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
@@ -136,10 +137,12 @@ class Metrics:
         self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
         self.in_flight = gauge("in_flight", "Requests under way")
         self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")
-        self.average = gauge("average_samples", "Running average cost of a request", "policy", "budget")
+        self.average = gauge("average_samples", "Running average that the price steers", "policy", "budget")
         self.target = gauge("target_samples", "What that average is to be", "policy", "budget")
         self.overall = gauge("overall_average_samples", "Average cost of all requests since the start")
         self.overall_target = gauge("overall_target_samples", "Mean of these requests' targets")
+        self.voted_average = gauge("voted_average_samples", "The same average of those that can be voted on")
+        self.voted_target = gauge("voted_target_samples", "Mean of these requests' targets")
         self.drift = gauge("drift_alarm", "1: agreement has left what calibration saw", "policy")
         self.drift_z = gauge("drift_z", "Standard errors from what is expected", "policy")
         self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
@@ -280,7 +283,10 @@ def _status_label(status: int) -> str:
 
 
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
-COLUMNS = ("at", "requests", "errors", "counted", "samples", "target", "voted", "agreement", "seconds")
+COLUMNS = (
+    *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
+    *("decided_target", "voted", "agreement", "seconds"),
+)
 MAX_SAMPLES = 32  # requests with more are counted there
 _MAX_DIALS = 6  # whose prices are kept in each slot
 _MAX_RECENT = 50
@@ -306,6 +312,9 @@ class TimeSlot:
     counted: int = 0  # requests that count in the average
     samples: int = 0  # of these
     target: float = 0.0  # sum of their budgets
+    decided: int = 0  # those of them that can be voted on
+    decided_samples: int = 0  # of these
+    decided_target: float = 0.0  # sum of their budgets
     voted: int = 0
     agreement: float = 0.0  # sum over the votes
     seconds: float = 0.0  # sum over all
@@ -322,6 +331,10 @@ class TimeSlot:
             self.counted += 1
             self.samples += outcome.cost_samples
             self.target += outcome.budget
+        if outcome.counts_as_voted:
+            self.decided += 1
+            self.decided_samples += outcome.cost_samples
+            self.decided_target += outcome.budget
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
             self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
@@ -466,136 +479,6 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
     return votes
 
 
-MAX_DIALS = 64  # pairs of a policy and a budget
-
-
-@dataclass(slots=True)
-class DialStats:
-    """One policy at one budget: its price, its average cost, and what that saves."""
-
-    policy: str
-    budget: float
-    price: float | None = None
-    average: float | None = None  # of its pacer
-    requests: int = 0  # that count in the average, since the start
-    samples: int = 0  # of these
-    voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
-    voted_samples: int = 0  # samples of these
-    uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
-    protocol: str = ""  # how that was measured
-    reason: str = ""  # why it is unknown
-
-    @property
-    def voted_mean(self) -> float | None:
-        """Samples per request that was voted on; None before the first."""
-        return self.voted_samples / self.voted if self.voted else None
-
-
-class DialTable:
-    """At most 64 dials; requests at others count in the total only."""
-
-    def __init__(self) -> None:
-        self._dials: dict[tuple[str, float], DialStats] = {}
-        self._requests = self._samples = 0
-        self._target = 0.0
-
-    def __iter__(self) -> Iterator[DialStats]:
-        return iter(self._dials.values())
-
-    def get(self, policy: str, budget: float) -> DialStats:
-        """The dial of a policy at a budget, to two places; a temporary one if there are too many."""
-        key = (policy, round(budget, 2))
-        dial = self._dials.get(key)
-        if dial is None:
-            dial = DialStats(*key)
-            if len(self._dials) < MAX_DIALS:
-                self._dials[key] = dial
-        return dial
-
-    def add_request(self, policy: str, budget: float, samples: int, *, voted: bool) -> None:
-        """Adds a request that counts in the average; `voted`: its policy decided it, with a vote."""
-        dial = self.get(policy, budget)
-        dial.requests += 1
-        dial.samples += samples
-        dial.voted += voted
-        dial.voted_samples += samples if voted else 0
-        self._requests += 1
-        self._samples += samples
-        self._target += budget
-
-    def forget(self, policy: str) -> None:
-        """Another version of a policy serves: the numbers of the old one don't apply to it."""
-        for dial in self:
-            if dial.policy == policy:
-                dial.voted = dial.voted_samples = 0
-                dial.uniform, dial.protocol, dial.reason = None, "", ""
-
-    def set_worth(
-        self, policy: str, budget: float, uniform: float | None, protocol: str, *, reason: str = ""
-    ) -> None:
-        """How many samples per request are as accurate without a policy.
-
-        None, or no protocol: that is unknown, for this `reason`.
-        """
-        dial = self.get(policy, budget)
-        if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
-            dial.uniform, dial.protocol, dial.reason = uniform, protocol, ""
-        else:
-            dial.uniform, dial.protocol, dial.reason = None, "", reason
-
-    def compute_overall(self) -> dict[str, Any]:
-        """Average and mean target of all requests that count."""
-        n = self._requests
-        return {
-            "requests": n,
-            "average": self._samples / n if n else None,
-            "target": self._target / n if n else None,
-        }
-
-    def compute_savings(self) -> dict[str, Any]:
-        """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
-        voted = [dial for dial in self if dial.voted]
-        known = [dial for dial in voted if dial.uniform is not None]
-        n = sum(dial.voted for dial in known)
-        result: dict[str, Any] = dict.fromkeys(("share", "uniform", "average"))
-        result |= {"protocol": "", "covered": n / self._requests if self._requests else 0.0, "why": ""}
-        if not self._requests:
-            return result | {"why": "no requests yet"}
-        if not voted:
-            return result | {"why": "not known: no request was voted on yet"}
-        if not known:
-            busiest = max(voted, key=lambda dial: dial.voted)
-            return result | {"why": f"not known: {busiest.reason or 'the policy has no chart with labels'}"}
-        uniform = sum((dial.uniform or 0.0) * dial.voted for dial in known) / n
-        average = sum(dial.voted_samples for dial in known) / n
-        protocols = dict.fromkeys(dial.protocol for dial in known)
-        return result | {
-            "share": 1 - average / uniform,
-            "uniform": uniform,
-            "average": average,
-            "protocol": "; ".join(list(protocols)[:3]),
-        }
-
-    def describe(self, versions: dict[str, str]) -> list[dict[str, Any]]:
-        """Each as JSON data, the busiest first."""
-        return [
-            {
-                "policy": dial.policy,
-                "budget": dial.budget,
-                "price": dial.price,
-                "average": dial.average if dial.average is not None else _mean_samples(dial),
-                "requests": dial.requests,
-                "version": versions.get(dial.policy, ""),
-            }
-            for dial in sorted(self, key=lambda dial: -dial.requests)
-            if dial.requests or dial.price is not None  # others are only reserved places
-        ]
-
-
-def _mean_samples(dial: DialStats) -> float | None:
-    return dial.samples / dial.requests if dial.requests else None
-
-
 _log = logging.getLogger("adacompute.serve")
 _MAX_POLICIES = 64  # whose versions are kept
 _MAX_KEYS = 20  # that the dashboard shows
@@ -676,7 +559,13 @@ class Observability:
         self._history.add_request(outcome)
         if outcome.counts_in_average:
             voted = outcome.agreement is not None and not outcome.explored
-            self._dials.add_request(outcome.policy, outcome.budget, outcome.cost_samples, voted=voted)
+            self._dials.add_request(
+                outcome.policy,
+                outcome.budget,
+                outcome.cost_samples,
+                voted=voted,
+                decided=outcome.counts_as_voted,
+            )
         if outcome.agreement is None:
             if outcome.status == 200:
                 _count(self._unvoted, classify_unvoted(outcome))
@@ -756,6 +645,14 @@ class Observability:
         """Sets the source of how many answers took too long to read; those counted before are left out."""
         self._late, self._late_before = read, read()
 
+    def state(self) -> dict[str, Any]:
+        """What the averages are made of, as plain data for `restore`."""
+        return self._dials.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The averages of each dial go on from a `state`."""
+        self._dials.restore(state)
+
     def render_metrics(self) -> bytes:
         """The text of `/metrics`, in Prometheus's format 0.0.4."""
         metrics = self._metrics
@@ -766,6 +663,9 @@ class Observability:
         if (overall := self._dials.compute_overall())["requests"]:
             metrics.overall.set(overall["average"])
             metrics.overall_target.set(overall["target"])
+        if (voted := overall["voted"])["requests"]:
+            metrics.voted_average.set(voted["average"])
+            metrics.voted_target.set(voted["target"])
         for policy, drifted in self._drifts.states().items():
             metrics.set_drift(policy, drifted)
         if spending := self._read_spending():
@@ -799,11 +699,14 @@ class Observability:
         - Settings: `mode`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
-          `reloads`, and in `ever` {requests, average, target} of requests that count. `in_flight`: now.
+          `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
+          `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted" or "all".
+          `in_flight`: now.
         - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
           `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
           budget, points}, where a point is (time, price).
-        - `dials`: {policy, budget, price, average, requests, version} each, the busiest first.
+        - `dials`: {policy, budget, price, average, averages, requests, decided, version} each, the busiest
+          first; `average` is what the price steers, `averages` has both, `decided` counts votable ones.
         - `savings`: {share, uniform, average, protocol, covered, why}, of requests with a vote that their
           policy decided; `covered` is their share of all that count. If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
@@ -832,9 +735,10 @@ class Observability:
             "forwarded": dict(self._forwarded),
             "reloads": dict(self._reloads),
             "ever": self._dials.compute_overall(),
+            "average_over": settings.average,
             "span": span,
             **self._history.board(span),
-            "dials": self._dials.describe(self._versions),
+            "dials": self._dials.describe(self._versions, paced=settings.average),
             "savings": self._dials.compute_savings(),
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],

@@ -471,7 +471,8 @@ class Pacers:
     it.
     """
 
-    def __init__(self, permanent: Collection[Lane] = ()) -> None:
+    def __init__(self, permanent: Collection[Lane] = (), *, average: str = "all") -> None:
+        self._average = average  # which requests are settled: those that can be voted on, or all
         self._permanent = frozenset((policy, round(budget, 2)) for policy, budget in permanent)
         self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
@@ -508,7 +509,9 @@ class Pacers:
 
     def state(self) -> dict[str, Any]:
         """Plain data for `restore`; lanes are named in JSON, because a policy's name may hold anything."""
-        states = dict(self._stored) | {lane: pacer.state() for lane, pacer in self._lanes.items()}
+        states = dict(self._stored) | {
+            lane: {**pacer.state(), "average": self._average} for lane, pacer in self._lanes.items()
+        }
         permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
         others = [(lane, state) for lane, state in states.items() if lane not in permanent]
         return {json.dumps(lane): dict(state) for lane, state in [*others[-_MAX_LANES:], *permanent.items()]}
@@ -527,11 +530,17 @@ class Pacers:
         stored = self._stored.get(lane)
         if stored is not None:
             try:
-                pacer.restore(stored)
+                pacer.restore(self._convert_state(stored))
             except ConfigError as exc:
                 _log.warning("policy %r at budget %g: %s", lane[0], lane[1], exc)
                 del self._stored[lane]
         return pacer
+
+    def _convert_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A stored state, of which only the dial is kept if it is about the average of other requests."""
+        if state.get("average", "all") == self._average:  # older versions had but one
+            return state
+        return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 
 
 def _parse_lane(name: str) -> Lane | None:

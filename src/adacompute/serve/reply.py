@@ -101,6 +101,7 @@ class RequestOutcome:
     agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
     explored: bool = False  # drawn to the end, for learning
+    decided: bool = True  # whether the policy decided how many; False: it can't be voted on
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
@@ -119,6 +120,11 @@ class RequestOutcome:
     def counts_in_average(self) -> bool:
         """Does it count in the average? Only if it cost something and a policy decided it."""
         return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1
+
+    @property
+    def counts_as_voted(self) -> bool:
+        """Does it count in the average of requests that can be voted on?"""
+        return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:

@@ -223,6 +223,7 @@ class SampleLoop:
         self._explore = explore
         self._exploring = False  # whether it is being drawn to the end, for learning
         self._policy_decides = self.has_vote
+        self._refuted = False  # whether its first sample shows that there is nothing to vote on
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + route.deadline
         self._slowest = 0.0  # seconds of the slowest wave
@@ -244,6 +245,18 @@ class SampleLoop:
     def price(self) -> float | None:
         """The dial that it was decided at; None if nothing was decided."""
         return self.dial if self._policy_decides else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether the policy decides how many, so that its cost belongs to the average of voted requests.
+
+        Not where one sample is certain, nor where the first shows that there is nothing to vote on: what the
+        first wave cost is no decision then. But it does where several samples were drawn, and none states
+        an answer.
+        """
+        if not self._policy_decides or self._refuted:
+            return False
+        return bool(self.responses) or not self._resources.eligibility.is_doubtful(self.request)
 
     @property
     def explored(self) -> bool:
@@ -368,6 +381,7 @@ class SampleLoop:
                 self.request.prompt, self.responses[0], self.samples[0]
             )
             if self.no_vote_reason:
+                self._refuted = True
                 return 0
         self.no_vote_reason = self._resources.eligibility.check_tally(self.tally)
         if self.no_vote_reason:

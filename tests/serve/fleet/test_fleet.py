@@ -67,6 +67,24 @@ def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoev
         assert spent <= up.count.choices <= spent + maybe
 
 
+def test_a_fleets_average_is_of_requests_that_can_be_voted_on(redis_server: RedisServer):
+    with (
+        Upstream(Honest()) as up,
+        Replica(up.url, redis_server, budget=6.0) as one,
+        Replica(up.url, redis_server, budget=6.0) as two,
+    ):
+        answers = crowds([one, two], [Visit(), Visit(body={"temperature": 0})] * 20)
+        drawn = [
+            [answer.json["adacompute"]["samples"] for answer in part if answer.json["adacompute"]["votes"]]
+            for part in answers
+        ]
+        average = sum(map(sum, drawn)) / sum(map(len, drawn))
+        assert sum(map(len, drawn)) == 20
+        assert average > 2.0
+        for gate in (one, two):
+            until(lambda gate=gate: abs(gate.metric("average_samples") - average) < 1e-9)
+
+
 def test_c15_fleet_a_replica_that_stalls_beyond_its_lease_settles_all_the_same(redis_server: RedisServer):
     with (
         Upstream(Honest(latency=0.5)) as up,

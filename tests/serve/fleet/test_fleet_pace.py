@@ -55,6 +55,18 @@ def test_prices_are_published_as_they_are_to_the_last_bit():
     assert parse_lane(lane) == LANE
 
 
+def test_gateways_whose_average_is_of_other_requests_have_a_lane_of_their_own():
+    names = set()
+    for average in ("voted", "all"):
+        followed = FleetPacers(lambda *_: None, every=0.0, average=average)
+        pacer = followed.get("stopping", 2.0, dial="price", start=0.05, low=LOW, high=HIGH)
+        names.add(pacer.name)
+        assert parse_lane(pacer.name) == LANE
+        (paced,) = Pacemaker().pace_lanes([[pacer.name, "0.1", False, False, ["3.0 0.1"]]])
+        assert paced["average"] == "3.0"
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("price", ["nan", "inf", "-1", "2.0", "", "many", None])
 def test_a_price_that_cant_be_is_not_followed(price: object):
     follower = FleetPacer(LANE, 0.05, lambda *_: None)
@@ -73,7 +85,14 @@ def test_costs_that_are_none_are_not_told():
 
 
 @pytest.mark.parametrize(
-    "lane", ["no JSON", '["p", 2.0, "price", 1.0]', '["p", NaN, "price", 0.1, 1.0]', '["p", 2.0, "x", 0, 1]']
+    "lane",
+    [
+        "no JSON",
+        '["p", 2.0, "price", 1.0]',
+        '["p", NaN, "price", 0.1, 1.0]',
+        '["p", 2.0, "x", 0, 1]',
+        '["p", 2.0, "price", 0.1, 1.0, "some"]',
+    ],
 )
 def test_lanes_that_others_wrote_into_redis_are_left_alone_and_that_is_said_once(
     lane: str, caplog: pytest.LogCaptureFixture

@@ -53,19 +53,36 @@ function tile(id, big, small, mood, stated, sub) {
   put(`#tile-${id} .sub`, sub);
 }
 
+// the two averages: of requests that can be voted on, and of all; their columns are [requests, samples, target]
+const AVERAGES = {
+  voted: { columns: ["decided", "decided_samples", "decided_target"], name: "voted on" },
+  all: { columns: ["counted", "samples", "target"], name: "all requests" },
+};
+const other = (board) => (board.average_over === "voted" ? "all" : "voted");
+
+function means(total, which) {
+  const [n, samples, target] = AVERAGES[which].columns.map((name) => total[name]);
+  return { n, average: n ? samples / n : null, target: n ? target / n : null };
+}
+
+function costTile(board) {
+  const { total, ever } = board, paced = board.average_over, beside = other(board);
+  const { n, average, target } = means(total, paced), rest = means(total, beside);
+  put("#tile-cost h2", paced === "voted" ? "Average cost if voted on" : "Average cost");
+  $("#tile-cost h2").append(el("span", { text: `, last ${board.span}` }));
+  const since = paced === "voted" ? ever.voted : ever;
+  const sub = [rest.n ? `${AVERAGES[beside].name}: ${fixed(rest.average)}` : "", since.requests ? `since the start ${fixed(since.average)} against ${fixed(since.target)}` : ""].filter(Boolean).join(" · ");
+  if (average === null) return tile("cost", "–", "", "", "", [`no request ${paced === "voted" ? "that can be voted on" : "of the policy"} in this time`, sub].filter(Boolean).join(" · "));
+  const off = average / target - 1, near = Math.abs(off) <= 0.02;
+  const words = near ? "on target" : `${percent(Math.abs(off), 1)} ${off > 0 ? "above" : "below"} target`;
+  const settling = !near && n < 200;
+  tile("cost", fixed(average), `of ${fixed(target)} samples`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), sub);
+}
+
 function tiles(board) {
-  const { total, ever, savings } = board;
-  const average = total.counted ? total.samples / total.counted : null;
-  const target = total.counted ? total.target / total.counted : null;
-  for (const id of ["cost", "requests"]) put(`#tile-${id} h2 span`, `, last ${board.span}`);
-  const since = ever.requests ? `since the start ${fixed(ever.average)} against ${fixed(ever.target)}` : "";
-  if (average === null) tile("cost", "–", "", "", "", "no request of the policy in this time");
-  else {
-    const off = average / target - 1, near = Math.abs(off) <= 0.02;
-    const words = near ? "on target" : `${percent(Math.abs(off), 1)} ${off > 0 ? "above" : "below"} target`;
-    const settling = !near && total.counted < 200;
-    tile("cost", fixed(average), `of ${fixed(target)} samples`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), since);
-  }
+  const { total } = board;
+  put("#tile-requests h2 span", `, last ${board.span}`);
+  costTile(board);
   savingTile(board);
   agreementTile(board);
   const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
@@ -113,16 +130,19 @@ function charts(board) {
   const slots = columns(board), span = board.span, step = board.step;
   const from = Math.max(board.at - LENGTH[span], Math.min(board.at - 300, board.rows.length ? board.rows[0][0] : board.at));
   const frame = { from, to: board.at, gap: GAP[span] };
-  const paced = slots.filter((slot) => slot.counted);
-  const smooth = trailing(paced, "samples", "counted", SMOOTH[span], board);
-  const targets = trailing(paced, "target", "counted", SMOOTH[span], board);
+  const [requests, samples, budgets] = AVERAGES[board.average_over].columns, beside = AVERAGES[other(board)];
+  const paced = slots.filter((slot) => slot[requests]);
+  const smooth = trailing(paced, samples, requests, SMOOTH[span], board);
+  const targets = trailing(paced, budgets, requests, SMOOTH[span], board);
+  const differs = slots.some((slot) => slot.decided !== slot.counted);
+  const rest = differs ? trailing(slots.filter((slot) => slot[beside.columns[0]]), beside.columns[1], beside.columns[0], SMOOTH[span], board) : [];
   const target = targets.length ? targets.at(-1)[1] : null;
   const steady = targets.every((p) => Math.abs(p[1] - target) < 0.005);
-  legend("card-cost", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ["dot", "c0", `of ${lasted(step)}`], ["dash", "c1", "target"]);
+  legend("card-cost", ["line", "c0", `${AVERAGES[board.average_over].name}, mean of ${lasted(SMOOTH[span])}`], ["dot", "c0", `of ${lasted(step)}`], ["dash", "c1", "target"], ...(rest.length ? [["line", "c2", beside.name]] : []));
   lineChart($("#card-cost .chart"), {
     ...frame, label: "Average samples a request over time, against the target", show: (v) => v.toFixed(1),
-    lines: [{ points: smooth, color: "c0", name: "average", area: true }, ...(steady ? [] : [{ points: targets, color: "c1 dashed", name: "target" }])],
-    dots: paced.map((slot) => [slot.at + step / 2, slot.samples / slot.counted]),
+    lines: [{ points: smooth, color: "c0", name: AVERAGES[board.average_over].name, area: true }, ...(rest.length ? [{ points: rest, color: "c2", name: beside.name }] : []), ...(steady ? [] : [{ points: targets, color: "c1 dashed", name: "target" }])],
+    dots: paced.map((slot) => [slot.at + step / 2, slot[samples] / slot[requests]]),
     refs: steady && target !== null ? [{ y: target, label: `target ${fixed(target)}` }] : [], bounds: { floor: 0, least: 1 },
   });
 
@@ -175,7 +195,8 @@ function spend(board) {
 
 function dials(board) {
   $("#card-dials tbody").replaceChildren(...board.dials.slice(0, 12).map((one) => el("tr", {},
-    el("td", { text: one.policy }), el("td", { class: "n", text: fixed(one.budget) }), el("td", { class: "n", text: fixed(one.average) }),
+    el("td", { text: one.policy }), el("td", { class: "n", text: fixed(one.budget) }),
+    ...["voted", "all"].map((which) => el("td", { class: "n", text: fixed(which === board.average_over ? one.average : one.averages[which]) })),
     el("td", { class: "n", text: price(one.price) }), el("td", { class: "n", text: count(one.requests) }), el("td", { class: "weak", text: one.version || "–" }))));
 }
 

@@ -1,7 +1,8 @@
 """A gateway's membership in its fleet: joining it, following its price, and setting the price if elected.
 
 A *lane* is a policy at a budget. Its name is JSON, and holds the bounds of the dial as well: gateways that
-serve another version of a policy, with other bounds, have a lane of their own.
+serve another version of a policy, with other bounds, have a lane of their own. So have those whose budget is
+the average of other requests (setting `average`).
 
 The pacemaker is the pacer of a single gateway, which learns from all requests of the fleet in the order in
 which they reached Redis. Its state is published, so that another gateway can continue from there.
@@ -41,14 +42,16 @@ _MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
 
 
-def name_lane(lane: FleetLane) -> str:
-    """The name of a lane in Redis."""
-    return json.dumps(lane)
+def name_lane(lane: FleetLane, average: str = "all") -> str:
+    """The name of a lane in Redis; `average` says which requests are settled."""
+    return json.dumps(lane if average == "all" else [*lane, average])
 
 
 def parse_lane(name: str) -> FleetLane:
     """The lane of a name; ValueError if it is invalid."""
-    policy, budget, dial, low, high = json.loads(name)
+    policy, budget, dial, low, high, *average = json.loads(name)
+    if average not in ([], ["voted"]):
+        raise ValueError(f"{name:.80} is not a lane")
     if dial not in ("price", "threshold") or not all(math.isfinite(number) for number in (budget, low, high)):
         raise ValueError(f"{name:.80} is not a lane")
     return str(policy), float(budget), dial, float(low), float(high)
@@ -57,13 +60,21 @@ def parse_lane(name: str) -> FleetLane:
 class FleetPacer:
     """The pacer of one lane that follows the fleet: price and average are the fleet's."""
 
-    def __init__(self, lane: FleetLane, start: float, report_cost: Callable[[str, str, str], None]) -> None:
+    def __init__(
+        self,
+        lane: FleetLane,
+        start: float,
+        report_cost: Callable[[str, str, str], None],
+        *,
+        average: str = "all",
+    ) -> None:
         self.policy, self.target, self.dial, low, high = lane
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
         self.requests = 0  # of all gateways
-        self.name, self._start, self._report_cost = name_lane(lane), repr(self.price), report_cost
+        self.name = name_lane(lane, average)
+        self._start, self._report_cost = repr(self.price), report_cost
 
     def settle(self, cost: float, price: float | None = None) -> None:
         """Reports what a request of this gateway has cost to whoever sets the price."""
@@ -95,8 +106,11 @@ class FleetPacers:
     They are read once in `every` seconds, and with the next call if one is new.
     """
 
-    def __init__(self, report_cost: Callable[[str, str, str], None], *, every: float) -> None:
+    def __init__(
+        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
+    ) -> None:
         self._report_cost = report_cost
+        self._average_over = average
         self._every, self._due = every, 0.0
         self.on_price: Callable[[str, float, float, float], None] | None = (
             None  # called with new prices, as `Observability.on_price`
@@ -110,10 +124,10 @@ class FleetPacers:
     ) -> FleetPacer:
         """The pacer of a lane; `start` is where the first of all gateways begins."""
         lane = (policy, target, dial, low, high)
-        name = name_lane(lane)
+        name = name_lane(lane, self._average_over)
         pacer = self._lanes.get(name)
         if pacer is None:
-            pacer = self._lanes[name] = FleetPacer(lane, start, self._report_cost)
+            pacer = self._lanes[name] = FleetPacer(lane, start, self._report_cost, average=self._average_over)
             self._recent.append(pacer)
             self._due = 0.0
         return pacer
@@ -213,11 +227,13 @@ class FleetStatus:
 class Fleet:
     """What one gateway shares with the others."""
 
-    def __init__(self, caps: Caps, *, timing: FleetTiming) -> None:
+    def __init__(self, caps: Caps, *, timing: FleetTiming, average: str = "all") -> None:
         self.replica = os.urandom(6).hex()  # this replica's name
         self.ledger = FleetLedger(caps, timing=timing)
         self.pacers = FleetPacers(
-            lambda lane, start, cost: self.client.add_cost(lane, start, cost), every=timing.poll / 2
+            lambda lane, start, cost: self.client.add_cost(lane, start, cost),
+            every=timing.poll / 2,
+            average=average,
         )
         self.client: FleetClient  # set by `join_fleet`
         self._pacemaker = Pacemaker()
@@ -252,11 +268,20 @@ class Fleet:
 
 
 async def join_fleet(
-    url: str, name: str, caps: Caps, *, key: Secret | None = None, timing: FleetTiming = DEFAULT_TIMING
+    url: str,
+    name: str,
+    caps: Caps,
+    *,
+    key: Secret | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
+    average: str = "all",
 ) -> Fleet:
-    """Joins the fleet of that name as one more gateway; ConfigError if Redis can't be used."""
+    """Joins the fleet of that name as one more gateway; ConfigError if Redis can't be used.
+
+    `average` says which requests its lanes are about, as the setting does.
+    """
     redis = connect_redis(url, key=key, timeout=timing.timeout)
-    fleet = Fleet(caps, timing=timing)
+    fleet = Fleet(caps, timing=timing, average=average)
     new = os.urandom(8).hex()
     try:
         info = await redis.info()
