@@ -700,8 +700,8 @@ class Observability:
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
           `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
-          `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted" or "all".
-          `in_flight`: now.
+          `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted"
+          or "all". `in_flight`: now.
         - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
           `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
           budget, points}, where a point is (time, price).
