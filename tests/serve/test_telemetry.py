@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from collector import CollectedSpan, Collector
+from other_routes import OtherRoutes
 from running import QUESTION, Process, Running
 
 from adacompute.config import ServeConfig
@@ -196,6 +197,31 @@ def test_a_trace_that_is_not_sampled_is_passed_on_unsampled_and_counted_all_the_
     assert sent.startswith(f"00-{TRACE}-")
     assert sent.endswith("-00")
     assert metric.count == 1
+
+
+def test_what_is_passed_on_has_its_spans_too():
+    with Collector() as collector:
+        with OtherRoutes() as up, Running(up.url, otel=collector.url) as gate:
+            embed = {"model": "embedder", "input": "canary input"}
+            assert gate.ask(json.dumps(embed).encode(), SENT, path="/v1/embeddings").status == 200
+            assert gate.get("/v1/files").status == 200
+            assert gate.ask(b"{}", path="/v1/moderations").status == 404
+            sent = up.of("/v1/embeddings")[0].headers["traceparent"]
+        embedding, listing, failed = collector.spans("SERVER")
+        call = collector.spans("CLIENT")[0]
+        tokens = collector.metrics("gen_ai.client.token.usage")
+    assert (embedding.trace, embedding.parent) == (TRACE, PARENT)
+    assert (call.trace, call.parent) == (TRACE, embedding.id)
+    assert sent == format_parent(call, "01")
+    assert embedding.name == call.name == "embeddings embedder"
+    assert embedding.attributes["gen_ai.operation.name"] == "embeddings"
+    assert embedding.attributes["http.route"] == "/v1/embeddings"
+    assert embedding.attributes["gen_ai.usage.input_tokens"] > 0
+    assert listing.name == "GET /v1/files"
+    assert not [name for name in listing.attributes if name.startswith("gen_ai")]
+    assert (failed.name, failed.attributes["error.type"], failed.error) == ("moderations", "404", False)
+    assert {metric.attributes["gen_ai.operation.name"] for metric in tokens} == {"embeddings"}
+    assert not any(b"canary" in body for body in collector.raw)
 
 
 def test_names_that_nobody_serves_make_no_labels():

@@ -51,6 +51,7 @@ class ForwardRequest:
     query: str = ""  # percent-encoded, without the question mark
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | AsyncIterable[bytes] | None = field(default=None, repr=False)
+    model: str = ""  # that its body names; "": none
     samples: int = 0  # that it is counted as; 0: it is free, and not in the totals
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0

@@ -284,6 +284,7 @@ class ForwardEndpoint:
             query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
             headers={"accept": "*/*"} | passed | (read_trace_headers(headers) or {}),
             body=body,
+            model=str(parsed.get("model", "")) if isinstance(parsed, Mapping) else "",
             samples=cost.samples,
             prompt_tokens=cost.prompt_tokens,
             completion_tokens=cost.completion_tokens,
@@ -297,7 +298,11 @@ class ForwardExchange:
     def __init__(self, gateway: Gateway, target: ForwardTarget, request: ForwardRequest, key: str) -> None:
         self._gateway = gateway
         self._target = target
-        self._request = request
+        telemetry = gateway.telemetry
+        self._span = (
+            None if telemetry is None else gateway.guard(telemetry.begin_forward, request, target.route)
+        )
+        self._request = request if self._span is None else self._span.request
         self._key = key
         self._calls: list[Call] = []
         self._started = time.monotonic()
@@ -353,6 +358,8 @@ class ForwardExchange:
         spent, maybe = self._settle(reservation)
         observability, route = self._gateway.observability, self._target.route
         self._gateway.guard(observability.on_forward, route, self._status, spent, maybe)
+        if self._span is not None:
+            self._gateway.guard(self._span.end, self._status, self._calls, time.monotonic() - self._started)
         fields = {"id": reply_id, "key_name": self._key, "route": route, "method": self._request.method}
         spending = {"spent_samples": spent.samples, "spent_tokens": spent.tokens}
         seconds = round(time.monotonic() - self._started, 4)

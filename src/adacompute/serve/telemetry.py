@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from adacompute.client import ForwardRequest
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.config import OTEL_FROM_ENV, ServeConfig
 from adacompute.errors import ConfigError, shorten
@@ -44,7 +46,7 @@ from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.trace_context import TRACE_PARENT, TRACE_STATE
 
-__all__ = ["AttemptSpan", "ModelLabels", "RequestSpan", "Telemetry"]
+__all__ = ["AttemptSpan", "ForwardSpan", "ModelLabels", "RequestSpan", "Telemetry"]
 
 _log = logging.getLogger("adacompute.serve")
 _NAME = "adacompute"  # of the service, unless OTEL_SERVICE_NAME says otherwise, and of what instruments it
@@ -68,6 +70,7 @@ _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
+_OPERATIONS: Final = {"completions": "text_completion"}  # of routes that the conventions name otherwise
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 
 
@@ -127,12 +130,13 @@ class RequestSpan:
         self._attempts: list[AttemptSpan] = []
         self._started_at = time.time_ns()
         parent = Context() if route.trace is None else _PROPAGATOR.extract(route.trace, Context())
-        self._span = telemetry.start_span(request, SpanKind.SERVER, parent)
+        self._operation = _describe_operation(_read_model(request))
+        self._span = telemetry.start_span(SpanKind.SERVER, parent, self._operation)
         self._context = set_span_in_context(self._span, Context())
 
     def begin_attempt(self, resends: int) -> AttemptSpan:
         """Begins the span of a call upstream, as the attempt after so many others of the same call."""
-        span = self._telemetry.start_span(self._request, SpanKind.CLIENT, self._context)
+        span = self._telemetry.start_span(SpanKind.CLIENT, self._context, self._operation)
         attempt = AttemptSpan(span, _build_headers(span, self._incoming), resends)
         self._attempts.append(attempt)
         return attempt
@@ -149,6 +153,29 @@ class RequestSpan:
         self._telemetry.end_request(
             self._span, self._request, outcome, model=model, first_token=first, ended_at=ended_at
         )
+
+
+class ForwardSpan:
+    """The spans of a request that is passed on: its own, and that of its one call upstream."""
+
+    def __init__(self, telemetry: "Telemetry", request: ForwardRequest, route: str) -> None:
+        self.route = route
+        self.operation = _OPERATIONS.get(route, route) if request.samples else ""  # "": nothing is generated
+        self.model = _clip(request.model)
+        self.started_at = time.time_ns()
+        self._telemetry = telemetry
+        attributes = _describe_operation(self.model, self.operation) if self.operation else {}
+        parent = _PROPAGATOR.extract(request.headers, Context())
+        self.span = telemetry.start_span(SpanKind.SERVER, parent, attributes)
+        self.call_span = telemetry.start_span(
+            SpanKind.CLIENT, set_span_in_context(self.span, Context()), attributes
+        )
+        headers = _build_headers(self.call_span, request.headers) or {}
+        self.request = replace(request, headers={**request.headers, **headers})  # what is sent
+
+    def end(self, status: int, calls: Sequence[Call], seconds: float) -> None:
+        """Completes both spans, and counts the request; `calls` is empty if it was free."""
+        self._telemetry.end_forward(self, status, calls[-1] if calls else None, seconds)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -197,10 +224,13 @@ class Telemetry:
         """Begins the span of a request, as a child of the trace that it came with."""
         return RequestSpan(self, request, route)
 
-    def start_span(self, request: ChatRequest, kind: SpanKind, parent: Context) -> Span:
-        """A span with what samplers may look at."""
-        attributes = _describe_operation(_read_model(request))
-        return self._tracer.start_span("chat", parent, kind, attributes)
+    def begin_forward(self, request: ForwardRequest, route: str) -> ForwardSpan:
+        """Begins the spans of a request that is passed on; `route` is the first word of its path."""
+        return ForwardSpan(self, request, route)
+
+    def start_span(self, kind: SpanKind, parent: Context, attributes: "_Attributes") -> Span:
+        """A span with what samplers may look at; its name follows when the model is known to be served."""
+        return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
         """Completes the span of a call upstream, and counts the call."""
@@ -209,8 +239,10 @@ class Telemetry:
             span.end(latest)
             return
         label = self.models.label(model, answered=call.kind == "ok")
-        error = "" if call.kind == "ok" else call.kind if call.kind in CALL_KINDS else _UNKNOWN_ERROR
-        self._count_call(attempt, call, label, error)
+        operation = _describe_operation(label)
+        if name := attempt.reply.get("gen_ai.response.model"):
+            operation["gen_ai.response.model"] = self._answering_models.label(str(name), answered=True)
+        error = self._count_call(call, operation)
         if not span.is_recording():
             return
         span.update_name(f"chat {label}")
@@ -224,23 +256,18 @@ class Telemetry:
         if attempt.answering_at:
             seconds = (attempt.answering_at - attempt.started_at) / 1e9
             span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
-        if error:
-            span.set_attribute("error.type", error)
-            if error != "cancelled":
-                span.set_status(Status(StatusCode.ERROR))
+        _mark_error(span, error, is_fault=error != "cancelled")
         span.end(attempt.ended_at)
 
-    def _count_call(self, attempt: AttemptSpan, call: Call, label: str, error: str) -> None:
-        attributes = _describe_operation(label)
-        if name := attempt.reply.get("gen_ai.response.model"):
-            attributes["gen_ai.response.model"] = self._answering_models.label(str(name), answered=True)
+    def _count_call(self, call: Call, operation: _Attributes) -> str:
+        """Counts a call upstream; the kind of its error, "" if there is none."""
         if call.kind == "ok" and not call.estimated:
             for kind, tokens in (("input", call.prompt_tokens), ("output", call.completion_tokens)):
                 if tokens is not None:
-                    self._tokens.record(tokens, attributes | {"gen_ai.token.type": kind}, Context())
-        if error:
-            attributes["error.type"] = error
-        self._call_seconds.record(call.seconds, attributes, Context())
+                    self._tokens.record(tokens, operation | {"gen_ai.token.type": kind}, Context())
+        error = "" if call.kind == "ok" else call.kind if call.kind in CALL_KINDS else _UNKNOWN_ERROR
+        self._call_seconds.record(call.seconds, operation | _describe_error(error), Context())
+        return error
 
     def end_request(
         self,
@@ -260,9 +287,7 @@ class Telemetry:
             attributes["gen_ai.response.model"] = self._answering_models.label(model, answered=True)
         if first_token is not None:
             self._first_token.record(first_token, attributes, Context())
-        if error:
-            attributes["error.type"] = error
-        self._request_seconds.record(outcome.seconds, attributes, Context())
+        self._request_seconds.record(outcome.seconds, attributes | _describe_error(error), Context())
         if not span.is_recording():
             return
         span.update_name(f"chat {label}")
@@ -273,11 +298,30 @@ class Telemetry:
         )
         if model:
             span.set_attribute("gen_ai.response.model", model)
-        if error:
-            span.set_attribute("error.type", error)
-            if outcome.status >= 500:
-                span.set_status(Status(StatusCode.ERROR))
+        _mark_error(span, error, is_fault=outcome.status >= 500)
         span.end(ended_at)
+
+    def end_forward(self, forward: ForwardSpan, status: int, call: Call | None, seconds: float) -> None:
+        """Completes the spans of a request that was passed on, and counts it unless it was free."""
+        label = self.models.label(forward.model, answered=status < 300) if forward.model else ""
+        error = "" if status < 400 else "client_gone" if status == CLIENT_GONE_STATUS else str(status)
+        call_error = error
+        if forward.operation:
+            operation = _describe_operation(label, forward.operation)
+            self._request_seconds.record(seconds, operation | _describe_error(error), Context())
+            call_error = error if call is None else self._count_call(call, operation)
+        attributes: _Attributes = {
+            "http.request.method": forward.request.method,
+            "http.route": f"/v1/{forward.route}",
+            **({"http.response.status_code": status} if status != CLIENT_GONE_STATUS else {}),
+        }
+        name = f"{forward.operation} {label}".strip() or f"{forward.request.method} /v1/{forward.route}"
+        ended_at = forward.started_at + int(seconds * 1e9)
+        for span, kind in ((forward.call_span, call_error), (forward.span, error)):
+            span.update_name(name)
+            span.set_attributes(attributes if call is None else attributes | _describe_tokens(call))
+            _mark_error(span, kind, is_fault=status >= 500)
+            span.end(ended_at)
 
     def _describe_vote(self, outcome: RequestOutcome) -> _Attributes:
         unvoted = outcome.agreement is None and outcome.status == 200
@@ -371,12 +415,21 @@ def _clip(text: str) -> str:
     return replace_surrogates(text[:_MAX_TEXT])
 
 
-def _describe_operation(model: str) -> _Attributes:
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _PROVIDER,
-        "gen_ai.request.model": model,
-    }
+def _mark_error(span: Span, error: str, *, is_fault: bool) -> None:
+    """Gives a span the type of its error, if there is one; `is_fault`: of the one whom the span is about."""
+    span.set_attributes(_describe_error(error))
+    if error and is_fault:
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _describe_error(error: str) -> _Attributes:
+    return {"error.type": error} if error else {}
+
+
+def _describe_operation(model: str, operation: str = "chat") -> _Attributes:
+    """What every span and metric says; `model` is "" if the request names none."""
+    attributes: _Attributes = {"gen_ai.operation.name": operation, "gen_ai.provider.name": _PROVIDER}
+    return attributes | {"gen_ai.request.model": model} if model else attributes
 
 
 def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attributes:
@@ -426,17 +479,19 @@ def _describe_call(call: Call) -> _Attributes:
     attributes: _Attributes = {"http.request.method": "POST", "adacompute.samples": call.got}
     if call.paid == "maybe":
         attributes["adacompute.call.maybe_paid"] = True
-    for name, value in (
-        ("http.response.status_code", call.status),
-        ("gen_ai.usage.input_tokens", call.prompt_tokens),
-        ("gen_ai.usage.output_tokens", call.completion_tokens),
-        ("gen_ai.usage.cache_read.input_tokens", call.cached_tokens),
-    ):
-        if value is not None:
-            attributes[name] = value
-    if call.estimated:
-        attributes["adacompute.call.estimated"] = True  # the tokens are not as the upstream said
-    return attributes
+    if call.status is not None:
+        attributes["http.response.status_code"] = call.status
+    return attributes | _describe_tokens(call)
+
+
+def _describe_tokens(call: Call) -> _Attributes:
+    fields = {
+        "gen_ai.usage.input_tokens": call.prompt_tokens,
+        "gen_ai.usage.output_tokens": call.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
+        "adacompute.call.estimated": call.estimated or None,  # the tokens are not as the upstream said
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
