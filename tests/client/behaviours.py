@@ -119,6 +119,7 @@ class Honest:
     gap: float = 0.0  # of streams: seconds between events
     streams: bool = True
     stream_options: str = "give"  # "give", "ignore" or "refuse"
+    limit: str = ""  # the only name of a limit of tokens that it takes; "": any
     error_rate: float = 0.0
     error_status: int = 500
     seed: int = 0
@@ -131,6 +132,12 @@ class Honest:
             return Status(code=400, message=self.message.format(most=self.most, n=n))
         if self.logprobs == "refuse" and body.get("logprobs"):
             return Status(code=400, message="logprobs are not supported by this model")
+        refused = [
+            name for name in ("max_tokens", "max_completion_tokens") if name in body and name != self.limit
+        ]
+        if self.limit and refused:
+            text = f"Unsupported parameter: '{refused[0]}' is not supported. Use '{self.limit}' instead."
+            return Status(code=400, message=text, param=refused[0])
         if self.stream_options == "refuse" and "stream_options" in body:
             return Status(code=400, message="Unrecognized request argument supplied: stream_options")
         given = {"ignore": 1, "short": min(n, self.most)}.get(self.n, n)

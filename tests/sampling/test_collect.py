@@ -23,6 +23,7 @@ MANNERS = {
     "short": Honest(n="short", most=2),
     "usage of one choice": Honest(usage="one"),
     "no logprobs": Honest(logprobs="refuse"),
+    "max_completion_tokens": Honest(limit="max_completion_tokens"),
 }
 
 

@@ -11,8 +11,11 @@ from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
 from adacompute.client.server_quirks import LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
+from adacompute.client.token_limit import ADDED_LIMIT, LIMIT_NAME
 
 __all__ = [
+    "ADDED_LIMIT",
+    "LIMIT_NAME",
     "LOGPROBS",
     "AttemptTrace",
     "AttemptTracer",

@@ -376,9 +376,10 @@ class Client:
         listener; where it returns False, that was the last one. `may_send` is asked right before each
         attempt is sent; where it returns False, none is any more: SendingStopped. `first` is the index of
         its first response, as in `draw`. `optional` names fields of the body that are left out where
-        they are refused, of "logprobs" and "top_logprobs"; the refusal of any other field is raised.
-        `headers` are sent with every attempt, besides the client's own; `tracer` is asked at each for its
-        own instead.
+        they are refused, of "logprobs" and "top_logprobs". With "max_tokens" the limit goes under the name
+        that the model takes, no higher than it allows, or is left out; with "limit_name" only its name may
+        change. The refusal of any other field is raised. `headers` are sent with every attempt, besides the
+        client's own; `tracer` is asked at each for its own instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)

@@ -15,7 +15,14 @@ import orjson
 from yarl import URL
 
 from adacompute.client.error_object import build_error_object
-from adacompute.client.server_quirks import ModelQuirks, ServerQuirks, find_refused_fields, is_about_n
+from adacompute.client.server_quirks import (
+    LOGPROBS,
+    ModelQuirks,
+    ServerQuirks,
+    find_refused_fields,
+    is_about_n,
+)
+from adacompute.client.token_limit import find_refused_limit
 from adacompute.errors import (
     EndpointError,
     EndpointFailed,
@@ -220,7 +227,13 @@ class FieldsRefused(EndpointRefused):
     def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
         super().__init__(message, status=status)
         self.fields = fields
-        self.kind = "no-stream-options" if "stream_options" in fields else "no-logprobs"
+        self.kind = (
+            "no-stream-options"
+            if "stream_options" in fields
+            else "no-logprobs"
+            if fields <= LOGPROBS
+            else "token-limit"
+        )
 
 
 class CertificateUntrusted(EndpointUnreachable):
@@ -315,7 +328,10 @@ def _interpret_refusal(
     """The error for a status; learns from it how many choices are too many."""
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
-        fields = find_refused_fields(message, param, request.body, optional=request.optional)
+        code = "" if error.reply is None else error.reply.code
+        fields = find_refused_fields(
+            message, param, request.body, optional=request.optional
+        ) or find_refused_limit(message, param, code, request.body, optional=request.optional)
         if fields:
             return FieldsRefused(str(error), fields, status=http_reply.status).copy_reply(error)
         if is_about_n(message, param) and (

@@ -22,7 +22,6 @@ from adacompute.client.response_parser import (
     HttpReply,
     Reply,
     SentRequest,
-    TooManyChoices,
     encode_json,
     estimate_prompt_tokens,
     interpret_reply,
@@ -30,6 +29,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint, Retries
+from adacompute.client.token_limit import LIMIT_NAMES, LimitSearch, read_limit
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
@@ -288,7 +288,7 @@ class CallWithRetries(Generic[T]):
         "_data",
         "_deadline",
         "_encoded_fields",
-        "_first_refusal",
+        "_limit_search",
         "_may_send",
         "_on_call",
         "_optional",
@@ -335,15 +335,19 @@ class CallWithRetries(Generic[T]):
         self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
-        self._first_refusal: EndpointRefused | None = None  # the first refusal of a field
         self._deadline = deadline
         self._until = min(deadline, context.loop.time() + context.endpoint.retries.deadline)
         self._body = dict(body)
         if n > 1 or "n" in body:
             self._body["n"] = n
-        self._cap = read_token_cap(body)
         self._data = b""
         self._weight = 0.0
+        self._limit_search: LimitSearch | None = None  # of tokens; None: it has to stay as it is
+        if optional and (limit := read_limit(body, optional)) is not None:
+            may_drop, limits = "max_tokens" in optional, context.quirks.token_limits
+            self._limit_search = LimitSearch(limits, body, limit, may_drop=may_drop)
+            self._replace_limit()
+        self._cap = read_token_cap(self._body)
         self.breaker = context.breakers.pick(body)
 
     @property
@@ -418,7 +422,6 @@ class CallWithRetries(Generic[T]):
                 tries -= 1  # nothing failed: it is sent again at once, without the refused fields
             except EndpointError as error:
                 await self._wait_for_permission()
-                self._raise_first_refusal(error)
                 wait = self._compute_wait(error, tries)
                 if wait is None:
                     raise
@@ -436,24 +439,36 @@ class CallWithRetries(Generic[T]):
             self.idle = True
 
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
-        """Removes the refused fields; whether they were the reason is known when the rest succeeds."""
+        """Removes the refused fields; whether they were the reason is known when the rest succeeds.
+
+        Where the rest is refused as well, that refusal is raised: it is about what the caller asked for.
+        """
         refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
         if self.stopped:
             raise refusal from None
-        self._first_refusal = self._first_refusal or refusal
-        self._removed_fields |= error.fields
-        self._remove_fields(error.fields)
+        if self._limit_search is None or not error.fields.issubset(LIMIT_NAMES):
+            self._removed_fields |= error.fields
+            self._remove_fields(error.fields)
+        elif self._limit_search.handle_refusal(error):
+            self._replace_limit()
+        else:
+            raise refusal from None
 
-    def _raise_first_refusal(self, error: EndpointError) -> None:
-        """Refused without the fields as well: they weren't the reason, so the first refusal is raised."""
-        is_refusal = isinstance(error, EndpointRefused) and not isinstance(error, TooManyChoices)
-        if self._first_refusal is not None and is_refusal:
-            raise self._first_refusal from None
+    def _replace_limit(self) -> None:
+        """Puts the limit of tokens into the body under the name, and at the height, that is tried next."""
+        assert self._limit_search is not None
+        for name in LIMIT_NAMES:
+            self._body.pop(name, None)
+        if self._limit_search.current is not None:
+            name, self._body[name] = self._limit_search.current
+        self._data, self._cap = b"", read_token_cap(self._body)
 
     def _learn_fields(self) -> None:
         """The call succeeded with the fields in it, and without those that were removed."""
         models = self.context.quirks.models
         models.record_accepted(self._body)
+        if self._limit_search is not None:
+            self._limit_search.learn(self.context.quirks.token_limits)
         if self._removed_fields:
             models.record_refused_fields(self._body.get("model"), self._removed_fields)
 

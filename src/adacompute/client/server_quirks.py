@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adacompute.client.token_limit import TokenLimits
+
 __all__ = [
     "LOGPROBS",
     "ModelQuirks",
@@ -305,6 +307,7 @@ class ServerQuirks:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.models = QuirksByModel(now)
+        self.token_limits = TokenLimits(now)
         self.surplus = 0  # choices received beyond those requested: paid and counted, not used
         self._last_model: object = None  # the model of the last reply
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from adacompute.client import LOGPROBS, Client, DrawFailure, DrawSuccess
+from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess
 from adacompute.errors import (
     CollectError,
     DuplicateRecord,
@@ -53,7 +53,7 @@ _MAX_BATCH = 256  # calls in one transaction: bounds memory, and how long it hol
 _MAX_NUMBER = 2**53
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
-_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs")  # the latter two: a limit of the endpoint was learned
+_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # but for the first, something was learned
 _MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
 _MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
 
@@ -500,7 +500,7 @@ class SamplingWorkers(SamplerTotals):
                 return
             storing: list[asyncio.Future[DrawnSamples]] = []
             try:
-                outcomes_of_run = self._client.draw(body, count, first=first, optional=LOGPROBS)
+                outcomes_of_run = self._client.draw(body, count, first=first, optional=LOGPROBS | LIMIT_NAME)
                 async with aclosing(outcomes_of_run) as outcomes:
                     async for outcome in outcomes:
                         storing += self._store_outcome(run, outcome, size)

@@ -14,7 +14,7 @@ from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
 from adacompute.answers.extract import extract_in_sandbox
-from adacompute.client import LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
+from adacompute.client import ADDED_LIMIT, LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
@@ -172,6 +172,7 @@ class Wave:
         return rates.compute_spent(self.calls), maybe
 
 
+_NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _TOP_LOGPROBS = 5  # alternatives of each token, from which a first sample's entropy is estimated
 
 
@@ -278,7 +279,7 @@ class SampleLoop:
         If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
         """
         policy, body = self.served.policy, self.request.body
-        if not self.request.has_token_limit and self._resources.ledger.caps.counts_tokens:
+        if self._adds_limit:
             body = {**body, "max_tokens": self.request.max_tokens}
         entropy = self.has_vote and (policy.reads_entropy or (self.weigh and self.weigh.signal == "entropy"))
         if self.weigh is None and not entropy:
@@ -290,8 +291,14 @@ class SampleLoop:
 
     @property
     def optional_fields(self) -> frozenset[str]:
-        """Fields that only the gateway wants: if the upstream refuses them, they are left out."""
-        return frozenset(name for name in LOGPROBS if not self.request.body.get(name))
+        """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
+        fields = frozenset(name for name in LOGPROBS if not self.request.body.get(name))
+        return fields | ADDED_LIMIT if self._adds_limit else fields
+
+    @property
+    def _adds_limit(self) -> bool:
+        """Whether the gateway adds a limit of tokens, because the client gave none and a cap counts them."""
+        return not self.request.has_token_limit and self._resources.ledger.caps.counts_tokens
 
     @property
     def representative(self) -> int | None:
@@ -508,6 +515,9 @@ class SampleLoop:
         self.calls += wave.calls
         self.spent += spent
         self.maybe += maybe
+        refuses_limit = self._resources.client.quirks.token_limits.is_unbounded(self._model)
+        if refuses_limit and self._adds_limit and _NO_LIMIT not in self.notes:
+            self.notes.append(_NO_LIMIT)
 
     async def _count_votes(self, responses: list[Response], count: int) -> None:
         missing = count - len(responses)
