@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from benchmarks import fleet_ledger, serving, soak
+from benchmarks import fleet_ledger, serving, soak, streams
 
-__all__ = ["latency_table", "ledger_table", "rates_table", "soak_table", "widths_table"]
+__all__ = ["latency_table", "ledger_table", "rates_table", "soak_table", "streams_table", "widths_table"]
 
 
 def latency_table() -> list[dict[str, str]]:
@@ -20,6 +20,20 @@ def latency_table() -> list[dict[str, str]]:
             "processor a request": "–" if not row["cpu"] else f"{1000 * row['cpu']:.2f} ms",
         }
         for row in rows
+    ]
+
+
+def streams_table() -> list[dict[str, str]]:
+    """When the first chunk of a stream comes, and in how many it comes."""
+    return [
+        {
+            "stream": row["kind"],
+            "first chunk, directly": f"{1000 * row['direct']['first']:.0f} ms",
+            "through the gateway": f"{1000 * row['through']['first']:.0f} ms",
+            "ratio": f"{row['ratio']:.2f}×",
+            "chunks, directly and through": f"{row['direct']['chunks']:.0f}, {row['through']['chunks']:.0f}",
+        }
+        for row in streams.run()
     ]
 
 
