@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,19 @@ def connection(gate: Running) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", int(gate.base.rpartition(":")[2]), timeout=30)
 
 
-def sdk(gate: Running, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=gate.url, api_key=key, max_retries=0, timeout=60.0)
+_clients: list[openai.OpenAI] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_clients() -> Iterator[None]:
+    yield
+    while _clients:
+        _clients.pop().close()
+
+
+def sdk(gate: Running) -> openai.OpenAI:
+    _clients.append(openai.OpenAI(base_url=gate.url, api_key="none", max_retries=0, timeout=60.0))
+    return _clients[-1]
 
 
 def spent(gate: Running, unit: str) -> tuple[float, float, float]:

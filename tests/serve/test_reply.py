@@ -37,6 +37,7 @@ from adacompute.serve.reply import (
     build_error,
     build_extra,
     build_headers,
+    dump_json,
 )
 from adacompute.serve.request_parser import ChatRequest
 
@@ -72,7 +73,7 @@ def told(*responses: Response, **fields: Any) -> RequestOutcome:
 
 def whole(one: RequestOutcome, ask: ChatRequest | None = None) -> dict[str, Any]:
     """The completion as JSON; the SDK has taken it, strictly."""
-    raw = build_completion(one, ask or ChatRequest(body={}), unit="samples")
+    raw = dump_json(build_completion(one, ask or ChatRequest(body={}), unit="samples"))
     ChatCompletion.model_validate_json(raw, strict=True)
     found: dict[str, Any] = orjson.loads(raw)
     return found

@@ -29,6 +29,7 @@ from adacompute.serve.forward import ForwardEndpoint
 from adacompute.serve.observability import Observability
 from adacompute.serve.reply import build_error
 from adacompute.serve.request_parser import ClientDisconnected, Key
+from adacompute.serve.responses_endpoint import ResponsesEndpoint
 
 __all__ = ["build_app"]
 
@@ -37,7 +38,9 @@ _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
 _ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
 _CHAT_PATH = "/v1/chat/completions"
-_PATHS = (_CHAT_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
+_RESPONSES_PATH = "/v1/responses"
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
+_PATHS = (_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
@@ -45,8 +48,10 @@ def build_app(gateway: Gateway) -> ASGIApp:
     pages, slots = _Pages(gateway), RequestSlots(gateway.settings.max_requests)
     chat = ChatEndpoint(gateway, pages.authenticate, slots)
     forward = ForwardEndpoint(gateway, pages.authenticate, slots)
+    responses = ResponsesEndpoint(gateway, pages.authenticate, slots, forward)
     routes = [
         Route(_CHAT_PATH, chat, methods=["POST"]),
+        Route(_RESPONSES_PATH, responses, methods=["POST"]),
         Route("/v1/models", _PageEndpoint(pages.list_models), methods=["GET"]),
         Route("/v1/models/{name:path}", _PageEndpoint(pages.describe_model), methods=["GET"]),
         Route("/healthz", _PageEndpoint(pages.health), methods=["GET"]),
@@ -205,7 +210,7 @@ class _ErrorMiddleware:
 
     def _build_reply(self, exc: Exception, scope: Scope) -> Reply:
         allow: Mapping[str, str] = {}
-        counted_by_endpoint = scope["path"] == _CHAT_PATH and not isinstance(exc, HTTPException)
+        counted_by_endpoint = scope["path"] in _COUNTED_PATHS and not isinstance(exc, HTTPException)
         if isinstance(exc, HTTPException):  # the router's
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -22,6 +23,7 @@ from adacompute.client import AttemptTracer
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
+from adacompute.serve.ledger import Unit
 from adacompute.serve.logs import request_log
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, make_local_pacer
@@ -37,6 +39,7 @@ from adacompute.serve.reply import (
     build_extra,
     build_headers,
     build_usage,
+    dump_json,
     find_error_code,
 )
 from adacompute.serve.request_parser import (
@@ -55,7 +58,9 @@ from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
+    "ActiveRequest",
     "ChatEndpoint",
+    "ChatShape",
     "DisconnectWatch",
     "Gateway",
     "ModelList",
@@ -263,8 +268,8 @@ class Gateway:
         """The gateway's own settings."""
         return self.config.serve
 
-    def begin(self, request: ChatRequest, route: Route) -> ActiveRequest:
-        """Decides the policy and the price of a request; nothing is sent yet."""
+    def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
+        """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
         if route.policy == SINGLE:
             route = replace(route, mode="pass")
         served, fixed = self.policy_registry.get(route.policy), self.settings.price
@@ -282,7 +287,7 @@ class Gateway:
             tracer=tracer,
         )
         active = ActiveRequest(
-            id=f"chatcmpl-{os.urandom(16).hex()}",
+            id=f"{prefix}{os.urandom(16).hex()}",
             at=time.time(),
             started=asyncio.get_running_loop().time(),
             sampling=sampling,
@@ -556,6 +561,7 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
 }
 _STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
+_MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
@@ -597,13 +603,40 @@ class RequestSlots:
             self._active -= 1
 
 
-class ChatEndpoint:
-    """The endpoint as an ASGI app."""
+class ChatShape:
+    """How requests and replies of an endpoint look; this is the shape of chat completions."""
 
-    def __init__(self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots) -> None:
+    prefix = "chatcmpl-"  # of ids
+    # makes a chat's body out of a request's; None: it is one
+    translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
+        """A whole reply."""
+        return build_completion(outcome, request, unit=unit)
+
+    def shape_events(
+        self,
+        active: ActiveRequest,  # noqa: ARG002 - other shapes need it
+        events: AsyncGenerator[bytes, None],
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a stream, made of those of a chat completion."""
+        return events
+
+
+class ChatEndpoint:
+    """An endpoint that completes chats, as an ASGI app; `shape` is how its requests and replies look."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        authenticate: Authenticate,
+        slots: RequestSlots,
+        shape: ChatShape | None = None,
+    ) -> None:
         self._gateway = gateway
         self._authenticate = authenticate
         self._slots = slots
+        self._shape = ChatShape() if shape is None else shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Errors before the reply has begun are raised."""
@@ -620,16 +653,17 @@ class ChatEndpoint:
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
         async with DisconnectWatch(receive):
-            active = self._gateway.begin(request, route)
+            active = self._gateway.begin(request, route, prefix=self._shape.prefix)
             scope[_ID_KEY] = active.id
             if not request.stream:
                 outcome = await self._gateway.complete(active)
-                body = build_completion(outcome, request, unit=self._gateway.settings.unit)
-                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, body)
+                reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
+                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, dump_json(reply))
                 return
             headers = _STREAM_HEADERS | ({_STREAM_MODE: "first"} if active.delivery == "first" else {})
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
-            await send_events(send, self._gateway.stream(active), headers)
+            events = self._shape.shape_events(active, self._gateway.stream(active))
+            await send_events(send, events, headers)
 
     async def _read_request(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, Route]:
         gateway, settings = self._gateway, self._gateway.settings
@@ -642,18 +676,25 @@ class ChatEndpoint:
         check_content_type(headers)
         with self._slots.receive():
             raw = await read_body(receive, headers, limit=settings.max_body)
-        request = parse_request(
-            raw,
-            settings=settings,
-            headers=headers,
-            default_model=gateway.model,
-            known_models=gateway.model_list.known,
-        )
+        request = await self._parse(raw, headers)
         registry = gateway.policy_registry
         route = choose_route(
             request, headers, settings=settings, key=key, policies=registry.names, default=registry.default
         )
         return request, route
+
+    async def _parse(self, raw: bytes, headers: Mapping[str, str]) -> ChatRequest:
+        """The request in a body; a long one is parsed in a thread, so that it holds up nobody."""
+        parse = partial(
+            parse_request,
+            raw,
+            settings=self._gateway.settings,
+            headers=headers,
+            default_model=self._gateway.model,
+            known_models=self._gateway.model_list.known,
+            translate=self._shape.translate,
+        )
+        return parse() if len(raw) <= _MAX_INLINE_BODY else await asyncio.to_thread(parse)
 
 
 def _make_overloaded(reason: str) -> Overloaded:

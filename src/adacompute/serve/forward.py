@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.client import ForwardReply, ForwardRequest
+from adacompute.client.response_parser import encode_json
 from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.records import Call
@@ -85,6 +86,10 @@ _SHIELD_HEADERS = {
 }
 _MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for a client of HTTP/1.0, which gets it as a whole
 _RETRY_SECONDS = 1.0
+
+
+# of an upstream's error, its status and body: what to raise instead; None: it is passed on
+ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +225,26 @@ class ForwardEndpoint:
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
-        request, body, watch = await self._read_request(scope, receive, headers, target)
+        request, upload, watch = await self._read_request(scope, receive, headers, target)
         with self._slots.hold():
             exchange = ForwardExchange(self._gateway, target, request, key)
             async with DisconnectWatch(watch):
-                await exchange.run(scope, send, body)
+                await exchange.run(scope, send, upload)
+
+    async def forward_body(
+        self, scope: Scope, receive: Receive, send: Send, body: Mapping[str, Any], on_error: ErrorCheck
+    ) -> None:
+        """Passes on a request whose body has been read; `on_error` may replace an error of the upstream."""
+        headers = read_headers(scope)
+        target = parse_target(scope["method"], scope["raw_path"])
+        key = self._authenticate(headers)
+        self._check_allowed(scope, headers, target, key)
+        raw = encode_json(body)
+        request = self._make_request(scope, headers, target, raw, body, size=len(raw))
+        with self._slots.hold():
+            exchange = ForwardExchange(self._gateway, target, request, key, on_error)
+            async with DisconnectWatch(receive):
+                await exchange.run(scope, send)
 
     def _check_allowed(
         self, scope: Scope, headers: Mapping[str, str], target: ForwardTarget, key: str
@@ -256,13 +276,12 @@ class ForwardEndpoint:
     ) -> tuple[ForwardRequest, UploadBody | None, Receive]:
         """What to send; also the upload, if it is one, and from where to hear of a disconnect."""
         settings = self._gateway.settings
-        passed = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         upload: UploadBody | None = None
         body: bytes | UploadBody | None = None
         watch, parsed = receive, None
         if scope["method"] in ("GET", "HEAD") or not _has_body(headers):
-            passed.pop("content-type", None)
+            pass
         elif kind == "application/json" or kind.endswith("+json"):
             _check_encoding(headers)
             check_content_length(headers, settings.max_body)
@@ -272,13 +291,28 @@ class ForwardEndpoint:
         else:
             _check_encoding(headers)
             check_content_length(headers, settings.max_upload, "max_upload")
-            if "content-length" in headers:
-                passed["content-length"] = headers["content-length"]
             body = upload = UploadBody(receive, settings.max_upload)
             watch = upload.watch
         size = len(body) if isinstance(body, bytes) else 0
-        cost = bound_cost(target, parsed, size, settings)
-        request = ForwardRequest(
+        return self._make_request(scope, headers, target, body, parsed, size=size), upload, watch
+
+    def _make_request(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        target: ForwardTarget,
+        body: bytes | UploadBody | None,
+        parsed: object,
+        *,
+        size: int,
+    ) -> ForwardRequest:
+        passed = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+        if body is None:
+            passed.pop("content-type", None)
+        elif isinstance(body, UploadBody) and "content-length" in headers:
+            passed["content-length"] = headers["content-length"]
+        cost = bound_cost(target, parsed, size, self._gateway.settings)
+        return ForwardRequest(
             method=scope["method"],
             path=target.path,
             query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
@@ -289,14 +323,21 @@ class ForwardEndpoint:
             prompt_tokens=cost.prompt_tokens,
             completion_tokens=cost.completion_tokens,
         )
-        return request, upload, watch
 
 
 class ForwardExchange:
     """One request that is passed on: reserved, sent, its reply relayed, settled and counted."""
 
-    def __init__(self, gateway: Gateway, target: ForwardTarget, request: ForwardRequest, key: str) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        target: ForwardTarget,
+        request: ForwardRequest,
+        key: str,
+        on_error: ErrorCheck | None = None,
+    ) -> None:
         self._gateway = gateway
+        self._on_error = on_error
         self._target = target
         telemetry = gateway.telemetry
         self._span = (
@@ -308,7 +349,7 @@ class ForwardExchange:
         self._started = time.monotonic()
         self._status = 500
 
-    async def run(self, scope: Scope, send: Send, upload: UploadBody | None) -> None:
+    async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
         """Serves it. Errors before the reply has begun are raised."""
         gateway, request = self._gateway, self._request
         resources, reservation = gateway.resources, None
@@ -322,7 +363,13 @@ class ForwardExchange:
                 )
                 reply = await stack.enter_async_context(forward)
                 self._status = reply.status
-                await _relay(scope, send, reply, on_end=lambda: self._settle(reservation))
+                if reply.status >= 300:
+                    await self._relay_error(send, reply, reservation)
+                else:
+                    await _relay(scope, send, reply, on_end=lambda: self._settle(reservation))
+        except ServeError as exc:
+            self._status = exc.status
+            raise
         except asyncio.CancelledError:
             self._status = CLIENT_GONE_STATUS if gateway.ready else Overloaded.status
             raise
@@ -335,6 +382,13 @@ class ForwardExchange:
         finally:
             gateway.under_way -= 1
             self._finish(reservation, get_reply_id(scope))
+
+    async def _relay_error(self, send: Send, reply: ForwardReply, reservation: Reservation | None) -> None:
+        body = await reply.read_error()
+        if self._on_error is not None and (error := self._on_error(reply.status, body)) is not None:
+            raise error
+        self._settle(reservation)
+        await send_reply(send, reply.status, {**reply.headers, **_SHIELD_HEADERS}, body)
 
     @property
     def _bound(self) -> Spend:
@@ -367,12 +421,7 @@ class ForwardExchange:
 
 
 async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable[[], object]) -> None:
-    """Sends a reply on as it comes; `on_end` is called before its end is sent."""
-    if reply.status >= 300:
-        body = await reply.read_error()
-        on_end()
-        await send_reply(send, reply.status, {**reply.headers, **_SHIELD_HEADERS}, body)
-        return
+    """Sends a success on as it comes; `on_end` is called before its end is sent."""
     headers = {**reply.headers, **_SHIELD_HEADERS}
     if "event-stream" in headers.get("content-type", ""):
         headers["x-accel-buffering"] = "no"  # else a proxy such as nginx would hold it back

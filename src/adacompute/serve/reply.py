@@ -47,6 +47,7 @@ __all__ = [
     "build_extra",
     "build_headers",
     "build_usage",
+    "dump_json",
     "find_error_code",
     "read_server_info",
 ]
@@ -297,7 +298,7 @@ def _format_error(
 
 
 def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tuple[int, Headers, bytes]:
-    return status, {"content-type": "application/json"} | headers, _dump_json({"error": error})
+    return status, {"content-type": "application/json"} | headers, dump_json({"error": error})
 
 
 _CHUNK_LENGTH = 256  # characters of one chunk
@@ -306,8 +307,8 @@ _MAX_DEPTH = 100  # levels of nesting of a message that are passed on
 _STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has chunks of their own for these
 
 
-def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> bytes:
-    """A whole chat completion, as JSON, with the usage of all samples."""
+def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
+    """A whole chat completion, with the usage of all samples."""
     choices = [
         {
             "index": index,
@@ -318,10 +319,8 @@ def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Uni
         for index, response in enumerate(_select_responses(outcome, request))
     ]
     head = _build_head(outcome, "chat.completion")
-    return _dump_json(
-        head
-        | {"choices": choices, "usage": build_usage(outcome), "adacompute": build_extra(outcome, unit=unit)}
-    )
+    extra = build_extra(outcome, unit=unit)
+    return head | {"choices": choices, "usage": build_usage(outcome), "adacompute": extra}
 
 
 def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
@@ -465,10 +464,11 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
 
 
 def _format_json_event(value: dict[str, Any]) -> bytes:
-    return b"data: " + _dump_json(value) + b"\n\n"
+    return b"data: " + dump_json(value) + b"\n\n"
 
 
-def _dump_json(value: dict[str, Any]) -> bytes:
+def dump_json(value: Mapping[str, Any]) -> bytes:
+    """A reply as JSON, whatever an upstream has put into it."""
     try:
         return orjson.dumps(value)
     except TypeError:  # servers may send what orjson refuses: half surrogates, numbers beyond 64 bits

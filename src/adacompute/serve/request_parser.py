@@ -57,6 +57,7 @@ __all__ = [
     "make_too_long_error",
     "parse_request",
     "read_body",
+    "split_model",
 ]
 
 Mode = Literal["adaptive", "shadow", "pass"]
@@ -80,6 +81,8 @@ class ChatRequest:
     json: bool = False  # the client asks for JSON: voted on only if answers are read out of JSON
     no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
     options: RequestOptions = field(default_factory=RequestOptions)  # what it asks of the gateway itself
+    original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
+    # ^ the request as it came, if it was translated from another route's shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,18 +459,21 @@ def parse_request(
     headers: Mapping[str, str] = MappingProxyType({}),
     default_model: str = "",
     known_models: Collection[str] = (),
+    translate: Callable[[Body], Body] | None = None,
 ) -> ChatRequest:
     """The request in a body; RequestInvalid if it is none. Names in `headers` are in lower case.
 
     `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
     `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
+    `translate` makes a chat's body out of that of another route.
     """
-    body = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
+    original = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
+    body = original if translate is None else translate(original)
     check_messages(body.get("messages"), max_messages=settings.max_messages)
     _check_supported(body)
     _check_sampling(body)
     options = read_body_options(body.get(OPTIONS_FIELD), _read_limits(settings))
-    name, budget = _split_model(body, default_model, known_models)
+    name, budget = split_model(body, default_model, known_models)
     n = _read_int(body, "n", 1, settings.max_n) or 1
     stream, include_usage = _read_stream_options(body)
     limits = [
@@ -492,6 +498,7 @@ def parse_request(
         json=_wants_json(body),
         no_vote_reason=_find_no_vote_reason(body, n),
         options=add_header_options(options, headers, _read_limits(settings)),
+        original=None if translate is None else original,
     )
 
 
@@ -545,10 +552,10 @@ def _measure_depth(outside: bytes) -> int:
     return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
-def _split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
+def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
     """The model's name without the budget in it, and the budget.
 
-    >>> _split_model({"model": "qwen@2.5"}, ""), _split_model({"model": "gpt@20240229"}, "")
+    >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
     (('qwen', 2.5), ('gpt@20240229', None))
     """
     name: str = _read_typed(body, "model", str) or ""
