@@ -87,7 +87,12 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(
     with (
         Upstream(script) as up,
         Running(
-            up.url, policy=str(tmp_path / "policy"), price=dial, vote="always", stream_mode="first"
+            up.url,
+            policy=str(tmp_path / "policy"),
+            price=dial,
+            vote="always",
+            stream_mode="first",
+            answers={"extract": "line"},  # the recorded answers as they are, whatever the question
         ) as gate,
     ):
         served = gate.gateway.policy_registry.get("policy")

@@ -283,15 +283,17 @@ def test_samples_that_state_no_answer_are_told_and_do_not_agree():
     with Upstream(script) as up, Running(up.url, price=CHEAP, min_agreement=0.5) as gate:
         told = gate.ask().json["adacompute"]
     assert told["abstained"] + sum(told["votes"].values()) == told["samples"] > 3
-    assert told["agreement"] == 1.0  # of those that answered
-    assert told["weak"] is True  # of all
+    assert told["agreement"] == pytest.approx(told["votes"]["42"] / told["samples"], abs=0.1)  # of all
+    assert told["weak"] is True
 
 
 def test_where_no_sample_states_an_answer_it_stops_and_says_so():
-    silent = Reply(texts=["The capital of France, as everybody there knows, is a city of many bridges."])
+    silent = Reply(
+        texts=["There is so much to tell of a city of many bridges, bakers and quarrels, old and new."]
+    )
     with Upstream(silent) as up, Running(up.url, price=0.001) as gate:
         told = gate.ask(messages=[{"role": "user", "content": "What is the capital of France?"}]).json
-    assert up.count.requests <= 6  # of 16
+    assert up.count.choices == 1  # of 16
     assert told["adacompute"]["agreement"] is None
     assert any("no vote" in note for note in told["adacompute"]["notes"])
 

@@ -14,6 +14,22 @@ from collections.abc import Callable
 from functools import partial
 
 from adacompute.answers.normalise import trim
+from adacompute.answers.phrase import (
+    REPLY_LENGTH,
+    abstains,
+    find_option,
+    find_phrase,
+    find_sentence_end,
+    refine_statement,
+    split_sentences,
+)
+from adacompute.answers.question import (
+    Options,
+    Question,
+    find_options,
+    read_question,
+    shorten_question,
+)
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
 from adacompute.answers.structured import RawNumber, find_last_object
 from adacompute.answers.task import DEFAULT_TASK, Task
@@ -218,27 +234,12 @@ _ANSWER_PHRASE = re.compile(
     r"|答案(?:是|为|為)|答えは)[ \t]{0,20}(?P<colon>[:：])?[ \t]{0,20}",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"\.(?=[*_]{0,3}(?:\s|$))|。")
 _EMPTY_REST = re.compile(r"[\s*_]*$")
 _LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
 _NEXT_LINE_WORDS = 4  # longest next line taken as the answer, in words: "Answer:" may also head a step
 _NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
 _DISPLAY_LENGTH = 2_000  # characters
-
-# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
-_TITLE = re.compile(
-    r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e)"
-)
-_INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
-_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
-_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
-_SENTENCE_STARTER = re.compile(
-    r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That|The|Then"
-    r"|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
-)
-_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
-_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
 
 
 def strip_thinking(text: str) -> str:
@@ -273,7 +274,7 @@ def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
     if last is None:
         return None
     begin, stop = _find_span(text, last.end(), colon=last["colon"] is not None, finished=finished)
-    stop = _find_sentence_end(text, begin, stop)
+    stop = find_sentence_end(text, begin, stop)
     return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
 
 
@@ -314,42 +315,6 @@ def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[i
     is_long = len(next_line.split(None, _NEXT_LINE_WORDS)) > _NEXT_LINE_WORDS
     is_cut = end == len(text) and not finished
     return (start, stop) if is_long or is_cut or next_line.startswith(("```", "#")) else (begin, end)
-
-
-def _find_sentence_end(text: str, begin: int, stop: int) -> int:
-    for match in _SENTENCE_END.finditer(text, begin, stop):
-        if match.group() == "。" or not _continues_sentence(text, begin, match.start(), stop):
-            return match.start()
-    return stop
-
-
-def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
-    """Whether the period at `at` doesn't end a sentence: a title, initials, or emphasis still open."""
-    if (
-        text.count("**", max(begin, at - 200), at) % 2
-        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
-    ):
-        return True
-    before = text[max(begin, at - 24) : at]
-    word_match = _LAST_WORD.search(before)
-    word = word_match.group() if word_match else ""
-    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
-    after = piece.group().split() if piece else []
-    if not after:
-        return False
-    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
-        return True
-    if word == "No":
-        return after[0][0].isdigit()
-    if (
-        not _INITIALS.fullmatch(word)
-        or _SENTENCE_STARTER.match(after[0])
-        or before[: -len(word)].rstrip()[-1:].isdigit()
-    ):
-        return False
-    if "." in word:
-        return len(after) <= _WORDS_AFTER_INITIALS
-    return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
 
 
 def _strip_half_marks(answer: str, before: str) -> str:
@@ -489,6 +454,7 @@ _FINISHED_PLAN: ReaderPlan = (
     (find_short_reply, ()),
     (find_value, ()),
 )
+_STATED_PLAN: ReaderPlan = ((_PHRASE_READERS[0], _PHRASE_READERS[1:]), (_PHRASE_READERS[1], ()))
 _CUT_OFF_PLAN: ReaderPlan = (
     *_MARKED_PLAN,
     (partial(find_answer_line, finished=False), _PHRASE_READERS[1:]),
@@ -508,14 +474,19 @@ _READERS: dict[str, Reader] = {
 }
 
 
-def extract_answer(text: str, task: Task = DEFAULT_TASK, *, finished: bool = True) -> str | None:
+def extract_answer(
+    text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
+) -> str | None:
     r"""The answer a response states, or None; only its last 65,536 characters are looked at.
 
     A response that was cut off (`finished=False`) counts only where it states its answer; "auto" then
-    takes neither a short reply nor the last number for one.
+    takes neither a short reply nor the last number for one. With the question, "auto" also reads the phrase
+    of a sentence that answers it, and finds no answer in prose, or where the response says it can't tell.
 
     >>> extract_answer(r"So we get \boxed{42}."), extract_answer("It has 3 or 4", finished=False)
     ('42', None)
+    >>> extract_answer("The capital of Vietnam is Hanoi.", question="What is the capital of Vietnam?")
+    'Hanoi'
     """
     if not isinstance(text, str):
         raise TaskError(f"{text!r} is not a text to extract from; give a string")
@@ -523,7 +494,10 @@ def extract_answer(text: str, task: Task = DEFAULT_TASK, *, finished: bool = Tru
         return _extract_by_function(task.extract, text)
     text = text[-TEXT_LIMIT:]
     if task.extract == "auto":
-        return _extract_auto(text, finished=finished)
+        text = strip_thinking(text)
+        if question:
+            return _extract_for_question(text, shorten_question(question), finished=finished)
+        return _run_plan(_FINISHED_PLAN if finished else _CUT_OFF_PLAN, text)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
         answer = read_json_field(text, argument)
@@ -534,9 +508,8 @@ def extract_answer(text: str, task: Task = DEFAULT_TASK, *, finished: bool = Tru
     return _trim_optional(answer)
 
 
-def _extract_auto(text: str, *, finished: bool) -> str | None:
-    text = strip_thinking(text)
-    for reader, inner_readers in _FINISHED_PLAN if finished else _CUT_OFF_PLAN:
+def _run_plan(plan: ReaderPlan, text: str) -> str | None:
+    for reader, inner_readers in plan:
         passage = reader(text)
         if passage is None:
             continue
@@ -548,6 +521,118 @@ def _extract_auto(text: str, *, finished: bool) -> str | None:
         if answer is not None:
             return answer
     return None
+
+
+_STATED_WORDS = 12  # words of an answer that is stated in words
+# how a sentence continues that has no answer: "the answer is far from clear", "the answer is that …"
+_HEDGE = re.compile(
+    r"(?:not|far|simple|complex|complicated|more|less|that|it|this|both|often|usually|somewhere|unclear|nuanced"
+    r"|a (?:bit|little|matter|resounding|mix)|likely to|to \w+|in the|up to|always|never)\b",
+    re.IGNORECASE,
+)
+_DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
+_ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of its own
+_DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
+_ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
+_CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
+_COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
+_ENDING = 4_000  # characters of a long response in which its last value is looked for
+
+
+def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | None:
+    """The answer to a question: marked, stated, a phrase of a short reply, or a solution's last value."""
+    marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+    if marked is not None:
+        return _choose_option(marked, find_options(asked)) or marked
+    question = read_question(asked)
+    if question.purpose == "text":
+        return None
+    stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
+    if stated is not None and not _HEDGE.match(stated):
+        offered = question.options if question.form == "choice" else ()
+        answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
+        if answer is not None or len(stated.split()) <= _STATED_WORDS:
+            return answer
+    if not finished or _DATA.match(text) or _ASKS.search(text[-20:]):
+        return None
+    if question.form == "choice":
+        return _read_choice(text, question)
+    if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
+        if abstains(text):
+            return None
+        return _read_plain_sentence(text, question) or _read_value(text, question)
+    phrase = _trim_optional(find_phrase(text.strip(), question))
+    if phrase is not None or question.purpose != "value" or abstains(text):
+        return phrase
+    return _read_value(text, question)
+
+
+def _ends_in_hash(text: str) -> bool:
+    """Whether the last "####" has a short text on its line, and nothing below: others are headings."""
+    rest = find_hash(text)
+    if rest is None or len(rest.split()) > _STATED_WORDS:
+        return False
+    return not text[text.rfind("####") + 4 + len(rest) :].strip()
+
+
+def _choose_option(answer: str, options: Options) -> str | None:
+    """The letter of the option that an answer names, by its letter or its words; None if none is offered."""
+    if not options:
+        return None
+    letter = find_choice(answer)
+    return letter if letter in [own for own, _ in options] else find_option(answer, options)
+
+
+def _read_choice(text: str, question: Question) -> str | None:
+    """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
+    stated = _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
+    if stated is None and len(text) <= REPLY_LENGTH:
+        sentences = split_sentences(text.strip())
+        first = sentences[0] if sentences else ""
+        stated = _find_leading_letter(first) or find_option(first, question.options)
+        if stated is None and abstains(text):
+            return None
+    stated = stated or find_choice(text)
+    return stated if stated in [letter for letter, _ in question.options] else None
+
+
+_LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]\s|$)")
+
+
+def _find_leading_letter(sentence: str) -> str | None:
+    letter = _LEADING_LETTER.match(sentence)
+    return letter[1] if letter is not None else None
+
+
+def _read_plain_sentence(text: str, question: Question) -> str | None:
+    """The phrase of a reply of one sentence that computes nothing, unless a number is asked for."""
+    if question.form == "number" or len(text) > REPLY_LENGTH or _COMPUTES.search(text):
+        return None
+    phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
+    return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
+
+
+def _read_value(text: str, question: Question) -> str | None:
+    """The value of a solution: all of a short reply, the one new number of a sentence, or the last value."""
+    short = find_short_reply(text)
+    if short is not None:
+        return _trim_whole(refine_statement(short, question, most=_STATED_WORDS))
+    if "\n" not in text.strip() and not _COMPUTES.search(text[:REPLY_LENGTH]) and len(text) <= REPLY_LENGTH:
+        numbers = {match["number"].replace(",", ""): match for match in _NUMBER.finditer(text)}
+        new = [match for number, match in numbers.items() if number not in question.numbers]
+        if len(new) == 1 and len(split_sentences(text)) == 1:
+            return _trim_whole(_spell_number(new[0]))
+    return _trim_whole(find_value(text)) if _ends_in_value(text[-_ENDING:]) else None
+
+
+def _ends_in_value(ending: str) -> bool:
+    """Whether the last line has a value, and is not an item of a list, heading or question."""
+    line = ending.rstrip().rpartition("\n")[2][-600:]
+    if line.strip() in ("\\]", "$$", "```"):  # a displayed formula ends it
+        line = ending[-200:]
+    elif _ITEM.match(line) and not _CONCLUDES.search(line):
+        return False
+    return _DIGIT_OR_SIGN.search(line) is not None and _ASKS.search(line) is None
 
 
 def _trim_whole(passage: str | None) -> str | None:
@@ -581,22 +666,26 @@ _timeouts_lock = threading.Lock()
 _timeouts = 0
 
 
-def extract_in_sandbox(text: str, task: Task = DEFAULT_TASK, *, finished: bool = True) -> str | None:
+def extract_in_sandbox(
+    text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
+) -> str | None:
     """As `extract_answer`, in a helper process; None, and counted, where it takes too long.
 
     Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
     started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
     """
     if not isinstance(task.extract, str):
-        return extract_answer(text, task, finished=finished)
+        return extract_answer(text, task, finished=finished, question=question)
     kind, _, pattern = task.extract.partition(":")
     text = text[-TEXT_LIMIT:]
     if kind == "regex":
         reply = search_helper.ask({"pattern": pattern, "text": text})
     else:
-        reply = _extractor.ask({"extract": task.extract, "text": text, "finished": finished})
+        question = None if question is None else shorten_question(question)
+        message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+        reply = _extractor.ask(message)
         if reply is None:
-            return extract_answer(text, task, finished=finished)
+            return extract_answer(text, task, finished=finished, question=question)
     if reply is None or "late" in reply:
         _count_timeout()
         return None

@@ -8,7 +8,7 @@ import re
 
 from adacompute.answers.formula import FUNCTIONS
 
-__all__ = ["split_unit"]
+__all__ = ["is_measure", "split_unit"]
 
 Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
 
@@ -142,6 +142,24 @@ def split_unit(text: str) -> Measurement | None:
     if _SUM.search(number) or _TRIG.search(number):
         return None  # 100 - 90s^2 is a formula, where a unit looks like a variable
     return _name_unit(number, unit, spaced=bool(match["gap"]))
+
+
+_COUNTED = frozenset(
+    ("person", "people", "child", "children", "point", "pt", "th", "st", "nd", "rd", "in", "quid", "a")
+)
+
+
+def is_measure(word: str) -> bool:
+    """Whether a word after a number is a unit of measure, rather than something counted or another word.
+
+    >>> is_measure("kilometres"), is_measure("km/h"), is_measure("apples"), is_measure("in")
+    (True, True, False, False)
+    """
+    parts = _UNIT_SEPARATOR.split(word.partition("^")[0])
+    return all(
+        _make_singular(part.lower()) not in _COUNTED and part.lower() not in _COUNTED and _is_known_unit(part)
+        for part in parts
+    )
 
 
 def _join_fraction_unit(match: re.Match[str]) -> str:

@@ -125,11 +125,13 @@ class Tally:
         "_answered",
         "_classes",
         "_counts",
+        "_cut_off",
         "_entropy",
         "_last",
         "_placed",
         "_run",
         "_runner",
+        "_silent",
         "_spellings",
         "_ties",
         "_top",
@@ -156,6 +158,8 @@ class Tally:
         self._runner = -1
         self._answered = 0
         self._total = 0
+        self._silent = 0  # weight of the samples without an answer
+        self._cut_off = 0  # weight of those of them that were cut off
         self._entropy: float | None = None
         self._placed: list[int] = []  # the class of each sample; -1: it abstained
         self._last = -1  # the class of the last sample; -1: it abstained, or there is none
@@ -183,14 +187,14 @@ class Tally:
         """Counts one more answer or sample; its text is not read again."""
         answer, correct, weight = self._read_item(item)
         number = self._classes.place(answer, correct)
-        self._note_entropy(item)
+        self._note_signals(item, weight)
         self._count_vote(number, answer, weight)
 
     async def add_async(self, item: VoteItem) -> None:
         """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
         answer, correct, weight = self._read_item(item)
         number = await self._classes.place_async(answer, correct)
-        self._note_entropy(item)
+        self._note_signals(item, weight)
         self._count_vote(number, answer, weight)
 
     @property
@@ -220,6 +224,23 @@ class Tally:
         if self._top < 0 or (self._ties == "abstain" and self._is_tie):
             return None
         return self._spellings[self._top]
+
+    @property
+    def winner(self) -> str | None:
+        """The leader, unless the samples without an answer weigh more than it does.
+
+        >>> Tally.of(["4", None]).winner, Tally.of(["4", None, None]).winner
+        ('4', None)
+        """
+        return None if self.is_outweighed else self.leader
+
+    @property
+    def is_outweighed(self) -> bool:
+        """Whether there is a leader that has less support than the samples without an answer.
+
+        Samples that were cut off don't count here: they didn't get to say anything.
+        """
+        return self._top >= 0 and self._weights[self._top] < self._silent - self._cut_off
 
     @property
     def winners(self) -> list[str]:
@@ -257,6 +278,15 @@ class Tally:
     def agreement(self) -> float:
         """The first answer's share of the answered weight, 0 to 1; 0.0 when none answered."""
         return self._weights[self._top] / self._total if self._top >= 0 else 0.0
+
+    @property
+    def support(self) -> float:
+        """The first answer's share of the weight of all samples, those without an answer included; 0 to 1.
+
+        >>> Tally.of(["4", "4", "5", None]).support
+        0.5
+        """
+        return self._weights[self._top] / (self._total + self._silent) if self._top >= 0 else 0.0
 
     @property
     def kinds(self) -> int:
@@ -301,14 +331,19 @@ class Tally:
             f"{format_value(item)} is not a vote; give an answer (a string), None to abstain, or a Sample"
         )
 
-    def _note_entropy(self, item: VoteItem) -> None:
-        if self.drawn == 0 and isinstance(item, Sample):
+    def _note_signals(self, item: VoteItem, weight: int) -> None:
+        if not isinstance(item, Sample):
+            return
+        if self.drawn == 0:
             self._entropy = item.entropy
+        if item.answer is None and item.finished is False:
+            self._cut_off += weight
 
     def _count_vote(self, number: int, answer: str | None, weight: int) -> None:
         self._placed.append(number if answer is not None else -1)
         if number < 0 or answer is None:
             self.abstained += 1
+            self._silent += weight
             self._last, self._run = -1, 0
             return
         self._run = self._run + 1 if number == self._last else 1

@@ -131,7 +131,12 @@ def make_extractor() -> Work:
     from adacompute.answers.task import Task
 
     def extract(message: Message) -> Message:
-        answer = extract_answer(message["text"], Task(message["extract"]), finished=message["finished"])
+        answer = extract_answer(
+            message["text"],
+            Task(message["extract"]),
+            finished=message["finished"],
+            question=message["question"],
+        )
         return {"found": answer}
 
     return extract

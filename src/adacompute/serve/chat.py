@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
+from adacompute.answers import Tally
 from adacompute.client import AttemptTracer
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
@@ -457,8 +458,8 @@ class Gateway:
         minimum, tally = self.settings.min_agreement, sampling.tally
         if not minimum or not tally.drawn or not sampling.has_vote or sampling.route.mode != "adaptive":
             return None
-        share = tally.agreement * tally.answered / tally.drawn  # samples without an answer count against it
-        if tally.leader is not None and share >= minimum:
+        share = tally.support  # samples without an answer count against it
+        if tally.winner is not None and share >= minimum:
             return None
         problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
         sampling.weak = True
@@ -495,6 +496,8 @@ class Gateway:
         status, code = _find_status(error, closing=not self.ready)
         voted = sampling.has_vote and sampling.tally.drawn > 0
         notes = sampling.notes + ([f"no vote: {sampling.no_vote_reason}"] if sampling.no_vote_reason else [])
+        if voted and tally.is_outweighed:
+            notes.append(_explain_no_winner(tally))
         return RequestOutcome(
             id=active.id,
             at=active.at,
@@ -513,11 +516,12 @@ class Gateway:
             missing=sampling.missing,
             waves=sampling.waves,
             would=sampling.would,
-            answer=tally.leader if voted else None,
+            answer=tally.winner if voted else None,
             votes=tally.votes if voted else {},
             abstained=tally.abstained if voted else 0,
-            agreement=tally.agreement if voted else None,
-            agreed=0 in tally.supporters if voted and active.delivery == "first" else None,
+            agreement=tally.support if voted else None,
+            answered_share=tally.agreement if voted else None,
+            agreed=_is_confirmed(tally) if voted and active.delivery == "first" else None,
             weak=sampling.weak,
             weighted=sampling.weigh is not None
             and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
@@ -532,6 +536,18 @@ class Gateway:
             best=sampling.representative,
             prompt=request.prompt,
         )
+
+
+def _is_confirmed(tally: Tally) -> bool:
+    """Whether the vote is for the first sample."""
+    return tally.winner is not None and 0 in tally.supporters
+
+
+def _explain_no_winner(tally: Tally) -> str:
+    return (
+        f"no winner: {tally.abstained} of {tally.drawn} samples state no answer, which outweighs the "
+        f"{tally.first} for the answer that leads; the first sample is returned"
+    )
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:

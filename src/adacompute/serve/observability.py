@@ -338,9 +338,9 @@ class TimeSlot:
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
             self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
-        if outcome.agreement is not None:
+        if outcome.calibrated_agreement is not None:
             self.voted += 1
-            self.agreement += outcome.agreement
+            self.agreement += outcome.calibrated_agreement
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
@@ -566,13 +566,14 @@ class Observability:
                 voted=voted,
                 decided=outcome.counts_as_voted,
             )
-        if outcome.agreement is None:
+        agreement = outcome.calibrated_agreement
+        if agreement is None:
             if outcome.status == 200:
                 _count(self._unvoted, classify_unvoted(outcome))
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = round(outcome.budget, 2)
             if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
-                self._track_agreement(outcome.policy, outcome.agreement)
+                self._track_agreement(outcome.policy, agreement)
 
     def on_refusal(self, status: int, code: str) -> None:
         """A request was refused before sampling."""

@@ -268,7 +268,8 @@ class Recorder:
         if first is None:
             first = self._pool.next_index(id_, model, parameters)
         read_samples = item.samples or [
-            read_sample_blocking(response, self._pool.task) for response in item.responses
+            read_sample_blocking(response, self._pool.task, question=item.outcome.prompt)
+            for response in item.responses
         ]
         samples = annotate_samples(item.outcome, read_samples)
         self._next[key] = first + len(samples)

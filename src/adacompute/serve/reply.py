@@ -97,7 +97,10 @@ class RequestOutcome:
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # samples without an answer
-    agreement: float | None = None  # the winner's share of the weight, 0 to 1; None: there was no vote
+    agreement: float | None = (
+        None  # the leader's share of all samples' weight, 0 to 1; None: there was no vote
+    )
+    answered_share: float | None = None  # its share among samples with an answer; None: as `agreement`
     weighted: bool = False  # whether votes had weights
     agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
@@ -111,6 +114,11 @@ class RequestOutcome:
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
     best: int | None = None  # index of the response that represents the winner
     prompt: str = field(default="", repr=False)
+
+    @property
+    def calibrated_agreement(self) -> float | None:
+        """The agreement as calibration measures it: among the samples with an answer."""
+        return self.agreement if self.answered_share is None else self.answered_share
 
     @property
     def cost_samples(self) -> int:

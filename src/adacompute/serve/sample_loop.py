@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
 from adacompute.answers.extract import extract_in_sandbox
+from adacompute.answers.phrase import abstains
 from adacompute.client import ADDED_LIMIT, LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
@@ -34,21 +36,30 @@ _THREAD_COUNT = 2  # that wait for the other process
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 
 
-async def read_sample(response: Response, task: Task) -> Sample:
-    """The response as a sample, with its answer; one that takes too long to read abstains."""
+async def read_sample(
+    response: Response, task: Task, *, question: str | None = None, loose: bool = False
+) -> Sample:
+    """The response as a sample, with its answer to the question; one that takes too long to read abstains.
+
+    `loose`: where it doesn't answer the question, any answer that it states counts.
+    """
+    read = partial(read_sample_blocking, response, task, question=question, loose=loose)
     if _is_cheap(response.text, task):
-        return read_sample_blocking(response, task)
-    return await asyncio.get_running_loop().run_in_executor(
-        _get_executor(), read_sample_blocking, response, task
-    )
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(_get_executor(), read)
 
 
-def read_sample_blocking(response: Response, task: Task) -> Sample:
+def read_sample_blocking(
+    response: Response, task: Task, *, question: str | None = None, loose: bool = False
+) -> Sample:
     """As `read_sample`, for a thread that may block."""
     sample = response.to_sample()
     text = sample.text or ""  # as it can be stored
     extract = extract_answer if _is_cheap(text, task) else extract_in_sandbox
-    answer = extract(text, task, finished=sample.finished is not False)
+    finished = sample.finished is not False
+    answer = extract(text, task, finished=finished, question=question)
+    if answer is None and loose and question is not None and not abstains(text):
+        answer = extract(text, task, finished=finished)
     if answer is None:  # stored explicitly, so that a pool doesn't read the text again
         return replace(sample, extra={**sample.extra, "answer": None})
     return replace(sample, answer=answer)
@@ -302,10 +313,12 @@ class SampleLoop:
 
     @property
     def representative(self) -> int | None:
-        """The index of the sample that represents the winner; the first if there was no vote."""
+        """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
         if not self.responses:
             return None
-        index = pick_representative(self.samples, self.tally) if self.has_vote else 0
+        if not self.has_vote or self.tally.winner is None:
+            return 0
+        index = pick_representative(self.samples, self.tally)
         return 0 if index is None else index
 
     @property
@@ -529,7 +542,12 @@ class SampleLoop:
         self.responses += responses
         if not self.has_vote:
             return
-        samples = [await read_sample(response, self._resources.task) for response in responses]
+        resources, question = self._resources, self.request.prompt
+        loose = resources.eligibility.reads_everything
+        samples = [
+            await read_sample(response, resources.task, question=question, loose=loose)
+            for response in responses
+        ]
         self.samples += samples
         for sample in samples:
             await self.tally.add_async(sample)

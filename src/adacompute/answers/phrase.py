@@ -1,0 +1,862 @@
+"""Finds the phrase of a short reply that answers a question: "Hanoi" of "The capital of Vietnam is Hanoi.".
+
+`find_phrase` has a reader for each form of answer (`Question.form`): yes or no, one of two alternatives, a
+date, a quantity, a list, a name. Dates, number words and yes or no are spelled in one way, so that equal
+answers compare equal without the question: "11 November 1918" is "1918-11-11", "seven" is "7". A reply that
+says that it can't tell has no phrase (`abstains`). Every scan is linear in the reply, of which at most 400
+characters are read.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from adacompute.answers.question import Options, Question, find_stem, find_stems, make_word_set
+from adacompute.answers.units import is_measure
+
+__all__ = [
+    "REPLY_LENGTH",
+    "abstains",
+    "find_alternative",
+    "find_option",
+    "find_phrase",
+    "find_sentence_end",
+    "find_yes_no",
+    "refine_statement",
+    "split_sentences",
+]
+
+REPLY_LENGTH = 400  # characters of a reply that is read as a phrase; a longer one is prose
+_SENTENCES = 4  # sentences of a reply that are looked at
+_PHRASE_WORDS = 8  # words of a phrase that a sentence about the question holds
+_BARE_WORDS = 6  # words of a reply that repeats nothing of the question
+_REMARK_WORDS = 10  # the same, with a remark after it: "Hanoi, which lies on the Red River"
+_UNCLEAR_WORDS = 4  # the same, where it is unclear whether anything was asked
+_LIST_ITEMS = 12
+_ITEM_WORDS = 4
+
+_SENTENCE_END = re.compile(r"\.(?=[*_]{0,3}(?:\s|$))|。")
+# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
+_TITLE = re.compile(
+    r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e)"
+)
+_SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
+_INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
+_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
+_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
+_SENTENCE_STARTER = re.compile(
+    r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
+    r"|The|Then"
+    r"|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
+)
+_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
+_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
+
+
+def find_sentence_end(text: str, begin: int, stop: int) -> int:
+    """Where the sentence that begins at `begin` ends; `stop` if no period ends it."""
+    for match in _SENTENCE_END.finditer(text, begin, stop):
+        if match.group() == "。" or not _continues_sentence(text, begin, match.start(), stop):
+            return match.start()
+    return stop
+
+
+def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
+    """Whether the period at `at` doesn't end a sentence: a title, initials, or emphasis still open."""
+    if (
+        text.count("**", max(begin, at - 200), at) % 2
+        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
+    ):
+        return True
+    before = text[max(begin, at - 24) : at]
+    word_match = _LAST_WORD.search(before)
+    word = word_match.group() if word_match else ""
+    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
+    after = piece.group().split() if piece else []
+    if not after:
+        return False
+    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
+        return True
+    if _SHORT_MONTH.fullmatch(word):
+        return after[0][0].isdigit()
+    if word == "No":
+        return after[0][0].isdigit()
+    if (
+        not _INITIALS.fullmatch(word)
+        or _SENTENCE_STARTER.match(after[0])
+        or before[: -len(word)].rstrip()[-1:].isdigit()
+    ):
+        return False
+    if "." in word:
+        return len(after) <= _WORDS_AFTER_INITIALS
+    return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
+
+
+_EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|\n+")
+
+
+def split_sentences(reply: str) -> list[str]:
+    """The sentences of a short reply, without the periods that end them."""
+    sentences: list[str] = []
+    for line in _EXCLAIMED.split(reply):
+        begin = 0
+        while begin < len(line):
+            end = find_sentence_end(line, begin, len(line))
+            sentence = line[begin:end].strip()
+            if sentence:
+                sentences.append(sentence)
+            begin = end + 1
+    return sentences
+
+
+_CANT_TELL = re.compile(
+    r"\b(?:i (?:do not|don't|dont|really don't|honestly don't) (?:know|recall|remember|have)"
+    r"|i(?:'m| am) (?:really |honestly )?(?:not (?:sure|certain|aware|able)|unable|unsure|sorry|afraid)"
+    r"|i (?:can't|cannot|can not|could not|couldn't|won't) (?:\w+ )?"
+    r"(?:say|tell|answer|help|determine|provide|assist|give|be|find|confirm|comply|do|discuss|access|verify)"
+    r"|(?:cannot|can't|can not|could not|couldn't) be (?:determined|answered|known|said|verified|computed)"
+    r"|(?:not|isn't|is not) (?:enough|sufficient) (?:information|data|context)"
+    r"|insufficient (?:information|data)"
+    r"|(?:impossible|hard|difficult|not possible) to (?:say|tell|know|determine|answer)"
+    r"|no (?:idea|clue)|no (?:universal|single|definitive|simple|clear|one|definite|known) (?:\w+ )?answer"
+    r"|it (?:really )?depends|depends on|as an ai|as a language model|unable to (?:answer|determine"
+    r"|provide|help|say)"
+    r"|(?:is|are|remains?) (?:still )?(?:unknown|unclear|not known|uncertain|undetermined|debated)"
+    r"|beats me|who knows|yes and no)\b"
+    r"|^\W{0,5}(?:unknown|unclear|unsure|uncertain|n/a|not sure|not certain|dunno|maybe|perhaps|undetermined"
+    r"|not specified|not given|not stated|sometimes)\W{0,5}$",
+    re.IGNORECASE,
+)
+_BUT = re.compile(r"[,;]?\s(?:but|however|though),?\s", re.IGNORECASE)
+_GUESS = re.compile(
+    r"(?:but|however|my (?:best )?guess|i (?:think|believe|guess|suppose|would guess|would say)"
+    r"|i'd (?:say|guess)"
+    r"|maybe|perhaps|possibly|probably|it (?:might|may|could|is probably|'s probably)|if i had to guess)\b",
+    re.IGNORECASE,
+)
+_APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'"})
+_MARKS = str.maketrans(
+    {**dict.fromkeys("*`", ""), **dict.fromkeys("“”«»", '"'), "\u00a0": " ", "\u202f": " "}
+)
+_LEADING_MARKS = re.compile(r"^[\s#>•_\"-]{1,9}")
+
+
+def abstains(reply: str) -> bool:
+    """Whether a reply says that it can't tell, or won't, and makes no guess.
+
+    >>> abstains("I don't know."), abstains("I'm not sure, but I think it's Hanoi.")
+    (True, False)
+    """
+    sentences = split_sentences(_clean(reply[:REPLY_LENGTH]))
+    return bool(sentences) and any(map(_CANT_TELL.search, sentences)) and not _select_sentences(sentences)
+
+
+def _clean(reply: str) -> str:
+    """The reply without emphasis and quotes, with plain apostrophes and spaces."""
+    return _LEADING_MARKS.sub("", reply.translate(_MARKS).translate(_APOSTROPHES)).strip()
+
+
+_POLITE = re.compile(
+    r"(?:(?:sure|certainly|of course|absolutely|great|good|ok|okay|alright|hello|hi|hey|happy to help"
+    r"|thanks?(?: you)?(?: for asking)?|thank you|well|hmm|sure thing|no problem|my pleasure|glad you asked"
+    r"|(?:what an? |that's an? )?(?:great|good|excellent|interesting) question|let me (?:think|see))"
+    r"(?:,\s|\s)?){1,2}[.!:]?",
+    re.IGNORECASE,
+)
+
+
+def _select_sentences(sentences: list[str]) -> list[str]:
+    """The sentences that may answer: not those that are polite only, nor those that say they can't tell."""
+    selected: list[str] = []
+    silent = False
+    for sentence in sentences[:_SENTENCES]:
+        if not selected and _POLITE.fullmatch(sentence):
+            continue
+        if _CANT_TELL.search(sentence):
+            if selected:
+                break
+            guess = _BUT.split(sentence, maxsplit=1)
+            if len(guess) == 2 and not _CANT_TELL.search(guess[1]):
+                return [guess[1]]
+            silent = True
+        elif not silent or _GUESS.match(sentence):
+            selected.append(sentence)
+        else:
+            break
+    return selected
+
+
+_LEAD_IN = re.compile(
+    r"(?:well|so|sure|certainly|of course|absolutely|actually|honestly|hmm|okay|ok|ah|oh|but|and|thus"
+    r"|therefore|hence"
+    r"|great question|good question|yes|fun fact|basically|technically|in fact|in short|simply put"
+    r"|currently|today"
+    r"|i (?:think|believe|guess|suppose|would say|would guess|am (?:pretty|fairly|quite) sure)(?: that)?"
+    r"|i'd (?:say|guess)(?: that)?|i'm (?:pretty|fairly|quite|almost) (?:sure|certain)(?: that)?"
+    r"|in my opinion|as far as i know|to my knowledge|if i (?:recall|remember) correctly|if i'm not mistaken"
+    r"|if i had to guess|probably|perhaps|maybe|most likely|likely|possibly|presumably|surely"
+    r"|definitely|obviously"
+    r"|according to [\w ]{1,30}(?=,)|the (?:correct |right |final |short )?answer(?: to (?:your|the"
+    r"|this) question)?"
+    r"(?: is| would be|:)|my (?:best )?(?:guess|answer)(?: is| would be|:)|answer:"
+    r"|(?:that|it|this|he|she)(?: would| should| must| might| may| could)? be|(?:that|it|this|there|he|she)'s"
+    r"|(?:that|it|this|there|he|she) (?:is|was)|(?:they|these|those|there|we|you) (?:are|were)|they're"
+    r"|there're"
+    r"|here (?:is|are)[\w ]{0,30}:)"
+    r"(?:(?:\s?[,:])?\s{1,3}|[,:]?$)",
+    re.IGNORECASE,
+)
+_TRAIL = re.compile(
+    r"(?:,|\s-|\s–|\s—)?\s(?:of course|i (?:think|believe|guess|suppose)|if i (?:recall|remember) correctly"
+    r"|if i'm not mistaken|as far as i know|to my knowledge|hands down|indeed|actually|right|obviously"
+    r"|probably|please"
+    r"|for sure|without (?:a )?doubt|to be (?:exact|precise)|sir|ma'am|my friend|in my opinion|too"
+    r"|as well)[\s.!?]{0,3}$",
+    re.IGNORECASE,
+)
+_BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")
+_CONTRAST = re.compile(
+    r"(?:,\s|\s)(?:and\s|but\s)?(?:not|rather than|instead of|as opposed to|unlike)\s[^,;]{1,80}$",
+    re.IGNORECASE,
+)
+_CORRECTION = re.compile(  # "not Lyon, but Paris"
+    r"not\s[^,;]{1,60}[,;]?\s(?:but|it is|it's)\s(?:rather\s)?", re.IGNORECASE
+)
+_CLAUSE = re.compile(
+    r"[,;]?\s(?:(?:in|of|from|by|for|to|with|on|at) which|which|who|whom|whose|where|because|since"
+    r"|although|though|while|whereas|so that|located|situated|known"
+    r"|and it|and is|and was|and they|and has|but it|but the|making it|with an?|as it|as the|as of"
+    r"|due to|according to"
+    r"|based on|followed by)\s|\s[–—-]{1,2}\s|;\s|:\s(?=[a-z])",
+    re.IGNORECASE,
+)
+_STEP_LIMIT = 4  # lead-ins before an answer
+
+
+def _strip_frame(sentence: str) -> str:
+    """The sentence without the hedges and polite words around it, and without remarks in brackets."""
+    stripped = _BRACKETS.sub("", sentence).strip() or sentence
+    for _ in range(_STEP_LIMIT):
+        lead = _LEAD_IN.match(stripped)
+        if lead is None or lead.end() == len(stripped):
+            break
+        stripped = stripped[lead.end() :]
+    for _ in range(2):
+        stripped = _TRAIL.sub("", stripped)
+    return _CONTRAST.sub("", stripped) if not stripped.lower().startswith(("not ", "isn't ")) else stripped
+
+
+def find_phrase(reply: str, question: Question) -> str | None:
+    """The phrase of a short reply that answers the question, or None.
+
+    >>> from adacompute.answers.question import read_question
+    >>> find_phrase("The capital of Vietnam is Hanoi.", read_question("What is the capital of Vietnam?"))
+    'Hanoi'
+    """
+    if len(reply) > REPLY_LENGTH:
+        return None
+    reply = _join_items(reply, question)
+    sentences = _select_sentences(split_sentences(_clean(reply)))
+    if not sentences:
+        return None
+    alone = len(sentences) == 1
+    if question.form == "yes_no":
+        return find_yes_no(sentences, question) or _read_bare(sentences, question)
+    if question.form == "either":
+        return find_alternative(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
+    if question.form == "date":
+        return _find_date(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
+    if question.form == "number":
+        return _find_quantity(sentences, question) or _read_bare(sentences, question)
+    return _read_sentence(sentences[0], question, alone=alone)
+
+
+def refine_statement(statement: str, question: Question, *, most: int) -> str | None:
+    """What a statement such as "Answer: ..." says, spelled as `find_phrase` would; None if it can't tell.
+
+    A statement of up to `most` words counts as it is, where nothing shorter is found in it.
+    """
+    text = _clean(statement[:REPLY_LENGTH])
+    if _CANT_TELL.search(text) and not _select_sentences([text]):
+        return None
+    whole = statement if len(text.split()) <= most else None
+    if question.form == "yes_no":
+        return find_yes_no([text], question) or whole
+    if question.form == "either":
+        return find_alternative([text], question) or whole
+    if question.form == "date":
+        return _find_date([text], question) or whole
+    if question.purpose == "value" and question.numbers:
+        return whole  # a problem to solve: what it states is the value
+    if question.form == "number":
+        return _find_quantity([text], question) or whole
+    return _read_sentence(text, question) or whole
+
+
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+
+
+def _join_items(reply: str, question: Question) -> str:
+    """A list with an item on each line as one sentence, where a list was asked for."""
+    if question.form != "list" or "\n" not in reply:
+        return reply
+    items = [item.strip(" .*,;") for item in _BULLET.findall(reply)]
+    short = 2 <= len(items) <= _LIST_ITEMS and all(len(item.split()) <= _ITEM_WORDS for item in items)
+    return ", ".join(items) if short else reply
+
+
+_NO = re.compile(
+    r"(?:no|nope|nah|false|incorrect|wrong|not really|not at all|never|(?:definitely|absolutely"
+    r"|certainly|of course"
+    r"|probably|surely|likely) not|i don't (?:think|believe)|i do not (?:think|believe))\b(?!\.?\s?\d)",
+    re.IGNORECASE,
+)
+_YES = re.compile(
+    r"(?:yes|yeah|yep|yup|yea|aye|indeed|correct|true|right|absolutely|definitely|certainly|of course"
+    r"|sure|probably"
+    r"|i (?:think|believe) so|affirmative)\b",
+    re.IGNORECASE,
+)
+_TRUTH = re.compile(
+    r"(?:\b(?:is|are|would be)|'s)(?P<not>\snot|n't)?(?:\s(?:actually|indeed|definitely|generally))?\s"
+    r"(?P<word>true|correct|right|false|incorrect|wrong|untrue|a myth)\b",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(r"\b(?:not|never|cannot|no|none|neither)\b|n't\b", re.IGNORECASE)
+_CONSEQUENCE = re.compile(r"\b(?:so|therefore|thus|hence|that means|which means)\b,?\s", re.IGNORECASE)
+_ONLY_VERB = re.compile(
+    r"(?:it|they|he|she|that|this|we|you|i|there)\s(?:is|are|was|were|do|does|did|can|could|has|have"
+    r"|had|will|would|should)"
+    r"(?P<not>n't|\snot)?|(?:it|they|he|she|that|this|we|you|i|there)\s(?:cannot|won't|can't)",
+    re.IGNORECASE,
+)
+_FILLER_STEMS = frozenset(
+    map(
+        find_stem,
+        ("type", "kind", "indeed", "actually", "also", "considered", "classified", "really", "fact"),
+    )
+)
+
+
+def find_yes_no(sentences: list[str], question: Question) -> str | None:
+    """Yes or no (true or false, if that was asked): said at the beginning, or by repeating the question."""
+    verdict = _find_verdict(sentences[0], question)
+    if verdict is None:
+        return None
+    if question.asks_truth:
+        return "True" if verdict else "False"
+    return "Yes" if verdict else "No"
+
+
+def _find_verdict(sentence: str, question: Question) -> bool | None:
+    text = sentence.strip(" .!\"'")
+    for _ in range(_STEP_LIMIT):
+        if _NO.match(text):
+            return False
+        if _YES.match(text):
+            return True
+        lead = _LEAD_IN.match(text)
+        if lead is None or lead.end() == len(text):
+            break
+        text = text[lead.end() :]
+    return _find_restatement(sentence.strip(" .!"), question)
+
+
+def _find_restatement(sentence: str, question: Question) -> bool | None:
+    """Whether a sentence says again what was asked, with or without a "not"; None: neither."""
+    truth = _TRUTH.search(sentence)
+    if truth is not None:
+        positive = truth["word"].lower() in ("true", "correct", "right")
+        return positive != bool(truth["not"])
+    clause = _CONSEQUENCE.split(sentence)[-1]
+    alone = _ONLY_VERB.fullmatch(clause)
+    negations = len(_NEGATION.findall(clause))
+    if alone is not None:
+        return negations == 0
+    stems = [stem for stem in find_stems(_NEGATION.sub(" ", clause)) if stem not in _FILLER_STEMS]
+    if not stems or negations > 1 or not _is_subsequence(stems, question.sequence):
+        return None
+    return negations == 0
+
+
+def _is_subsequence(stems: list[str], sequence: tuple[str, ...]) -> bool:
+    remaining = iter(sequence)
+    return all(stem in remaining for stem in stems)
+
+
+_COMPARED = re.compile(r"\s(?:than|compared to|compared with|unlike|versus|vs)\s.{0,200}$", re.IGNORECASE)
+_NOT_THIS = re.compile(r"\b(?:not|isn't|aren't|nor)\s(?:an?\s|the\s)?\S{1,40}(?:\s\S{1,40})?", re.IGNORECASE)
+
+
+def find_alternative(sentences: list[str], question: Question) -> str | None:
+    """The one of two alternatives that the first sentence names, or else the last."""
+    for sentence in dict.fromkeys((sentences[0], sentences[-1])):
+        text = _NOT_THIS.sub(" ", _COMPARED.sub("", sentence))
+        chosen = find_option(text, question.options)
+        if chosen is not None:
+            return question.options[int(chosen)][1]
+    return None
+
+
+def find_option(text: str, options: Options) -> str | None:
+    """The letter of the only option whose words a text holds; for alternatives, the position of the "
+    "only one."""
+    words = " " + " ".join(_find_words(text)) + " "
+    matches: list[tuple[str, str]] = []
+    for at, (letter, option) in enumerate(options):
+        option_words = " " + " ".join(_find_words(option)) + " "
+        if option_words.strip() and option_words in words:
+            matches.append((letter or str(at), option_words))
+    longest = [
+        letter for letter, own in matches if not any(own != other and own in other for _, other in matches)
+    ]
+    return longest[0] if len(longest) == 1 else None
+
+
+_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*|[-−+](?=\d)|[/%°]")
+_ARTICLES = ("a", "an", "the")
+
+
+def _find_words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text) if word.casefold() not in _ARTICLES]
+
+
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_FULL_YEAR = (
+    r"(?P<year>\d{3,4})(?![\d-]|,\d|\.\d|\s?(?:m|km|metres?|meters?|feet|ft|miles?|people|years|days)\b)"
+)
+_DATES = (
+    re.compile(r"(?<![\d-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])"),
+    re.compile(
+        rf"(?<![\d.,]){_DAY}\s(?:of\s|day of\s)?{_MONTH}(?:,?\s(?:of\s)?{_FULL_YEAR})?", re.IGNORECASE
+    ),
+    re.compile(rf"\b{_MONTH}\s(?:the\s)?{_DAY}(?!\d)(?:,?\s{_FULL_YEAR})?", re.IGNORECASE),
+    re.compile(rf"\b{_MONTH},?\s(?:of\s)?{_FULL_YEAR}(?P<day>)", re.IGNORECASE),
+    re.compile(rf"(?<![\w.,$€£-]){_FULL_YEAR}(?!s\b|\s?%)(?P<month>)(?P<day>)"),
+)
+_ERA = re.compile(r"\s?(BCE|BC|B\.C\.|CE|AD|A\.D\.)(?!\w)", re.IGNORECASE)
+_NEAR = 4  # words before a date in which the question's verb is looked for
+
+
+class _Found(NamedTuple):
+    begin: int
+    answer: str
+
+
+def _find_date(sentences: list[str], question: Question) -> str | None:
+    """The date of the first sentence that has one: that which follows a word of the question, or the "
+    "first."""
+    for sentence in sentences:
+        dates = list(_list_dates(sentence, question))
+        if not dates:
+            continue
+        for date in dates:
+            before = find_stems(sentence[: date.begin])[-_NEAR:]
+            if len(dates) > 1 and any(stem in question.stems for stem in before):
+                return date.answer
+        return dates[0].answer
+    return None
+
+
+def _list_dates(sentence: str, question: Question) -> Iterator[_Found]:
+    taken: list[tuple[int, int]] = []
+    dates: list[_Found] = []
+    for pattern in _DATES:
+        for match in pattern.finditer(sentence):
+            if any(begin < match.end() and match.start() < end for begin, end in taken):
+                continue
+            answer = _spell_date(match, question)
+            if answer is not None:
+                taken.append(match.span())
+                dates.append(_Found(match.start(), answer))
+    return iter(sorted(dates))
+
+
+def _spell_date(match: re.Match[str], question: Question) -> str | None:
+    year, month, day = match["year"], match["month"], match["day"]
+    if year and year in question.numbers and not month:
+        return None
+    number = 0
+    if month:
+        number = int(month) if month.isdigit() else _read_month(month)
+    if (month and not 1 <= number <= 12) or (day and not 1 <= int(day) <= 31):
+        return None
+    era = _ERA.match(match.string, match.end())
+    before = bool(era and era[1][0] in "bB")
+    if year and (question.asks_year or not number):
+        return f"{int(year)} BC" if before else year.lstrip("0") or None
+    if not year:
+        return f"{int(day)} {_MONTHS[number - 1].capitalize()}" if day and not question.asks_year else None
+    spelled = f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "")
+    return f"{spelled} BC" if before else spelled
+
+
+def _read_month(name: str) -> int:
+    return next(at for at, month in enumerate(_MONTHS, 1) if month.startswith(name[:3].lower()))
+
+
+_QUANTITY = re.compile(
+    r"(?<![\w.,/^])(?P<sign>[-−]\s?)?(?P<money>[$€£¥]\s?)?(?P<number>\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})"
+    r"(?P<decimals>\.\d{1,20})?(?![\w:^]|[.,/-]\d)"
+)
+_SCALE = re.compile(r"\s(?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
+_RANGE = re.compile(r"\s?(?:-|–|to|and)\s?$", re.IGNORECASE)
+_UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[A-Za-zμΩ][A-Za-zμΩ²³/^0-9]{0,20})")
+_UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
+_YEAR_PLACE = re.compile(r"\b(?:in|since|by|of|until|from|year|around)\s(?:the year\s)?$", re.IGNORECASE)
+_CONCLUSION = re.compile(
+    r"=|^(?:so|therefore|thus|hence|this means|that means|in total|altogether)\b", re.IGNORECASE
+)
+_SMALL_NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL_NUMBERS.split())}
+_NUMBER_WORDS |= {word: 10 * tens for tens, word in enumerate(_TENS.split(), 2)}
+_SCALE_WORDS = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_LETTERS = re.compile(r"[A-Za-z]+")
+
+
+def _find_quantity(sentences: list[str], question: Question) -> str | None:
+    """The first quantity with its unit that the question doesn't mention; None where the end must be read."""
+    if len(sentences) > 1 and any(map(_CONCLUSION.search, sentences)):
+        return None
+    for sentence in sentences:
+        text = _BRACKETS.sub("", sentence) or sentence
+        if "\\" in text or "=" in text:
+            return None
+        quantities = sorted([*_list_digits(text), *_list_number_words(text, question)])
+        new = [quantity for quantity in quantities if not _is_mentioned(text, quantity, question, quantities)]
+        if new:
+            return new[0].answer
+    return None
+
+
+def _is_mentioned(text: str, quantity: _Found, question: Question, others: list[_Found]) -> bool:
+    """Whether a number is one of the question's, or a year beside another number."""
+    digits = quantity.answer.split()[0].replace(",", "")
+    if len(others) == 1:
+        return False
+    is_year = (
+        quantity.answer.isdigit() and len(digits) == 4 and bool(_YEAR_PLACE.search(text[: quantity.begin]))
+    )
+    return digits in question.numbers or is_year
+
+
+def _list_digits(text: str) -> Iterator[_Found]:
+    previous: re.Match[str] | None = None
+    for match in _QUANTITY.finditer(text):
+        gap = text[previous.end() : match.start()] if previous is not None else ""
+        if previous is not None and gap and _RANGE.fullmatch(gap) and gap.strip() != "and":
+            continue
+        span = _find_range(text, match)
+        last = span or match
+        scale = _SCALE.match(text, last.end())
+        end = scale.end() if scale else last.end()
+        number = text[match.start() : end].replace("−", "-").strip()
+        if span is not None:
+            number = f"{match.group().strip()}-{text[span.start() : end].strip()}"
+        yield _Found(match.start(), number + _find_unit(text, end))
+        previous = match
+
+
+def _find_range(text: str, match: re.Match[str]) -> re.Match[str] | None:
+    """The end of a range that begins with this number: 10 of "5 to 10 km"."""
+    following = _QUANTITY.search(text, match.end(), match.end() + 30)
+    if following is None or text[match.end() : following.start()].strip() not in ("-", "–", "to"):
+        return None
+    return following
+
+
+def _find_unit(text: str, at: int) -> str:
+    """The unit of measure that follows a number, with a space before it; "" for none, or for things "
+    "counted."""
+    words: list[str] = []
+    measured = 0
+    for _ in range(4):
+        match = _UNIT_WORD.match(text, at)
+        if match is None:
+            break
+        word = match[1]
+        if is_measure(word):
+            measured = len(words) + 1
+        elif word.lower() not in _UNIT_LINKS:
+            break
+        words.append(word)
+        at = match.end()
+    return "".join(f" {word}" for word in words[:measured])
+
+
+def _list_number_words(text: str, question: Question) -> Iterator[_Found]:
+    words = list(_LETTERS.finditer(text))
+    at = 0
+    while at < len(words):
+        value, count = _read_number_words([word.group().lower() for word in words[at : at + 8]])
+        if count == 0 and words[at].group().lower() == "no" and at + 1 < len(words):
+            counted = find_stem(words[at + 1].group()) in question.stems
+            value, count = 0, int(counted)
+        if count and not (words[at].group().lower() == "one" and count == 1 and _is_pronoun(text, words[at])):
+            yield _Found(words[at].start(), str(value) + _find_unit(text, words[at + count - 1].end()))
+        at += max(1, count)
+
+
+_BEFORE_PRONOUN = re.compile(r"\b(?:the|this|that|only|no|which|each|every|another)\s$", re.IGNORECASE)
+
+
+def _is_pronoun(text: str, word: re.Match[str]) -> bool:
+    """Whether "one" stands for something, as in "this one" or "one of"."""
+    return bool(_BEFORE_PRONOUN.search(text[: word.start()])) or text[word.end() : word.end() + 4] == " of "
+
+
+def _read_number_words(words: list[str]) -> tuple[int, int]:
+    """The value of the number that a list of words begins with, and how many words it has."""
+    if words[:1] == ["none"]:
+        return 0, 1
+    total = current = count = 0
+    for at, word in enumerate(words):
+        if word in _NUMBER_WORDS:
+            current += _NUMBER_WORDS[word]
+        elif word == "hundred" and count:
+            current *= 100
+        elif word in _SCALE_WORDS and count:
+            total, current = total + current * _SCALE_WORDS[word], 0
+        elif (
+            word == "and"
+            and count
+            and at + 1 < len(words)
+            and words[at - 1] in _SCALE_WORDS
+            and words[at + 1] in _NUMBER_WORDS
+        ):
+            continue
+        else:
+            break
+        count = at + 1
+    return total + current, count
+
+
+_COPULA = re.compile(
+    r"\s(?:(?:would|must|should|may|might|could|can) be|(?:serves|acts) as|is|are|was|were|equals"
+    r"|remains|became"
+    r"|has been|uses?|has|have|had|contains?|means|stands for"
+    r"|lies)\s",
+    re.IGNORECASE,
+)
+_SHORT_COPULA = re.compile(r"(?<=\w)'s\s")
+_PASSIVE = re.compile(
+    r"(?:[a-z]{1,15}ly\s)?(?:also\s|first\s|originally\s|commonly\s|officially\s)?(?:[a-z]{2,15}(?:ed"
+    r"|en|own|wn|un|de|ght|ng|ld|lt"
+    r"|ut|rn|nd|id|ound)\s)?(?:by|in|on|at|as|to|from|around|near|called|named)\s(?:the year\s)?",
+)
+_QUOTED = re.compile(r"(?:the word )?(['\"])([^'\"]{1,60})\1")
+_LABELS = re.compile(
+    r"(?:called|named|known as|spelled|abbreviated(?: as)?|about|approximately|around|roughly)\s"
+)
+_PREPOSITION = re.compile(r"\s(?:in|of|for|at|to|from|on|by|with|among)\s", re.IGNORECASE)
+_PRONOUN = re.compile(
+    r"(?:it|that|this|they|these|those|he|she|there|the answer|answer|one|here)\b", re.IGNORECASE
+)
+_KEPT_SUFFIX = re.compile(r"\s?(?:[A-Z]\.?){2,4}|\s?(?:Jr|Sr)\.?|\s?I{1,3}")
+_EDGES = " \t\n.,;:!?'\"()[]-–—_"
+_JOINT = re.compile(r",?\s(?:and|or|&)\s|,\s", re.IGNORECASE)
+_EMPTY = make_word_set("it that this they these those he she there here one so yes no none indeed")
+_CHAT = re.compile(
+    r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
+    r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
+    re.IGNORECASE,
+)
+
+
+def _read_sentence(sentence: str, question: Question, *, alone: bool = True) -> str | None:
+    """The part of a sentence that isn't the question's own words, if it is short or a list.
+
+    `alone`: it is all of the reply.
+    """
+    if question.purpose == "" and _CHAT.search(sentence):
+        return None
+    if sentence.isalpha():  # most answers that are stated are one word
+        return None if sentence.lower() in _EMPTY else sentence
+    text = _strip_frame(sentence)
+    framed = text != sentence
+    sides = _split_sides(text, question)
+    if sides is None and not (_is_bare(text, alone=alone, question=question)):
+        return None
+    if sides is not None and question.defines and len(sides.split()) > _UNCLEAR_WORDS:
+        return None
+    if sides is None:
+        most = _UNCLEAR_WORDS if question.purpose == "" else _PHRASE_WORDS if framed else _BARE_WORDS
+        return _finish_phrase(_strip_verb(text) if framed else text, question, most=most)
+    return _finish_phrase(sides, question, most=_PHRASE_WORDS)
+
+
+def _is_bare(text: str, *, alone: bool, question: Question) -> bool:
+    """Whether a text that repeats nothing of the question may be the answer itself: no sentence about it."""
+    if question.purpose == "" and not (alone and len(text.split()) <= _UNCLEAR_WORDS):
+        return False
+    return len(text.split()) <= _REMARK_WORDS and not _COPULA.search(_cut_clause(text))
+
+
+def _read_bare(sentences: list[str], question: Question) -> str | None:
+    """All of a reply of a few words, such as "Infinitely many"."""
+    if len(sentences) > 1 or len(sentences[0].split()) > _UNCLEAR_WORDS:
+        return None
+    return _read_sentence(sentences[0], question)
+
+
+def _split_sides(text: str, question: Question) -> str | None:
+    """The side of a sentence's verb that doesn't repeat the question; None if neither does."""
+    text = _drop_place(text, question)
+    label, colon, value = text.partition(": ")
+    if colon and value and _share(label, question) >= 0.5:
+        text = value
+        if not _COPULA.search(value):
+            return _strip_verb(value)
+    copula = _COPULA.search(text) or _SHORT_COPULA.search(text)
+    if copula is not None:
+        left, right = text[: copula.start()], text[copula.end() :]
+        left_share = 1.0 if _PRONOUN.fullmatch(left.strip()) else _share(_cut_clause(left), question)
+        right_share = _share(_cut_clause(right), question)
+        if left_share >= 0.5 and left_share > right_share:
+            return _strip_verb(right)
+        if right_share >= 0.5 and right_share > left_share:
+            return left
+    return _split_by_words(text, question)
+
+
+_PLACE = re.compile(r"(?:In|On|At|For|Of|Among)\s([^,]{1,60}),\s", re.IGNORECASE)
+
+
+def _drop_place(text: str, question: Question) -> str:
+    """The text without "In Germany," at its beginning, where the question says so itself."""
+    place = _PLACE.match(text)
+    return text[place.end() :] if place is not None and _share(place[1], question) == 1.0 else text
+
+
+def _share(text: str, question: Question) -> float:
+    """The share of a text's content words that the question has too."""
+    stems = find_stems(text)
+    return sum(stem in question.stems for stem in stems) / len(stems) if stems else 0.0
+
+
+def _strip_verb(text: str) -> str:
+    """The end of a sentence after its verb, without "written by", "located in" and the like."""
+    label = _LABELS.match(text)
+    text = text[label.end() :] if label is not None else text
+    quoted = _QUOTED.match(text)
+    if quoted is not None:
+        return quoted[2]
+    if label is not None:
+        return text
+    passive = _PASSIVE.match(text)
+    return text[passive.end() :] if passive is not None and passive.end() < len(text) else text
+
+
+_TOKEN = re.compile(r"\S+")
+
+
+def _split_by_words(text: str, question: Question) -> str | None:
+    """What stands before or after the words of the question, as in "Shakespeare wrote Hamlet."."""
+    tokens = list(_TOKEN.finditer(text))
+    repeated = [_is_repeated(token.group(), question) for token in tokens]
+    content = [bool(find_stems(token.group())) for token in tokens]
+    first = next((at for at, own in enumerate(content) if own), None)
+    if first is None or not any(r and c for r, c in zip(repeated, content, strict=True)):
+        return None
+    if repeated[first]:  # it begins with the question's words
+        end = next((at for at in range(first, len(tokens)) if not repeated[at]), len(tokens))
+        verb_last = [token.group()[0].islower() for token in tokens[:end] if find_stems(token.group())][-1]
+        rest = text[tokens[end].start() :] if end < len(tokens) else ""
+        return _strip_verb(rest.lstrip(",: ")) if rest and verb_last else None
+    verb = next(
+        (
+            at
+            for at in range(first + 1, len(tokens))
+            if repeated[at] and content[at] and tokens[at].group()[0].islower()
+        ),
+        None,
+    )
+    return text[: tokens[verb].start()] if verb is not None else None
+
+
+def _is_repeated(token: str, question: Question) -> bool:
+    stems = find_stems(token)
+    return all(stem in question.stems for stem in stems)
+
+
+def _cut_clause(text: str) -> str:
+    """The text before a relative clause, a reason or a remark."""
+    clause = _CLAUSE.search(text)
+    return text[: clause.start()] if clause is not None and clause.start() > 0 else text
+
+
+def _finish_phrase(text: str, question: Question, *, most: int) -> str | None:
+    correction = _CORRECTION.match(text)
+    text = text[correction.end() :] if correction is not None else text
+    text = _CONTRAST.sub("", _cut_clause(text)).strip(_EDGES)
+    items = [item for item in _JOINT.split(text) if item.strip()]
+    if _is_list(text, items, question):
+        answer = ", ".join(_strip_article(item.strip(_EDGES)) for item in items)
+        return f"({answer})" if question.asks_order else answer
+    phrase = _strip_repeats(_cut_comma(text.replace('"', "")), question).strip(_EDGES)
+    words = phrase.split()
+    if not words or len(words) > most or phrase.lower() in _EMPTY or not any(c.isalnum() for c in phrase):
+        return None
+    return phrase
+
+
+def _is_list(text: str, items: list[str], question: Question) -> bool:
+    """Whether a text is a list of short items, rather than a name with a remark after a comma."""
+    if not 2 <= len(items) <= _LIST_ITEMS or any(len(item.split()) > _ITEM_WORDS for item in items):
+        return False
+    if question.form == "list":
+        return True
+    return len(items) > 2 and re.search(r"\s(?:and|&)\s", text) is not None
+
+
+def _strip_article(item: str) -> str:
+    first, _, rest = item.partition(" ")
+    return rest if rest and first.lower() in _ARTICLES else item
+
+
+def _cut_comma(text: str) -> str:
+    """The text before a comma; "D.C." and "Jr." after it are part of a name."""
+    name, comma, rest = text.partition(", ")
+    if not comma:
+        return text
+    return f"{name} {rest.strip()}" if _KEPT_SUFFIX.fullmatch(rest) else name
+
+
+def _strip_repeats(phrase: str, question: Question) -> str:
+    """The phrase without "in Vietnam" and "the city of", where the question says so itself."""
+    for match in _PREPOSITION.finditer(phrase):
+        before, after = phrase[: match.start()], phrase[match.end() :]
+        if (
+            find_stems(after)
+            and _share(after, question) == 1.0
+            and find_stems(before)
+            and _share(before, question) < 1.0
+        ):
+            phrase = before
+            break
+    words = phrase.split()
+    if len(words) > 1 and words[0].lower() in _ARTICLES:
+        words = words[1:]
+    named = words[2:] if words[1:2] == ["of"] else words[1:]
+    if words and words[0] in _TYPES and named and named[0][:1].isupper():
+        words = named
+    if len(words) > 1 and words[-1].lower() in _TYPES_AFTER and find_stem(words[-1]) in question.stems:
+        words = words[:-1]
+    return " ".join(words)
+
+
+# "the city of Hanoi" is Hanoi, and "the Nile river" the Nile; "the king of Spain" is not Spain
+_TYPES = make_word_set(
+    "city town country state planet river island continent language element year month village"
+)
+_TYPES_AFTER = make_word_set("river ocean sea desert planet language gas element metal")
