@@ -25,8 +25,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "odd_variables": (0, 0),
     "files_per_request": (
         1,
-        31,  # five more than before: a request's own options, how its answers are read, the limit of tokens,
-        # and the question and the phrase that answers it
+        32,  # six more than before: a request's own options, how its answers are read, the limit of tokens,
+        # the question and the phrase that answers it, and the clock of windows
     ),
     "files_per_sample": (1, 21),  # two more: the limit of tokens as a model takes it, the phrase that answers
 }

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -42,6 +43,7 @@ from adacompute.serve.ledger import (
     make_closed_error,
     name_window,
 )
+from adacompute.serve.window_clock import count_elapsed, make_reader
 
 __all__ = ["HourKey", "Ledger", "LedgerChanges", "LedgerFile", "LedgerWriter", "SpendPair"]
 
@@ -396,6 +398,19 @@ class LedgerWriter:
             self._loop.call_soon(self._write)
         return future
 
+    def read_file(self, read: Callable[[LedgerFile], StoredLedger]) -> StoredLedger | None:
+        """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
+        if self.trouble or not self._writing.acquire(blocking=False):
+            return None
+        try:
+            if self._changes:
+                self._commit_in_loop()
+            return None if self._changes else read(self._journal)
+        except Exception:  # noqa: BLE001 - the thread finds out what is wrong when it writes next
+            return None
+        finally:
+            self._writing.release()
+
     async def close(self) -> None:
         """Writes what is left, with one retry, and ends."""
         if self._timer is not None:
@@ -513,8 +528,11 @@ class LedgerWriter:
 
 
 _NO_ROW: SpendPair = (NO_SPEND, NO_SPEND)
+_NOTHING_STORED = StoredLedger({}, {}, {}, {})
+_CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
 _HOUR_SECONDS = 3600.0
-_MAX_CLOCK_SETBACK = 86_400.0  # seconds between two runs that don't repeat a window
+_MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
+_MAX_ROWS = 4096  # of hours and keys that a ledger without a file keeps, for a clock that is set back
 
 
 class Ledger:
@@ -523,7 +541,9 @@ class Ledger:
     def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
         self.caps = caps
         self._now = now
-        self._hour, self._hour_end = format_hour(now()), 0.0  # the present hour, and when it ends
+        self._hour = format_hour(now())  # the present one
+        self._hour_bounds = (math.inf, -math.inf)  # between which it stays the present one
+        self._latest_hour = self._hour  # that was ever the present one
         self._sums = WindowSums()  # of the present window
         self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
         self._limits = CapChecker(caps)
@@ -539,15 +559,19 @@ class Ledger:
         path: Path | None,
         caps: Caps,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
+        elapsed: Callable[[], float] | None = None,
         retry_seconds: float = 1.0,
     ) -> "Ledger":
         """The ledger in a file, created if it doesn't exist; None: in memory only.
 
         ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
-        failed write.
+        failed write. `now` is the clock, by default the system's, which is compared with the time that
+        passes, `elapsed` (see `window_clock`).
         """
-        ledger = cls(caps, now)
+        if now is None:
+            now, elapsed = time.time, elapsed or count_elapsed
+        ledger = cls(caps, make_reader(now, elapsed))
         if path is not None:
             journal = await asyncio.to_thread(LedgerFile, path)
             try:
@@ -629,6 +653,7 @@ class Ledger:
         A reservation of a window that is over counts there, so it is checked there.
         """
         self._roll_window()
+        reservation = self._open.get(reservation.number, reservation)
         sums = self._find_sums(reservation.hour)
         if sums is None:
             return None
@@ -647,16 +672,16 @@ class Ledger:
         if current is None:
             return
         spent, maybe = spent.positive, maybe.positive
-        slot = (reservation.hour, reservation.key)
+        slot = (current.hour, current.key)  # its hour may have changed: see `_pull_back_reservations`
         row = self._rows.get(slot, _NO_ROW)
         changes = LedgerChanges(open={reservation.number: None})
         if spent != NO_SPEND or maybe != NO_SPEND:
             maybe_sum = row[1] if maybe == NO_SPEND else row[1] + maybe
             self._rows[slot] = changes.rows[slot] = (row[0] + spent, maybe_sum)
-        if (sums := self._find_sums(reservation.hour)) is not None:
-            sums.add(reservation.key, spent=spent, maybe=maybe, released=current.amount)
+        if (sums := self._find_sums(current.hour)) is not None:
+            sums.add(current.key, spent=spent, maybe=maybe, released=current.amount)
             if sums is not self._sums and not any(sums.total.reserved):
-                del self._former_sums[name_window(reservation.hour, self.caps.window)]
+                del self._former_sums[name_window(current.hour, self.caps.window)]
         if self._writer is not None:
             self._writer.put(changes)
 
@@ -693,21 +718,86 @@ class Ledger:
         return name_window(self._hour, self.caps.window)
 
     def _roll_window(self) -> None:
-        """Starts the next window when it is time. A clock that is set back repeats none."""
+        """Starts the next window when it is time. A clock that is set back an hour at most repeats none."""
         now = self._now()
-        if now < self._hour_end:
+        if self._hour_bounds[0] <= now < self._hour_bounds[1]:
             return
         hour = format_hour(now)
-        if hour <= self._hour:
-            self._hour_end = (now // _HOUR_SECONDS + 1) * _HOUR_SECONDS
-            return
-        previous, self._hour = self._window, hour
-        if self._window != previous:
-            if any(self._sums.total.reserved):
-                self._former_sums[previous] = self._sums
-            self._sums = WindowSums()
+        if hour > self._hour or format_hour(now + _MAX_CLOCK_SETBACK) < self._hour:
+            self._change_hour(hour)
+        if hour == self._hour:
+            start = now // _HOUR_SECONDS * _HOUR_SECONDS
+            self._hour_bounds = (start - _MAX_CLOCK_SETBACK, start + _HOUR_SECONDS)
+
+    def _change_hour(self, hour: str) -> None:
+        """Continues in another hour: a later one, or an earlier one because the clock was wrong.
+
+        What was spent in the window that a wrong clock named counts in the earlier one as well. So no cap
+        stays closed until a time that is far away, and no window can be spent twice.
+        """
+        window, previous_window = name_window(hour, self.caps.window), self._window
+        goes_back = hour < self._hour
+        is_known = hour <= self._latest_hour or previous_window != window <= name_window(
+            self._latest_hour, self.caps.window
+        )
+        stored = self._read_back(window, hour) if is_known else _NOTHING_STORED
+        if stored is None:
+            return  # the file is busy: the next request tries again
+        previous, self._hour, self._latest_hour = self._sums, hour, max(hour, self._latest_hour)
+        if goes_back:
+            self._pull_back_reservations()
+            self.remember(_CLOCK_NOTE, {"hour": hour, "until": self._latest_hour})
+            _log.warning("the clock was set back to %s; what was spent later counts there as well", hour)
+        if window != previous_window:
+            if any(previous.total.reserved) and not goes_back:
+                self._former_sums[previous_window] = previous
+            self._former_sums.pop(window, None)
+            self._sums = self._sum_up(stored, previous if goes_back else None)
+        self._rows = self._keep_rows() | stored.rows
+
+    def _sum_up(self, stored: StoredLedger, carried: WindowSums | None) -> WindowSums:
+        """The sums of the present window: what is stored of it, carried into it, and reserved in it."""
+        sums = WindowSums()
+        for key, (spent, maybe) in stored.sums.items():
+            sums.add(key, spent=spent, maybe=maybe)
+        for key, counter in (carried.keys if carried is not None else {}).items():
+            balance = counter.to_balance()
+            sums.add(key, spent=balance.spent, maybe=balance.maybe)
+        for entry in self._open.values():
+            if name_window(entry.hour, self.caps.window) == self._window:
+                sums.add(entry.key, reserved=entry.amount)
+        return sums
+
+    def _pull_back_reservations(self) -> None:
+        """Reservations that were made in later hours count in the present one."""
+        changes = LedgerChanges()
+        for number, entry in self._open.items():
+            if entry.hour > self._hour:
+                self._open[number] = replace(entry, hour=self._hour)
+                changes.open[number] = ((self._hour, entry.key), entry.amount)
+        self._former_sums = {name: sums for name, sums in self._former_sums.items() if name < self._window}
+        if self._writer is not None and changes:
+            self._writer.put(changes)
+
+    def _keep_rows(self) -> dict[HourKey, SpendPair]:
+        """The rows that may still change; without a file, as many as there is room for."""
+        if self._writer is None:
+            return dict(list(self._rows.items())[-_MAX_ROWS:])
         open_hours = {reservation.hour for reservation in self._open.values()}
-        self._rows = {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
+        return {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
+
+    def _read_back(self, window: str, hour: str) -> StoredLedger | None:
+        """What was spent in a window before, and in its hour; None: it can't be read now."""
+        if self._writer is not None:
+            return self._writer.read_file(lambda journal: journal.read(window, hour))
+        sums: dict[str, SpendPair] = {}
+        for (at, key), (spent, maybe) in self._rows.items():
+            if at.startswith(window):
+                before = sums.get(key, _NO_ROW)
+                sums[key] = before[0] + spent, before[1] + maybe
+        return StoredLedger(
+            sums, {slot: kept for slot, kept in self._rows.items() if slot[0] == hour}, {}, {}
+        )
 
     def _find_sums(self, hour: str) -> WindowSums | None:
         """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
@@ -726,15 +816,17 @@ class Ledger:
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
+        self._latest_hour = max(latest, self._hour)
         stored = journal.read(self._window, self._hour)
         self._rows = dict(stored.rows)
         self._notes = dict(stored.notes)
         self._last_number = max(stored.open, default=0)
         for key, (spent, maybe) in stored.sums.items():
             self._sums.add(key, spent=spent, maybe=maybe)
-        changes = LedgerChanges()
+        changes = LedgerChanges(notes=self._carry_later_window(journal, latest))
         lost_amount = NO_SPEND
-        for number, (slot, amount) in stored.open.items():
+        for number, ((hour, key), amount) in stored.open.items():
+            slot = (min(hour, self._hour), key)
             row = self._rows.get(slot, _NO_ROW)
             self._rows[slot] = changes.rows[slot] = (row[0], row[1] + amount)
             changes.open[number] = None
@@ -751,6 +843,23 @@ class Ledger:
                 lost_amount.tokens,
             )
         return changes
+
+    def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
+        """Counts what was spent by a clock that was ahead, unless it has counted in an earlier window.
+
+        The note of it.
+        """
+        window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
+        known = str(note.get("until", "")) >= latest
+        counted_in = name_window(str(note.get("hour", "")), self.caps.window) if known else self._window
+        if latest <= self._hour or window == self._window or counted_in != self._window:
+            return {}
+        for key, (spent, maybe) in journal.read(window, latest).sums.items():
+            self._sums.add(key, spent=spent, maybe=maybe)
+        _log.warning("%s: the clock was at %s; what was spent then counts now as well", journal.path, latest)
+        if not known:
+            self._notes[_CLOCK_NOTE] = json.dumps({"hour": self._hour, "until": latest})
+        return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
 
     def _snapshot(self) -> LedgerChanges:
         """All that counts now, for a file that was lost: the window's sums, as of this hour."""

@@ -349,6 +349,55 @@ def test_what_one_gateway_was_given_too_much_stops_the_calls_that_others_have_re
     run(work())
 
 
+def test_a_redis_whose_clock_jumps_neither_closes_a_window_for_years_nor_lets_it_be_spent_twice(
+    redis_server: RedisServer,
+):
+    jump, caps = 10 * 365 * 86_400, Caps(per_key=10, window="day")
+
+    async def spend(gateway: Fleet, count: int) -> str:
+        made = await gateway.ledger.reserve("alice", Spend(samples=count))
+        gateway.ledger.settle(made, Spend(samples=count))
+        await gateway.client.flush()
+        return made.hour
+
+    def set_clock(gateway: Fleet, ahead: int) -> None:
+        gateway.client._script_settings["ahead"] = 1000 * ahead
+
+    async def believe(gateway: Fleet) -> None:
+        """An hour passes in which the clock stays as it is."""
+        await gateway.client.flush()
+        assert gateway.client._clock._doubted_since is not None
+        gateway.client._clock._doubted_since -= 3601
+        await gateway.client.flush()
+
+    async def refused(gateway: Fleet) -> None:
+        with pytest.raises(CapReached) as caught:
+            await spend(gateway, 2)
+        assert caught.value.retry_after is not None
+        assert caught.value.retry_after <= 86_400
+
+    async def work() -> None:
+        async with fleet(redis_server, 1, caps) as (one,):
+            hour = await spend(one, 3)
+            set_clock(one, jump)
+            assert await spend(one, 2) == hour  # it isn't believed yet, also by one that starts now
+            await one.client.flush()
+            later = FleetTiming(retry=0.02, timeout=1.0, account=0.0, clock_offset=jump)
+            async with fleet(redis_server, 1, caps, pulse=later) as (two,):
+                assert await spend(two, 1) == hour
+            await believe(one)
+            ahead = await spend(one, 3)  # 2036
+            assert ahead[:4] == str(int(hour[:4]) + 10)
+            assert held(redis_server, hour[:10]).spent.samples == 6  # Redis has not forgotten it
+            set_clock(one, 0)
+            await believe(one)
+            assert await spend(one, 1) == hour  # 6 and 3 count, and 1
+            await refused(one)
+            assert held(redis_server).spent.samples == 10  # in all, each once
+
+    run(work())
+
+
 def test_notes_are_shared(redis_server: RedisServer):
     async def work() -> None:
         async with fleet(redis_server, 1, Caps()) as (one,):

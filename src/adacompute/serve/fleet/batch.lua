@@ -17,6 +17,8 @@
 -- costs:L    list: "COST PRICE" of requests of lane L that have ended, and that its pacer wasn't told of yet
 -- lane:L     hash: what lane L is served at: price, average, requests, state (of the pacer), start
 -- due        set: lanes that have costs
+-- hour       the present hour, as it was last
+-- skew       ms of the time that is believed ahead of Redis's clock, while that is doubted: it has jumped
 -- pacemaker  the replica that paces, for as long as its lease lasts
 --
 -- Numbers of Lua are doubles: sums are added up by Redis, in 64 bits, and only compared here. Beyond 2^53 (money: 9
@@ -54,7 +56,18 @@ end
 -- Time, by the one clock that all replicas share.
 
 local clock = call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + batch.ahead -- ms
+local said_now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + batch.ahead -- ms
+local now, skew = said_now, tonumber(call('GET', key_of('skew')) or '0')
+if not batch.expects then -- a replica that has just started believes what the others do
+  now = said_now + skew
+elseif math.abs(said_now - batch.expects) > 60000 then -- it has jumped, and this replica doubts it for an hour
+  now = batch.expects
+  if math.abs(now - said_now - skew) > 1000 then
+    call('SET', key_of('skew'), string.format('%.0f', now - said_now), 'EX', HOURS)
+  end
+elseif skew ~= 0 then
+  call('DEL', key_of('skew'))
+end
 
 local function hour_of(ms) -- "2026-11-15T14", UTC; days to a date as Howard Hinnant's civil_from_days has it
   local seconds = math.floor(ms / 1000)
@@ -70,8 +83,32 @@ local function hour_of(ms) -- "2026-11-15T14", UTC; days to a date as Howard Hin
   return string.format('%04d-%02d-%02dT%02d', year, month, date, math.floor(seconds % DAYS / HOURS))
 end
 
-local hour = hour_of(now)
+local hour, last_hour = hour_of(now), call('GET', key_of('hour'))
+if last_hour and hour < last_hour and hour_of(now + HOURS * 1000) >= last_hour then
+  hour = last_hour -- a clock that is set back an hour at most repeats none
+end
 local window = string.sub(hour, 1, batch.window) -- the name of the present one; "": ever
+
+-- Windows that are over expire; the present ones don't, or a clock that jumps ahead would make Redis forget them.
+-- What was spent in the windows that a wrong clock named counts in those that it is set back to as well.
+
+local LIFE = { [13] = 3 * DAYS, [10] = 40 * DAYS, [7] = 400 * DAYS, [0] = 0 }
+if hour ~= last_hour then
+  for length, life in pairs(LIFE) do
+    local from, to = string.sub(last_hour or '', 1, length), string.sub(hour, 1, length)
+    if from ~= to then
+      call('PERSIST', key_of('w:' .. to))
+      call('EXPIRE', key_of('w:' .. from), life)
+      local spent = last_hour and hour < last_hour and call('HGETALL', key_of('w:' .. from)) or {}
+      for i = 1, #spent, 2 do
+        if string.find(spent[i], '^[sm]') then
+          call('HINCRBY', key_of('w:' .. to), spent[i], spent[i + 1])
+        end
+      end
+    end
+  end
+  call('SET', key_of('hour'), hour)
+end
 
 -- Sums: what changes is gathered, and written at the end.
 
@@ -273,7 +310,6 @@ for key in pairs(changed) do
   table.insert(committed, amounts)
 end
 
-local LIFE = { [13] = 3 * DAYS, [10] = 40 * DAYS, [7] = 400 * DAYS, [0] = 0 }
 for at, fields in pairs(deltas) do
   for length, life in pairs(LIFE) do
     local sums_key = key_of('w:' .. string.sub(at, 1, length))
@@ -282,7 +318,7 @@ for at, fields in pairs(deltas) do
         call('HINCRBY', sums_key, field, plain(amount))
       end
     end
-    if life > 0 then
+    if life > 0 and string.sub(at, 1, length) ~= string.sub(hour, 1, length) then
       call('EXPIRE', sums_key, life)
     end
   end
@@ -331,14 +367,15 @@ end
 
 -- What is answered. What changes nothing is not given twice: it is asked for again soon.
 
-local answer = { id = id, hour = hour, now = plain(now), said = said }
+local answer = { id = id, hour = hour, now = plain(now), clock = plain(said_now), said = said }
 if batch.seq > 0 then
   call('SET', key_of('said:' .. me), plain(batch.seq) .. ' ' .. cjson.encode(answer), 'EX', DAYS)
 end
 if batch.leaves then
   call('EXPIRE', key_of('said:' .. me), 60) -- a call of it may still be on its way
   if call('EXISTS', key_of('w:'), key_of('replicas')) == 0 then -- nothing was ever spent: no trace is left
-    call('DEL', key_of('id'), key_of('notes'), key_of('guard'), key_of('said:' .. me))
+    call('DEL', key_of('id'), key_of('notes'), key_of('guard'), key_of('hour'), key_of('skew'))
+    call('DEL', key_of('said:' .. me))
   end
 end
 

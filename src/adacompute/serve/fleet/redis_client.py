@@ -22,6 +22,7 @@ import orjson
 
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
+from adacompute.serve.window_clock import WindowClock, count_elapsed
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -194,6 +195,7 @@ class FleetClient:
             list_reservations,
         )
         self._id = ""
+        self._clock = WindowClock()  # of Redis, compared with the time that passes here
         self._number = self._last = 0  # of the last call made, and answered
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
         self._costs: dict[str, tuple[str, list[str]]] = {}  # lane -> its starting dial, and costs
@@ -210,6 +212,7 @@ class FleetClient:
         """The first call, which creates the ledger if there is none; raises what Redis raises."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
+        self._clock.read(int(answer["now"]) / 1000, count_elapsed())  # as the fleet believes
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
         return answer
@@ -340,7 +343,9 @@ class FleetClient:
     async def _send(self, batch: _Batch) -> dict[str, Any]:
         from redis.exceptions import NoScriptError
 
-        header = {"id": self._id, "seq": batch.number, "last": self._last}
+        header: dict[str, Any] = {"id": self._id, "seq": batch.number, "last": self._last}
+        if (expected := self._clock.estimate(count_elapsed())) is not None:
+            header["expects"] = round(1000 * expected)
         text = orjson.dumps({**header, **self._script_settings, **batch.body})
         try:
             async with asyncio.timeout(self._timing.timeout):
@@ -362,6 +367,7 @@ class FleetClient:
             self._resend_reservations(batch)
             return
         hour, now = answer["hour"], int(answer["now"]) / 1000
+        self._clock.read(int(answer["clock"]) / 1000, count_elapsed())
         for future, result in zip(batch.waiting, answer["said"] or [], strict=True):
             if future is not None and not future.done():
                 taken = [int(amount) for amount in result] if isinstance(result, list) else []
