@@ -1,5 +1,6 @@
 """The gateway in front of a real model: llama.cpp's own server, asked by the official client."""
 
+import time
 from typing import Any
 
 import pytest
@@ -64,3 +65,37 @@ def test_a_real_model_at_temperature_0_is_passed_on_the_same_in_one_piece_and_as
     assert plain.model_extra["adacompute"]["samples"] == 1
     assert all(chunk.choices for chunk in chunks)
     assert len(several.choices) == 2
+
+
+def test_a_story_of_a_real_model_comes_as_it_is_written_and_as_soon_as_directly(local_model: LocalModel):
+    story = {
+        "model": "SmolLM2-135M-Instruct",
+        "messages": [{"role": "user", "content": "Write a short story about a lighthouse."}],
+        "max_tokens": 60,
+        "temperature": 0.8,
+        "seed": 7,
+        "stream": True,
+    }
+
+    def tell(url: str) -> tuple[list[float], str, list[Any]]:
+        """Seconds at which pieces of the text came, the text, and the chunks."""
+        began, times, text, chunks = time.monotonic(), [], "", []
+        with OpenAI(base_url=url, api_key="any", timeout=120.0) as client:
+            for chunk in client.chat.completions.create(**story):
+                chunks.append(chunk)
+                piece = chunk.choices[0].delta.content if chunk.choices else None
+                if piece:
+                    times.append(time.monotonic() - began)
+                    text += piece
+        return times, text, chunks
+
+    with Running(local_model.url, budget=3.0) as gate:
+        tell(local_model.url)  # its prompt is in the model's cache from now on
+        direct, written, _ = tell(local_model.url)
+        through, passed_on, chunks = tell(gate.url)
+    print(f"first of {len(through)} pieces after {through[0]:.3f} s, directly {direct[0]:.3f} s")
+    assert passed_on == written
+    assert len(through) == len(direct) > 30
+    assert through[0] < through[-1] / 2
+    assert through[0] < 1.2 * direct[0] + 0.5  # 20 ms, and what a loaded machine adds
+    assert chunks[-1].model_extra["adacompute"]["samples"] == 1

@@ -14,6 +14,7 @@ from openai import OpenAI
 from running import QUESTION, Running
 from wires import connect, post
 
+from adacompute.serve import stream_gate
 from adacompute.serve.stream_gate import StreamGate
 from adacompute.serve.vote_eligibility import may_be_short_answer
 from upstream import Upstream
@@ -328,6 +329,29 @@ def test_choices_that_a_client_draws_itself_and_tools_stream_at_once_in_either_m
         assert {choice["index"] for _, chunk in lines for choice in chunk["choices"]} == {0, 1}
         assert "agreed" not in verdict(lines)
         assert up.count.choices == 2
+
+
+def test_comments_keep_a_silent_stream_alive_and_an_error_after_them_is_an_event(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(stream_gate, "_KEEPALIVE_SECONDS", 0.1)
+
+    def script(_number: int, body: dict[str, Any]) -> Behaviour:
+        if body.get("stream"):
+            return Reply(texts=["Paris"], delay=0.5, pieces=2)
+        return Reply(texts=["Paris"] * body.get("n", 1), delay=0.5)
+
+    with Upstream(script) as up, Running(up.url, price=CHEAP, endpoint={"attempts": 1}) as gate:
+        for prompt, headers in ((VALUE, {}), (FACT, {}), (VALUE, FIRST)):
+            raw = gate.ask(asked(prompt), headers).raw
+            assert raw.count(b": sampling\n\n") >= 2
+            assert raw.endswith(b"data: [DONE]\n\n")
+            assert raw.startswith(b": sampling" if not headers else b"data: {")
+        assert b": sampling" not in gate.ask(asked(TEXT)).raw  # it is as it would be directly
+        up.script = Status(code=500, delay=0.5)
+        failed = gate.ask(asked(FACT))
+    assert failed.status == 200
+    assert failed.raw.count(b'data: {"error"') == 1
 
 
 def chunk(**delta: Any) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "version": policy_entry.version,
         "policies": list(gateway.policy_registry.names),
         "budget": settings.budget,
+        "average": settings.average,
         "mode": settings.mode,
         "caps": _describe_caps(settings),
         "keys": len(gateway.keys),
@@ -99,7 +100,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     """Show what the gateway is and does, one line each."""
     print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
-    print_fact("budget", f"{facts['budget']:g} samples a request on average")
+    which = " that can be voted on" if facts["average"] == "voted" else ""
+    print_fact("budget", f"{facts['budget']:g} samples on average for a request{which}")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
         print_fact("mode", mode_text)
     print_fact("caps", facts["caps"] or "none")
