@@ -89,6 +89,7 @@ def test_the_span_of_a_request_says_what_was_asked_and_what_came_of_it():
         "gen_ai.usage.input_tokens": usage["prompt_tokens"],
         "gen_ai.usage.output_tokens": usage["completion_tokens"],
         "http.request.method": "POST",
+        "http.route": "/v1/chat/completions",
         "http.response.status_code": 200,
         "adacompute.samples": own["samples"],
         "adacompute.agreement": own["agreement"],
@@ -222,6 +223,23 @@ def test_what_is_passed_on_has_its_spans_too():
     assert (failed.name, failed.attributes["error.type"], failed.error) == ("moderations", "404", False)
     assert {metric.attributes["gen_ai.operation.name"] for metric in tokens} == {"embeddings"}
     assert not any(b"canary" in body for body in collector.raw)
+
+
+def test_with_the_sdk_switched_off_a_trace_is_passed_on_as_it_came(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            assert gate.ask(headers=SENT).status == 200
+            assert gate.ask().status == 200
+            assert sent_upstream(up) == [SENT["traceparent"], None]
+        assert collector.raw == []
+
+
+def test_a_variable_that_can_t_be_used_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "-5")
+    with pytest.raises(ConfigError, match=r"-5.* check the environment variables OTEL_"):  # noqa: SIM117
+        with Upstream() as up, Running(up.url, otel="env"):
+            pass
 
 
 def test_names_that_nobody_serves_make_no_labels():

@@ -194,7 +194,7 @@ class Telemetry:
             self._open(_list_endpoints(settings.otel))
         except Exception as exc:  # whatever the SDK makes of the environment
             raise ConfigError(
-                f"otel {settings.otel!r} can't be set up ({shorten(str(exc), _MAX_TEXT)}); "
+                f"otel {settings.otel!r} can't be set up ({shorten(' '.join(str(exc).split()), _MAX_TEXT)}); "
                 "check the environment variables OTEL_…"
             ) from exc
 
@@ -499,6 +499,7 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
     returned = outcome.responses if outcome.n > 1 else outcome.responses[best : best + 1]
     attributes: _Attributes = {
         "http.request.method": "POST",
+        "http.route": "/v1/responses" if outcome.id.startswith("resp_") else "/v1/chat/completions",
         "gen_ai.response.id": outcome.id,
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
