@@ -77,7 +77,7 @@ paper: $(STAMP) ## every table and figure of the paper on a pool, as one page: m
 lock: ## resolve pyproject.toml anew into requirements.lock, and the image's part of it (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --all-extras --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
-	uv pip compile pyproject.toml --universal --python-version 3.11 --constraints requirements.lock --extra redis --generate-hashes \
+	uv pip compile pyproject.toml --universal --python-version 3.11 --constraints requirements.lock --extra otel --extra redis --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-gateway.lock
 
 clean: ## remove what setup and the tests made
