@@ -225,6 +225,18 @@ def test_what_is_passed_on_has_its_spans_too():
     assert not any(b"canary" in body for body in collector.raw)
 
 
+def test_a_response_has_the_spans_of_a_chat_and_its_own_route():
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url) as gate:
+            asked = {"model": "scripted", "input": "What is 6 times 7?"}
+            body = gate.ask(json.dumps(asked).encode(), SENT, path="/v1/responses").json
+        (request,), calls = collector.spans("SERVER"), collector.spans("CLIENT")
+    assert (request.trace, request.parent) == (TRACE, PARENT)
+    assert {call.parent for call in calls} == {request.id}
+    assert request.attributes["http.route"] == "/v1/responses"
+    assert request.attributes["gen_ai.response.id"] == body["id"]
+
+
 def test_with_the_sdk_switched_off_a_trace_is_passed_on_as_it_came(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     with Collector() as collector:
