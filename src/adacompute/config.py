@@ -179,6 +179,8 @@ class ServeConfig:
         "auto",
         "auto: where the first sample states an answer",
     )
+    vote_tools: bool = setting(True, "vote on calls of tools; false: one sample where tools are given")
+    vote_json: bool = setting(True, "vote on JSON where no field is named; false: one sample")
     vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
     min_agreement: float = setting(0.0, "votes are weak where the winner's share is smaller, 0 to 1")
     weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")

@@ -100,7 +100,7 @@ def test_parameters_reach_the_upstream_unchanged():
     ("more", "why"),
     [
         ({"temperature": 0}, "temperature"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
+        ({"adacompute": {"extract": "none"}}, "asks for none"),
         ({"n": 3}, "n is 3"),
     ],
 )

@@ -108,10 +108,11 @@ def test_without_a_model_of_the_operators_the_client_has_to_name_one():
         ({"temperature": 0.0}, "temperature is 0: every sample would be the same"),
         ({"n": 3}, "n is 3: the client samples by itself"),
         ({"n": 3, "temperature": 0}, "n is 3: the client samples by itself"),
-        ({"tools": [{"type": "function"}]}, "tools: calls of tools aren't voted on"),
-        ({"tools": [{"type": "function"}], "tool_choice": "none"}, "tools: calls of tools aren't voted on"),
-        ({"functions": [{"name": "f"}]}, "tools: calls of tools aren't voted on"),
-        ({"tool_choice": "auto"}, "tools: calls of tools aren't voted on"),
+        ({"tools": [{"type": "function"}]}, ""),
+        (
+            {"tools": [{"type": "function"}], "temperature": 0},
+            "temperature is 0: every sample would be the same",
+        ),
         ({"tools": [], "temperature": None, "n": None}, ""),
         ({"n": 1, "temperature": 1e-9}, ""),
     ],
@@ -120,6 +121,26 @@ def test_what_leaves_no_room_for_a_vote_is_said(fields: dict[str, Any], why: str
     found = ask(**fields)
     assert found.no_vote_reason == why
     assert found.body == {**BODY, **{name: value for name, value in fields.items() if name not in TAKEN}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "use"),
+    [
+        ({}, ""),
+        ({"tools": []}, ""),
+        ({"tool_choice": "auto"}, ""),
+        ({"tools": [{"type": "function"}]}, "may"),
+        ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "may"),
+        ({"tools": [{"type": "function"}], "tool_choice": "none"}, ""),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "must"),
+        ({"tools": [{"type": "function"}], "tool_choice": {"type": "function"}}, "must"),
+        ({"functions": [{"name": "f"}]}, "may"),
+        ({"functions": [{"name": "f"}], "function_call": {"name": "f"}}, "must"),
+        ({"functions": [{"name": "f"}], "function_call": "none"}, ""),
+    ],
+)
+def test_whether_tools_may_or_must_be_called_is_noted(fields: dict[str, Any], use: str):
+    assert ask(**fields).tools == use
 
 
 def test_the_largest_of_several_limits_counts_and_the_operators_where_there_is_none():
@@ -152,7 +173,7 @@ def test_a_stream_says_whether_it_wants_usage():
         ({"type": "text"}, False),
         ({"type": "json_object"}, True),
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, True),
-        ({"type": "grammar", "grammar": "root ::= x"}, True),
+        ({"type": "grammar", "grammar": "root ::= x"}, False),
     ],
 )
 def test_a_response_format_is_passed_on_and_noted(form: object, json_wanted: bool):

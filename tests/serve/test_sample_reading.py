@@ -15,7 +15,7 @@ from adacompute.answers.extract import (
     start_sandbox,
 )
 from adacompute.client import Response
-from adacompute.serve.sample_loop import read_sample, read_sample_blocking
+from adacompute.serve.answer_reader import read_sample, read_sample_blocking
 
 LONG = "We add them up, step by step, and look at each once more. " * 100
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,7 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
+from adacompute.serve.request_options import RequestOptions
 from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.vote_eligibility import VoteEligibility, classify_purpose
 
@@ -121,11 +123,27 @@ def test_only_prompts_with_the_operators_pattern_are_voted_on():
     assert votable.check_request(ask("x" * 30_000 + "final answer")) != ""  # only the beginning is searched
 
 
-def test_json_is_voted_on_by_a_field_only():
+def test_json_is_voted_on_unless_the_operator_wants_a_field_named():
     wanted = ask("Extract the total.", json=True)
-    assert "JSON" in AUTO.check_request(wanted)
-    assert VoteEligibility(ServeConfig(), Task("json:total")).check_request(wanted) == ""
-    assert VoteEligibility(ServeConfig(vote="always"), Task()).check_request(wanted) == ""
+    assert AUTO.check_request(wanted) == ""
+    off = ServeConfig(vote_json=False)
+    assert "JSON" in VoteEligibility(off, Task()).check_request(wanted)
+    assert VoteEligibility(off, Task("json:total")).check_request(wanted) == ""
+    named = replace(wanted, options=RequestOptions(fields=("total",)))
+    assert VoteEligibility(off, Task()).check_request(named) == ""
+
+
+def test_tools_are_voted_on_unless_the_operator_switches_that_off():
+    wanted = ask("What is the weather?", tools="may")
+    assert AUTO.check_request(wanted) == ""
+    assert "tools" in VoteEligibility(ServeConfig(vote_tools=False), Task()).check_request(wanted)
+
+
+def test_a_request_may_ask_for_no_vote():
+    for vote in ("auto", "always"):
+        votable = VoteEligibility(ServeConfig(vote=vote), Task())
+        wanted = ask("What is 2+2?", options=RequestOptions(extract="none"))
+        assert votable.check_request(wanted) == "the request asks for none"
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "(?P<a>x)(?P<a>y)", "*"])
@@ -140,20 +158,21 @@ def test_c12_a_pattern_that_takes_for_ever_is_refused_at_the_start(pattern):
         VoteEligibility(ServeConfig(vote_pattern=pattern), Task())
 
 
-def test_always_overrides_what_the_first_sample_shows_but_not_a_tool():
+def test_always_overrides_what_the_first_sample_shows():
     votable = VoteEligibility(ServeConfig(vote="always"), Task())
     assert (
         votable.check_first_sample("Write a poem.", response("Roses are red, violets are blue, and so on."))
         == ""
     )
-    calling = response("", "tool_calls", content=None, tool_calls=[{"id": "1"}])
-    assert "tool" in votable.check_first_sample("What is the weather?", calling)
 
 
-def test_refusals_and_calls_of_tools_are_not_voted_on():
+def test_refusals_are_not_voted_on_and_calls_of_tools_unless_that_is_off():
     refused = response("I can't help with that.", content=None, refusal="I can't help with that.")
     assert "refusal" in AUTO.check_first_sample("How many grams?", refused)
-    assert "tool" in AUTO.check_first_sample("2+2?", response("4", function_call={"name": "add"}))
+    calling = response("", "tool_calls", content=None, tool_calls=[{"id": "1"}])
+    assert AUTO.check_first_sample("What is the weather?", calling) == ""
+    off = VoteEligibility(ServeConfig(vote_tools=False), Task())
+    assert "tool" in off.check_first_sample("What is the weather?", calling)
 
 
 def test_an_operators_own_extractor_decides():

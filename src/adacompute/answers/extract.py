@@ -10,8 +10,9 @@ not help, because a pattern holds the interpreter until it has matched.
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from adacompute.answers.normalise import trim
 from adacompute.answers.phrase import (
@@ -36,6 +37,7 @@ from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 __all__ = [
+    "check_pattern",
     "close_sandbox",
     "count_timeouts",
     "extract_answer",
@@ -50,6 +52,7 @@ __all__ = [
     "find_tag_answer",
     "find_value",
     "is_slow_pattern",
+    "search_in_sandbox",
     "start_sandbox",
     "strip_thinking",
 ]
@@ -662,6 +665,7 @@ _EXTRACT_SECONDS = 0.25  # processor time for a text: five times what the worst 
 _TRIAL_SECONDS = 0.02  # processor time of a pattern that may run in an event loop: ten times an ordinary one
 
 _extractor = HelperProcess("extract", limit=_EXTRACT_SECONDS)
+_trial_helper = HelperProcess("search", limit=_TRIAL_SECONDS)  # for patterns of strangers
 _timeouts_lock = threading.Lock()
 _timeouts = 0
 
@@ -679,13 +683,21 @@ def extract_in_sandbox(
     kind, _, pattern = task.extract.partition(":")
     text = text[-TEXT_LIMIT:]
     if kind == "regex":
-        reply = search_helper.ask({"pattern": pattern, "text": text})
-    else:
-        question = None if question is None else shorten_question(question)
-        message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
-        reply = _extractor.ask(message)
-        if reply is None:
-            return extract_answer(text, task, finished=finished, question=question)
+        return search_in_sandbox(pattern, text)
+    question = None if question is None else shorten_question(question)
+    message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+    reply = _extractor.ask(message)
+    if reply is None:
+        return extract_answer(text, task, finished=finished, question=question)
+    return _read_reply(reply)
+
+
+def search_in_sandbox(pattern: str, text: str) -> str | None:
+    """The last match of a pattern, in a helper process; None, and counted, where it takes too long."""
+    return _read_reply(search_helper.ask({"pattern": pattern, "text": text}))
+
+
+def _read_reply(reply: Mapping[str, Any] | None) -> str | None:
     if reply is None or "late" in reply:
         _count_timeout()
         return None
@@ -700,16 +712,30 @@ def count_timeouts() -> int:
 
 def is_slow_pattern(pattern: str, size: int) -> bool:
     """Whether a pattern is slow on one of several texts of that size that are hard to match."""
-    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
-    fragments = ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]
     process = HelperProcess("search", limit=_TRIAL_SECONDS)
     try:
-        replies = (
-            process.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"}) for unit in fragments
-        )
-        return any(reply is not None and "late" in reply for reply in replies)
+        return any("late" in reply for reply in _try_pattern(process, pattern, size))
     finally:
         process.close()
+
+
+def check_pattern(pattern: str, size: int) -> str:
+    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too."""
+    for reply in _try_pattern(_trial_helper, pattern, size):
+        if "invalid" in reply:
+            return f"is not a regular expression ({reply['invalid']})"
+        if "late" in reply:
+            return "takes too long on long texts"
+    return ""
+
+
+def _try_pattern(process: HelperProcess, pattern: str, size: int) -> Iterator[dict[str, Any]]:
+    """What a process replies to a pattern on several texts that are hard to match."""
+    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
+    for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
+        reply = process.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"})
+        if reply is not None:
+            yield reply
 
 
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
@@ -720,8 +746,8 @@ def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
 
 def close_sandbox() -> None:
     """Ends the processes; the next text starts new ones."""
-    _extractor.close()
-    search_helper.close()
+    for process in (_extractor, search_helper, _trial_helper):
+        process.close()
 
 
 def _count_timeout() -> None:

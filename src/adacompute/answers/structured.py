@@ -152,8 +152,11 @@ _ATTEMPT_COST = 80  # characters charged for each attempt on top
 _ALWAYS_SCANNED = 400  # characters of the end where objects are still tried when the budget is spent
 
 
-def find_last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object in a text that isn't inside another; None if there is none."""
+def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
+    """The last JSON object in a text that isn't inside another; None if there is none.
+
+    `strict`: also None if something begins like an object and is none: what follows may be a part of it.
+    """
     latest: dict[str, Any] | None = None
     end = 0
     budget = _SCAN_BUDGET
@@ -164,6 +167,8 @@ def find_last_object(text: str) -> dict[str, Any] | None:
         try:
             latest, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as exc:
+            if strict:
+                return None
             unclosed = exc.msg.startswith("Unterminated")  # then `pos` is where the string begins
             budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
         except RecursionError:
@@ -179,7 +184,7 @@ def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
             return parse_json(candidate)
         except ValueError:
             continue
-    return find_last_object(stripped[-MAX_LENGTH:])
+    return find_last_object(stripped[-MAX_LENGTH:], strict=True)
 
 
 def _split_fences(text: str) -> Iterator[str]:

@@ -197,6 +197,11 @@ class Tally:
         self._note_signals(item, weight)
         self._count_vote(number, answer, weight)
 
+    def pass_over(self, item: VoteItem) -> None:
+        """Counts a sample that is not voted on, such as a text among calls of tools: it weighs nothing."""
+        self._note_signals(item, 0)
+        self._count_vote(-1, None, 0)
+
     @property
     def drawn(self) -> int:
         """Samples counted, with and without an answer."""

@@ -116,9 +116,13 @@ def _run_child(work: Work, requests: int, replies: int) -> None:
 
 
 def find_last_match(message: Message) -> Message:
-    """Group 1, or the whole, of a pattern's last match."""
+    """Group 1, or the whole, of a pattern's last match; `invalid` says why a pattern is none."""
+    try:
+        pattern = re.compile(message["pattern"])
+    except (re.error, RecursionError, OverflowError) as exc:
+        return {"invalid": str(exc)[:80]}
     last = None
-    for match in re.finditer(message["pattern"], message["text"]):
+    for match in pattern.finditer(message["text"]):
         last = match
     if last is None:
         return {"found": None}

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
-from adacompute.answers import Tally
 from adacompute.client import AttemptTracer
+from adacompute.answers import Tally
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
@@ -39,6 +39,7 @@ from adacompute.serve.reply import (
     build_error,
     build_extra,
     build_headers,
+    build_note_header,
     build_usage,
     dump_json,
     find_error_code,
@@ -443,7 +444,7 @@ class Gateway:
         refuses = self._refuses_weak_vote(sampling)
         if sampling.is_single_round:
             return "wait" if refuses else "pass"
-        hold_back = self.resources.eligibility.plan_stream(sampling.request)
+        hold_back = self.resources.eligibility.plan_stream(sampling.request, shape=sampling.reader.shape)
         if hold_back == "nothing":
             sampling.skip_vote(TEXT_REASON)
             return "pass"
@@ -495,9 +496,6 @@ class Gateway:
         request, route, tally = sampling.request, sampling.route, sampling.tally
         status, code = _find_status(error, closing=not self.ready)
         voted = sampling.has_vote and sampling.tally.drawn > 0
-        notes = sampling.notes + ([f"no vote: {sampling.no_vote_reason}"] if sampling.no_vote_reason else [])
-        if voted and tally.is_outweighed:
-            notes.append(_explain_no_winner(tally))
         return RequestOutcome(
             id=active.id,
             at=active.at,
@@ -527,7 +525,7 @@ class Gateway:
             and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
             explored=sampling.explored,
             decided=sampling.decided,
-            notes=tuple(notes),
+            notes=tuple(sampling.list_notes()),
             usage=sampling.usage,
             spent=sampling.spent,
             maybe=sampling.maybe,
@@ -541,13 +539,6 @@ class Gateway:
 def _is_confirmed(tally: Tally) -> bool:
     """Whether the vote is for the first sample."""
     return tally.winner is not None and 0 in tally.supporters
-
-
-def _explain_no_winner(tally: Tally) -> str:
-    return (
-        f"no winner: {tally.abstained} of {tally.drawn} samples state no answer, which outweighs the "
-        f"{tally.first} for the answer that leads; the first sample is returned"
-    )
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
@@ -676,10 +667,9 @@ class ChatEndpoint:
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
                 await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, dump_json(reply))
                 return
-            headers = _STREAM_HEADERS | ({_STREAM_MODE: "first"} if active.delivery == "first" else {})
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
             events = self._shape.shape_events(active, self._gateway.stream(active))
-            await send_events(send, events, headers)
+            await send_events(send, events, lambda: _build_stream_headers(active))
 
     async def _read_request(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, Route]:
         gateway, settings = self._gateway, self._gateway.settings
@@ -713,6 +703,12 @@ class ChatEndpoint:
         return parse() if len(raw) <= _MAX_INLINE_BODY else await asyncio.to_thread(parse)
 
 
+def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
+    """The headers of a stream, with what is known when it begins."""
+    mode = {_STREAM_MODE: "first"} if active.delivery == "first" else {}
+    return _STREAM_HEADERS | mode | build_note_header(active.sampling.list_notes())
+
+
 def _make_overloaded(reason: str) -> Overloaded:
     return Overloaded(f"{reason}, which is the limit; try again in a moment", retry_after=_RETRY_SECONDS)
 
@@ -737,11 +733,14 @@ async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: 
     await send_body(send, body, last=True)
 
 
-async def _send_events(send: Send, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is there
+
+
+async def _send_events(send: Send, events: AsyncGenerator[bytes, None], make_headers: MakeHeaders) -> None:
     """Sends a reply of events. An error before the first is raised; after it, it is an event itself."""
     async with aclosing(events):
         first = await anext(events)
-        await send_start(send, headers)
+        await send_start(send, make_headers())
         await send_body(send, first)
         try:
             async for event in events:
@@ -752,7 +751,7 @@ async def _send_events(send: Send, events: AsyncGenerator[bytes, None], headers:
 
 
 async def _send_events_at_once(
-    send: Send, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]
+    send: Send, events: AsyncGenerator[bytes, None], make_headers: MakeHeaders
 ) -> None:
     """The same for a client of HTTP/1.0, which can't read a reply of unknown length."""
     parts: list[bytes] = []
@@ -760,8 +759,8 @@ async def _send_events_at_once(
     async def collect(message: Message) -> None:
         parts.append(message.get("body", b""))
 
-    await _send_events(collect, events, headers)
-    await send_reply(send, 200, headers, b"".join(parts))
+    await _send_events(collect, events, make_headers)
+    await send_reply(send, 200, make_headers(), b"".join(parts))
 
 
 async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:

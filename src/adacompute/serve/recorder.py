@@ -29,12 +29,14 @@ from adacompute.client.response_parser import count_characters, replace_surrogat
 from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
 from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
 from adacompute.records import Problem, Sample
+from adacompute.serve.answer_reader import AnswerReader
 from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
-from adacompute.serve.sample_loop import read_sample_blocking
 
 __all__ = ["Recorder", "build_problem"]
 
+_CALL_FIELDS = ("tool_calls", "function_call")
+_MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
 _MAX_MESSAGES_BYTES = 262_144  # of a conversation that is kept whole: pictures may take megabytes
 # what doesn't change how a model answers: who asks, metadata, and which of its answers are returned
 _IRRELEVANT_FIELDS = frozenset(
@@ -66,11 +68,21 @@ def build_problem(request: ChatRequest) -> Problem:
 def build_source(outcome: RequestOutcome, request: ChatRequest) -> tuple[str, dict[str, Any]]:
     """The model and the parameters that samples were drawn with."""
     parameters = {
-        name: _clean(value) for name, value in request.body.items() if name not in _IRRELEVANT_FIELDS
+        name: _shorten_parameter(_clean(value))
+        for name, value in request.body.items()
+        if name not in _IRRELEVANT_FIELDS
     }
     if outcome.explored and not outcome.missing:
         parameters["explored"] = True
     return replace_surrogates(outcome.model), parameters
+
+
+def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    """A parameter as a source has it: long ones, such as lists of tools, are known by their hash."""
+    if not isinstance(value, list | dict):
+        return value
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return value if len(text) <= _MAX_PARAMETER_BYTES else f"sha256:{sha256(text).hexdigest()[:16]}"
 
 
 def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
@@ -267,10 +279,8 @@ class Recorder:
         first = self._next.pop(key, None)
         if first is None:
             first = self._pool.next_index(id_, model, parameters)
-        read_samples = item.samples or [
-            read_sample_blocking(response, self._pool.task, question=item.outcome.prompt)
-            for response in item.responses
-        ]
+        reader = AnswerReader(item.request, self._pool.task)
+        read_samples = item.samples or [reader.read_blocking(response).sample for response in item.responses]
         samples = annotate_samples(item.outcome, read_samples)
         self._next[key] = first + len(samples)
         while len(self._next) > _MAX_REMEMBERED:
@@ -281,15 +291,19 @@ class Recorder:
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> _QueuedRequest:
     """What is queued of a request: not the tokens' log-probabilities, a hundred times the text."""
     is_read = len(samples) == len(outcome.responses)
-    responses = (
-        () if is_read else [replace(response, message={}, logprobs=None) for response in outcome.responses]
-    )
-    size = count_characters(request.body.get("messages")) + sum(
-        len(response.text) for response in outcome.responses
-    )
+    responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
+    size = count_characters(request.body.get("messages"))
+    size += sum(len(sample.text or "") for sample in samples)
+    size += sum(len(response.text) + count_characters(response.message) for response in responses)
     return _QueuedRequest(
         replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
     )
+
+
+def _keep_calls(response: Response) -> Response:
+    """A response without what isn't stored; of its message, only calls of tools are."""
+    calls = {name: response.message[name] for name in _CALL_FIELDS if response.message.get(name)}
+    return replace(response, message=calls, logprobs=None)
 
 
 def _describe_error(error: Exception) -> str:

@@ -8,7 +8,7 @@ says about the operator's key.
 
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -46,6 +46,7 @@ __all__ = [
     "build_error",
     "build_extra",
     "build_headers",
+    "build_note_header",
     "build_usage",
     "dump_json",
     "find_error_code",
@@ -377,6 +378,10 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
     return fields
 
 
+_NOTE = "x-adacompute-note"
+_MAX_NOTE = 300  # characters
+
+
 def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     """The headers of a reply that describe its outcome."""
     headers = {
@@ -388,7 +393,18 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
         headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
     if outcome.price is not None:
         headers["x-adacompute-price"] = f"{outcome.price:.6g}"
-    return headers
+    return headers | build_note_header(outcome.notes)
+
+
+def build_note_header(notes: Sequence[str]) -> dict[str, str]:
+    """The header that repeats the notes, for clients whose libraries drop what isn't OpenAI's in a body.
+
+    >>> build_note_header(["no vote: temperature is 0"])
+    {'x-adacompute-note': 'no vote: temperature is 0'}
+    """
+    line = shorten(" ".join("; ".join(notes).split()), _MAX_NOTE)
+    text = line.replace("…", "...").encode("ascii", "replace").decode("ascii")
+    return {_NOTE: "".join(char if char.isprintable() else "?" for char in text)} if text else {}
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:

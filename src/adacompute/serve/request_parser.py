@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 Mode = Literal["adaptive", "shadow", "pass"]
+ToolUse = Literal["", "may", "must"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,8 @@ class ChatRequest:
     max_tokens: int = 0  # limit of one response: the client's, or the operator's if it gave none
     has_token_limit: bool = False  # whether the client itself gave a limit
     prompt_tokens: int = 0  # upper bound, whatever the tokenizer
-    json: bool = False  # the client asks for JSON: voted on only if answers are read out of JSON
+    json: bool = False  # the client asks for JSON
+    tools: ToolUse = ""  # whether the reply may, or must, call tools
     no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
     options: RequestOptions = field(default_factory=RequestOptions)  # what it asks of the gateway itself
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
@@ -443,7 +445,8 @@ _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")  # of a response; server
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
-_TOOL_FIELDS = ("tools", "functions", "tool_choice", "function_call")
+_JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
+_JSON_FIELDS = ("guided_json", "json_schema")  # names of certain servers for a schema of the reply
 _MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
 _MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
@@ -496,6 +499,7 @@ def parse_request(
         has_token_limit=bool(limits),
         prompt_tokens=bound_prompt_tokens(upstream_body),
         json=_wants_json(body),
+        tools=_find_tool_use(body),
         no_vote_reason=_find_no_vote_reason(body, n),
         options=add_header_options(options, headers, _read_limits(settings)),
         original=None if translate is None else original,
@@ -640,15 +644,22 @@ def _wants_json(body: Body) -> bool:
         raise RequestInvalid(
             "response_format has no type; give text, json_object or json_schema", param="response_format"
         )
-    return kind not in (None, "text")
+    return kind in _JSON_TYPES or any(body.get(field) is not None for field in _JSON_FIELDS)
+
+
+def _find_tool_use(body: Body) -> ToolUse:
+    if not body.get("tools") and not body.get("functions"):
+        return ""
+    choice = body.get("tool_choice", body.get("function_call"))
+    if choice == "none":
+        return ""
+    return "may" if choice in (None, "auto") else "must"
 
 
 def _find_no_vote_reason(body: Body, n: int) -> str:
     """Why there can be no vote; "" if there can."""
     if n > 1:
         return f"n is {n}: the client samples by itself"
-    if any(body.get(field) not in (None, []) for field in _TOOL_FIELDS):
-        return "tools: calls of tools aren't voted on"
     if body.get("temperature") == 0:
         return "temperature is 0: every sample would be the same"
     return ""

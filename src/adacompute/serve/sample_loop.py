@@ -5,77 +5,24 @@ that is held for the whole request.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-from adacompute.answers import Tally, Task, VoteWeights, extract_answer, pick_representative
-from adacompute.answers.extract import extract_in_sandbox
-from adacompute.answers.phrase import abstains
+from adacompute.answers import Tally, Task, VoteWeights, pick_representative
 from adacompute.client import ADDED_LIMIT, LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
+from adacompute.serve.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
 from adacompute.serve.policy_registry import ServedPolicy
 from adacompute.serve.reply import Usage, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.vote_eligibility import VoteEligibility
 
-__all__ = ["SampleLoop", "SamplingResources", "read_sample", "read_sample_blocking"]
-
-# Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
-# one a fourth of it, while asking another process takes half a millisecond
-_MAX_INLINE = 2_000
-_THREAD_COUNT = 2  # that wait for the other process
-
-_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
-
-
-async def read_sample(
-    response: Response, task: Task, *, question: str | None = None, loose: bool = False
-) -> Sample:
-    """The response as a sample, with its answer to the question; one that takes too long to read abstains.
-
-    `loose`: where it doesn't answer the question, any answer that it states counts.
-    """
-    read = partial(read_sample_blocking, response, task, question=question, loose=loose)
-    if _is_cheap(response.text, task):
-        return read()
-    return await asyncio.get_running_loop().run_in_executor(_get_executor(), read)
-
-
-def read_sample_blocking(
-    response: Response, task: Task, *, question: str | None = None, loose: bool = False
-) -> Sample:
-    """As `read_sample`, for a thread that may block."""
-    sample = response.to_sample()
-    text = sample.text or ""  # as it can be stored
-    extract = extract_answer if _is_cheap(text, task) else extract_in_sandbox
-    finished = sample.finished is not False
-    answer = extract(text, task, finished=finished, question=question)
-    if answer is None and loose and question is not None and not abstains(text):
-        answer = extract(text, task, finished=finished)
-    if answer is None:  # stored explicitly, so that a pool doesn't read the text again
-        return replace(sample, extra={**sample.extra, "answer": None})
-    return replace(sample, answer=answer)
-
-
-def _is_cheap(text: str, task: Task) -> bool:
-    custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
-    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take forever on any text
-
-
-def _get_executor() -> ThreadPoolExecutor:
-    """A thread pool of its own, so that slow texts don't block the event loop's default one."""
-    global _pool
-    if _pool is None or _pool[0] != os.getpid():
-        _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
-    return _pool[1]
+__all__ = ["SampleLoop", "SamplingResources"]
 
 
 class Wave:
@@ -246,7 +193,9 @@ class SampleLoop:
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
             self.weigh = None if gives_logprobs is False else served.weigh(self._model)
+        self.reader = AnswerReader(request, resources.task, loose=resources.eligibility.reads_everything)
         self.tally = Tally(task=resources.task, weigh=self.weigh)
+        self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
 
     @property
     def has_vote(self) -> bool:
@@ -316,10 +265,14 @@ class SampleLoop:
         """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
         if not self.responses:
             return None
-        if not self.has_vote or self.tally.winner is None:
-            return 0
-        index = pick_representative(self.samples, self.tally)
-        return 0 if index is None else index
+        has_winner = self.has_vote and self.tally.winner is not None
+        index = pick_representative(self.samples, self.tally) if has_winner else None
+        return self._first_candidate if index is None else index
+
+    @property
+    def _first_candidate(self) -> int:
+        """The first sample of the kind that most samples are of: a call of certain tools, or a text."""
+        return self._candidates.index(True) if True in self._candidates else 0
 
     @property
     def usage(self) -> Usage:
@@ -331,11 +284,23 @@ class SampleLoop:
             cached_tokens=sum(call.cached_tokens or 0 for call in paid),
         )
 
+    def list_notes(self) -> list[str]:
+        """What the client is told besides its reply: why there is no vote, and what the vote leaves out."""
+        if self.no_vote_reason:
+            return [*self.notes, f"no vote: {self.no_vote_reason}"]
+        notes, left_out = [*self.notes], self.reader.left_out
+        if self.has_vote and left_out:
+            notes.append(f"free text isn't compared: {', '.join(left_out)[:200]}")
+        if self.has_vote and self.tally.is_outweighed:
+            notes.append(_explain_no_winner(self.tally))
+        return notes
+
     async def run(self) -> None:
         """Draws until the policy stops; continues after a first sample that was streamed.
 
         EndpointError and ServeError are raised only if nothing came.
         """
+        await self.reader.prepare()
         wanted = self._next_count() if self.responses else self._first_count()
         while wanted > 0:
             await self._draw_wave(wanted)
@@ -353,6 +318,7 @@ class SampleLoop:
         EndpointError or ServeError. `run` draws what the policy wants besides, `end_round` nothing more.
         """
         request = self.request
+        await self.reader.prepare()
         self._rest = self._first_count() - request.n
         wave = await self._begin_wave(request.n)
         began = self._loop.time()
@@ -396,14 +362,7 @@ class SampleLoop:
         """How many more to draw; 0 at the end, with a note of why unless the policy decided so."""
         if self.no_vote_reason or self.route.mode == "pass":
             return 0
-        if self.waves == 1:
-            self.no_vote_reason = self._resources.eligibility.check_first_sample(
-                self.request.prompt, self.responses[0], self.samples[0]
-            )
-            if self.no_vote_reason:
-                self._refuted = True
-                return 0
-        self.no_vote_reason = self._resources.eligibility.check_tally(self.tally)
+        self.no_vote_reason = self._find_no_vote_reason()
         if self.no_vote_reason:
             return 0
         more, self._rest = self._rest if self._rest > 0 else self._ask_policy(), 0
@@ -419,6 +378,21 @@ class SampleLoop:
             self.notes.append(f"stopped by the deadline of {self.route.deadline:g} s")
             return 0
         return more
+
+    def _find_no_vote_reason(self) -> str:
+        """Why there is nothing to vote on, judging by the samples so far; "": there may be."""
+        eligibility, reader = self._resources.eligibility, self.reader
+        if self.waves == 1:
+            reason = None if eligibility.reads_everything else reader.check_first_sample()
+            if reason is None:
+                first = reader.get_text(self.responses[0])
+                reason = eligibility.check_first_sample(reader.question, first, self.samples[0])
+            if reason:
+                self._refuted = True
+                return reason
+        return eligibility.check_tally(self.tally) or (
+            "" if eligibility.reads_everything else reader.check_different()
+        )
 
     def _ask_policy(self) -> int:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.tally
@@ -542,13 +516,26 @@ class SampleLoop:
         self.responses += responses
         if not self.has_vote:
             return
-        resources, question = self._resources, self.request.prompt
-        loose = resources.eligibility.reads_everything
-        samples = [
-            await read_sample(response, resources.task, question=question, loose=loose)
-            for response in responses
-        ]
+        samples = [await self.reader.read(response) for response in responses]
         self.samples += samples
-        for sample in samples:
-            await self.tally.add_async(sample)
+        await self._tally_samples()
         self.served.observe(samples, self._model)
+
+    async def _tally_samples(self) -> None:
+        """Counts the votes of new samples; of all again, if others than before are candidates now."""
+        candidates, counted = select_candidates(self.reader.readings), len(self._candidates)
+        if candidates[:counted] != self._candidates:
+            self.tally, counted = Tally(task=self._resources.task, weigh=self.weigh), 0
+        self._candidates = candidates
+        for sample, is_candidate in list(zip(self.samples, candidates, strict=True))[counted:]:
+            if is_candidate:
+                await self.tally.add_async(sample)
+            else:
+                self.tally.pass_over(sample)
+
+
+def _explain_no_winner(tally: Tally) -> str:
+    return (
+        f"no winner: {tally.abstained} of {tally.drawn} samples state no answer, which outweighs the "
+        f"{tally.first} for the answer that leads; the first sample is returned"
+    )

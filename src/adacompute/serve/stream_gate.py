@@ -18,23 +18,26 @@ KEEPALIVE_COMMENT = b": sampling\n\n"
 _KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
 _THINKING, _THINKING_END = "<think>", "</think>"
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # names of different servers for it
-_UNVOTED_FIELDS = ("tool_calls", "function_call", "refusal")
+_CALL_FIELDS = ("tool_calls", "function_call")
 
 
 class StreamGate:
     """Whether the sample of a stream may still be voted on, judging by what has come of it.
 
     `may_be_answer` judges its text so far. `holds_thinking`: what is thought before the text is held back as
-    well; else it opens the gate.
+    well; else it opens the gate. `holds_calls`: so are calls of tools.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
     >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
     [False, True]
     """
 
-    def __init__(self, may_be_answer: Callable[[str], bool], *, holds_thinking: bool) -> None:
+    def __init__(
+        self, may_be_answer: Callable[[str], bool], *, holds_thinking: bool, holds_calls: bool = False
+    ) -> None:
         self._may_be_answer = may_be_answer
         self._holds_thinking = holds_thinking
+        self._holds_calls = holds_calls
         self._text = ""  # without what was thought
         self._thinks: bool | None = None  # whether it is thinking in its text; None: that isn't known yet
 
@@ -45,7 +48,7 @@ class StreamGate:
         delta = choice.get("delta") if isinstance(choice, dict) else None
         if not isinstance(delta, dict):
             return False
-        if any(delta.get(name) for name in _UNVOTED_FIELDS):
+        if delta.get("refusal") or (not self._holds_calls and any(delta.get(name) for name in _CALL_FIELDS)):
             return True
         if any(delta.get(name) for name in _REASONING_FIELDS) and not self._holds_thinking:
             return True

@@ -15,6 +15,7 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
+from adacompute.serve.answer_reader import Shape
 from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.stream_gate import StreamGate
 
@@ -64,6 +65,8 @@ class VoteEligibility:
         self._task = task
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
+        self._votes_on_tools = settings.vote_tools
+        self._votes_on_json = settings.vote_json
 
     @property
     def reads_everything(self) -> bool:
@@ -74,34 +77,54 @@ class VoteEligibility:
         """Why a request isn't voted on, whatever is drawn; "": it may be."""
         if self._vote == "never":
             return "the operator votes on nothing"
+        if request.options.extract == "none":
+            return "the request asks for none"
         if request.no_vote_reason:
             return request.no_vote_reason
+        if request.tools and not self._votes_on_tools:
+            return "tools: calls of tools aren't voted on"
         if self._pattern is not None and self._pattern.search(request.prompt[:_MAX_PROMPT]) is None:
             return "the prompt has nothing of what the operator votes on"
-        if request.json and self._vote != "always" and self._kind not in ("json", "regex", "function"):
-            return "the reply is to be JSON, and the operator names no field of it to vote on"
+        if request.json and not self._votes_on_json and not self._names_field(request):
+            return "the reply is to be JSON, and no field of it is named to vote on"
         return ""
 
-    def is_doubtful(self, request: ChatRequest) -> bool:
-        """Whether the prompt may have nothing to vote on: then one sample is drawn first."""
-        return self._vote == "auto" and self._kind == "auto" and classify_purpose(request.prompt) != "value"
+    def _names_field(self, request: ChatRequest) -> bool:
+        """Whether the operator or the request says what the answer in a reply is."""
+        options = request.options
+        return bool(self._kind in ("json", "regex", "function") or options.extract or options.fields)
 
-    def plan_stream(self, request: ChatRequest) -> HoldBack:
+    def is_doubtful(self, request: ChatRequest) -> bool:
+        """Whether there may be nothing to vote on: then one sample is drawn first."""
+        if self._vote != "auto":
+            return False
+        if request.tools or request.json:  # a call or JSON may hold free text
+            return True
+        return self._kind == "auto" and classify_purpose(request.prompt) != "value"
+
+    def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
         """How much of a streamed first sample is held back, because it may still be voted on.
 
-        Nothing where the prompt asks for a text; all of it where its answer is expected at its end; else
-        its beginning, until it is longer than an answer.
+        Nothing where the prompt asks for a text; all of it where its answer is expected at its end, or is
+        JSON or in sections (`shape`); else its beginning, until it is longer than an answer. A call of a tool
+        may come after any prompt.
         """
         if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
             return "all"
+        if shape != "text" or request.options.extract or request.tools == "must":
+            return "all"
         purpose = classify_purpose(request.prompt)
-        return "nothing" if purpose == "text" else "all" if purpose == "value" else "beginning"
+        if purpose == "text":
+            return "beginning" if request.tools else "nothing"
+        return "all" if purpose == "value" else "beginning"
 
     def make_gate(self, request: ChatRequest) -> StreamGate:
         """What holds back the beginning of a streamed first sample."""
         purpose = classify_purpose(request.prompt)
         return StreamGate(
-            lambda beginning: may_be_short_answer(beginning, purpose), holds_thinking=purpose != ""
+            lambda beginning: may_be_short_answer(beginning, purpose),
+            holds_thinking=purpose != "",
+            holds_calls=bool(request.tools),
         )
 
     def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
@@ -111,7 +134,7 @@ class VoteEligibility:
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
-            return "the first sample calls a tool"
+            return "" if self._votes_on_tools else "the first sample calls a tool"
         if message.get("refusal") and not message.get("content"):
             return "the first sample is a refusal"
         if self._vote == "always":
