@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
-from adacompute.client import AttemptTracer
 from adacompute.answers import Tally
+from adacompute.client import AttemptTracer
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
