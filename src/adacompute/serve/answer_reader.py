@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import orjson
@@ -135,14 +135,22 @@ class AnswerReader:
         options = request.options
         self._loose = loose  # whether a text that doesn't answer the question is read for any answer
         self.readings: list[Reading] = []
-        self.shape: Shape = choose_shape(request, task)
-        self.question = _read_section_prompt(request) if self.shape == "sections" else request.prompt
         self._request = request
         self._pattern = options.extract.removeprefix("regex:") if _has_own_pattern(request) else ""
-        self._task = task
+        self._operator_task = self._task = task
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
         self._selection = FieldSelection(fields=options.fields, exclude=options.exclude)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape that the replies are read in; found out only where there is a vote."""
+        return choose_shape(self._request, self._operator_task)
+
+    @cached_property
+    def question(self) -> str:
+        """The question that a text answers."""
+        return _read_section_prompt(self._request) if self.shape == "sections" else self._request.prompt
 
     @property
     def left_out(self) -> list[str]:
@@ -312,6 +320,8 @@ def select_candidates(readings: Sequence[Reading]) -> list[bool]:
 
     A tie goes to what came first. What can't be read is not voted on: where another can be, it is no reply.
     """
+    if not readings:
+        return []
     callers = sum(reading.form == "calls" for reading in readings)
     others = len(readings) - callers
     if callers < others or (callers == others and readings[0].form != "calls"):
@@ -332,9 +342,10 @@ _SECTIONS_END = f"[[ ## {_LAST_SECTION} ## ]]"
 _SECTION_REQUEST = "Respond with the corresponding output fields"
 _JSON_WISH = re.compile(
     r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
-    r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b",
-    re.IGNORECASE,
+    r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
 )
+_MAX_WISHES = 8  # mentions of JSON in a text that are looked at
+_WISH_REACH = 30  # characters before and after one
 
 
 def choose_shape(request: ChatRequest, task: Task) -> Shape:
@@ -352,8 +363,20 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
         return "json"
     if in_sections:
         return "sections"
-    wishes = (text[:_PROMPT_END] + "\n" + text[-_PROMPT_END:] for text in _read_instructions(request))
-    return "maybe_json" if any(_JSON_WISH.search(text) for text in wishes) else "text"
+    return "maybe_json" if any(map(_asks_for_json, _read_instructions(request))) else "text"
+
+
+def _asks_for_json(text: str) -> bool:
+    """Whether a text asks for JSON in words, at either of its ends."""
+    ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
+    at = ends.find("json")  # found first: the pattern alone would take milliseconds
+    for _ in range(_MAX_WISHES):
+        if at < 0:
+            return False
+        if _JSON_WISH.search(ends[max(0, at - _WISH_REACH) : at + _WISH_REACH]):
+            return True
+        at = ends.find("json", at + 4)
+    return False
 
 
 def _has_own_pattern(request: ChatRequest) -> bool:

@@ -54,6 +54,7 @@ UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
     ("temperature", "temperature"),
+    ("request asks for none", "request"),
     ("json", "json"),
     ("refusal", "refusal"),
     ("asks for a text", "text"),

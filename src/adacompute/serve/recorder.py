@@ -279,8 +279,7 @@ class Recorder:
         first = self._next.pop(key, None)
         if first is None:
             first = self._pool.next_index(id_, model, parameters)
-        reader = AnswerReader(item.request, self._pool.task)
-        read_samples = item.samples or [reader.read_blocking(response).sample for response in item.responses]
+        read_samples = item.samples or _read_samples(item, self._pool.task)
         samples = annotate_samples(item.outcome, read_samples)
         self._next[key] = first + len(samples)
         while len(self._next) > _MAX_REMEMBERED:
@@ -298,6 +297,11 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
     return _QueuedRequest(
         replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
     )
+
+
+def _read_samples(item: _QueuedRequest, task: Task) -> list[Sample]:
+    reader = AnswerReader(item.request, task)
+    return [reader.read_blocking(response).sample for response in item.responses]
 
 
 def _keep_calls(response: Response) -> Response:
