@@ -66,6 +66,9 @@ class Call:
     estimated: bool = False  # True: corrected or guessed, not as the server said
     # True: the server's usage is missing or can't be right, so it may charge for more; not stored in pools
     unmetered: bool = field(default=False, compare=False)
+    # further numbers of the server's usage, by their path, e.g. ("completion_tokens_details",
+    # "reasoning_tokens"); not stored in pools
+    usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,7 @@ def test_a_completion_is_the_winner_with_the_usage_of_all():
         "agreement": None,
         "price": 0.25,
         "policy": "stopping",
+        "model": "scripted",
         "cost": 3.0,
         "unit": "samples",
     }

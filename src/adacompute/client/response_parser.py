@@ -4,6 +4,7 @@
 summing log-probabilities, and JSON with the endpoint's key masked in everything that is read.
 """
 
+import itertools
 import json
 import math
 import re
@@ -63,6 +64,7 @@ __all__ = [
     "parse_count",
     "parse_error_body",
     "parse_tokens",
+    "parse_usage_details",
     "read_json",
     "read_token_cap",
     "read_tokens",
@@ -78,6 +80,9 @@ _MAX_RATIO = 32  # characters a token that even tables and indented code don't h
 _MAX_TOKENS = 10**8  # of one call: more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
+_USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_MAX_DETAILS = 32  # further numbers of a usage
+_MAX_DETAIL_NAME = 64  # characters of the name of one
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
 _REMEDIES: Mapping[int, str] = {
     401: "; check the key",
@@ -282,6 +287,9 @@ def _build_reply(
     )
     usage = body.get("usage")
     prompt = (parse_tokens(usage.get("prompt_tokens")) or None) if isinstance(usage, dict) else None
+    cached, details = parse_cached_tokens(usage, prompt), parse_usage_details(usage)
+    if cached is None:
+        details.pop(("prompt_tokens_details", "cached_tokens"), None)
     call = Call(
         at=request.at,
         seconds=request.seconds,
@@ -290,7 +298,8 @@ def _build_reply(
         surplus=received - len(responses),
         status=200,
         prompt_tokens=estimate_prompt_tokens(request.body) if prompt is None else prompt,
-        cached_tokens=parse_cached_tokens(usage, prompt),
+        cached_tokens=cached,
+        usage_details=details,
         completion_tokens=token_count.total,
         estimated=token_count.estimated or prompt is None,
         unmetered=_is_unmetered(request.body, usage, choices, token_count),
@@ -591,6 +600,29 @@ def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     cached = parse_count(details.get("cached_tokens")) if isinstance(details, dict) else None
     return cached if cached is not None and prompt is not None and cached <= prompt else None
+
+
+def parse_usage_details(usage: object) -> dict[tuple[str, ...], float]:
+    """The numbers of a usage besides its three counts, and of the objects in it, by their path.
+
+    >>> parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
+    {('completion_tokens_details', 'reasoning_tokens'): 64}
+    """
+    details: dict[tuple[str, ...], float] = {}
+    for name, value in usage.items() if isinstance(usage, dict) else ():
+        if isinstance(value, dict):
+            details |= {(name, inner): item for inner, item in value.items() if _is_amount(inner, item)}
+        elif name not in _USAGE_COUNTS and _is_amount(name, value):
+            details[name,] = value
+        if len(details) > _MAX_DETAILS:
+            break
+    return dict(itertools.islice(details.items(), _MAX_DETAILS))
+
+
+def _is_amount(name: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or len(name) > _MAX_DETAIL_NAME:
+        return False
+    return 0 <= value <= _MAX_COUNT
 
 
 def read_token_cap(body: Mapping[str, Any]) -> int | None:

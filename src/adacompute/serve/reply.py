@@ -8,7 +8,7 @@ says about the operator's key.
 
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from adacompute.errors import (
     WeakVote,
     shorten,
 )
+from adacompute.records import Call
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
 from adacompute.serve.stream_gate import StreamGate
@@ -53,7 +54,8 @@ __all__ = [
     "read_server_info",
 ]
 
-_SERVER_INFO = ("system_fingerprint", "service_tier")
+_SERVER_INFO = ("model", "system_fingerprint", "service_tier")
+_MAX_DETAILS = 64  # further numbers of a usage that are summed
 
 CLIENT_GONE_STATUS = 499  # the status of a request whose client disconnected, as in nginx
 
@@ -65,6 +67,24 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # of the prompts', where the upstream says so
+    # further numbers that the upstream says, by their path in its usage
+    details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_calls(cls, calls: Iterable[Call]) -> "Usage":
+        """The sum over calls that were paid for."""
+        paid = [call for call in calls if call.paid == "yes"]
+        details: dict[tuple[str, ...], float] = {}
+        for call in paid:
+            for path, number in call.usage_details.items():
+                if path in details or len(details) < _MAX_DETAILS:
+                    details[path] = details.get(path, 0) + number
+        return cls(
+            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
+            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
+            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
+            details=details,
+        )
 
 
 def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
@@ -358,6 +378,7 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "agreement": outcome.agreement,
         "price": outcome.price,
         "policy": outcome.policy,
+        "model": outcome.model,  # as asked for: the completion's own is what the upstream says
         "cost": outcome.spent.amount_in(unit),
         "unit": unit,
     }
@@ -450,8 +471,13 @@ def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-    if usage.cached_tokens > 0:
-        fields["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    for path, number in usage.details.items():
+        *outer, name = path
+        group = fields.setdefault(outer[0], {}) if outer else fields
+        if isinstance(group, dict):
+            group[name] = number
+    if usage.cached_tokens > 0:  # as checked: no more than the prompt has
+        fields.setdefault("prompt_tokens_details", {})["cached_tokens"] = usage.cached_tokens
     return fields
 
 

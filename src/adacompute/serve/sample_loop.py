@@ -277,12 +277,7 @@ class SampleLoop:
     @property
     def usage(self) -> Usage:
         """Tokens of all calls that were paid for."""
-        paid = [call for call in self.calls if call.paid == "yes"]
-        return Usage(
-            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
-            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
-            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
-        )
+        return Usage.from_calls(self.calls)
 
     def list_notes(self) -> list[str]:
         """What the client is told besides its reply: why there is no vote, and what the vote leaves out."""
