@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check bench docs evaluation reproduction paper lint types format lock clean
+.PHONY: help setup demo test testall check clients bench docs evaluation reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -46,6 +46,9 @@ testall: $(STAMP) ## every test: Ray, browser, real model, demo, the paper's stu
 
 check: lint types testall ## what a change must pass to land: lint, strict types and every test
 
+clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/clients.md
+	PYTHONPATH=tests/serve $(BIN)/python tests/compatibility/suite.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,4 +84,4 @@ lock: ## resolve pyproject.toml anew into requirements.lock, and the image's par
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-gateway.lock
 
 clean: ## remove what setup and the tests made
-	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .clients .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -22,7 +22,9 @@ def proxy(url: str) -> Starlette:
         body = await request.body()
         session: aiohttp.ClientSession = request.app.state.session
         async with session.post(
-            url + "/chat/completions", data=body, headers={"content-type": "application/json"}
+            url + request.url.path.removeprefix("/v1"),
+            data=body,
+            headers={"content-type": "application/json"},
         ) as reply:
             return Response(await reply.read(), reply.status, media_type=reply.content_type)
 
@@ -34,6 +36,7 @@ def proxy(url: str) -> Starlette:
 
     routes = [
         Route("/v1/chat/completions", passed, methods=["POST"]),
+        Route("/v1/embeddings", passed, methods=["POST"]),
         Route("/healthz", lambda _: Response("ok")),
     ]
     return Starlette(routes=routes, lifespan=lifespan)

@@ -36,6 +36,7 @@ BODY = {
     "temperature": 0.7,
     "max_tokens": 512,
 }
+EMBEDDED = {"model": "m", "input": PROMPT}
 WEIGH = VoteWeights(signal="logprob", scale=-0.25)
 POLICIES = {
     "plain": StoppingPolicy(weigh=None),
@@ -67,6 +68,7 @@ class Way:
     headers: Mapping[str, str] = field(default_factory=dict)
     logprobs: bool = False  # whether the client asks for log-probabilities itself
     samples: int = 1  # that every request is to draw
+    body: Mapping[str, Any] = field(default_factory=lambda: BODY)
 
 
 def host(url: str) -> str:
@@ -123,7 +125,7 @@ def loaded(way: Way, concurrency: int, seconds: float) -> dict[str, Any]:
     """What clients saw, whatever it was."""
     words = here("-m", "benchmarks.load", way.url, "--concurrency", str(concurrency))
     words += ["--seconds", str(seconds), *(f"--header={k}={v}" for k, v in way.headers.items())]
-    body = json.dumps(BODY | ({"logprobs": True} if way.logprobs else {})).encode()
+    body = json.dumps({**way.body, **({"logprobs": True} if way.logprobs else {})}).encode()
     done = subprocess.run(pinned(OTHERS, words), check=True, capture_output=True, cwd=ROOT, input=body)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -138,7 +140,7 @@ def asked(way: Way, concurrency: int, seconds: float = SECONDS) -> dict[str, Any
     if way.pid is not None:
         found["cpu"] = (processor(way.pid) - before) / found["whole"]
     each = (drawn(way) - had) / found["whole"]
-    if abs(each / way.samples - 1) > 0.15:  # one that paces may still be on its way
+    if abs(each - way.samples) > 0.15 * max(1, way.samples):  # one that paces may still be on its way
         raise RuntimeError(f"{way.name} drew {each:.2f} samples a request, and should draw {way.samples}")
     return found
 
@@ -193,7 +195,12 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
         single = by(ours, "one sample (`single`)", "single")
         plain = by(ours, "stopping after one, plain votes", "plain")
         weighed = by(ours, "stopping after one, log-probabilities asked for", "weighed")
-        groups = [(direct, proxy, single, plain), (_sure(direct), _sure(proxy), weighed)]
+        passed = replace(ours, name="gateway, passed through (`pass`)", headers={"x-adacompute-mode": "pass"})
+        groups = [
+            (direct, proxy, passed, single, plain),
+            (_sure(direct), _sure(proxy), weighed),
+            (_embed(direct), _embed(proxy), _embed(ours)),
+        ]
         seen = turns([way for group in groups for way in group], 1, seconds=seconds, rounds=rounds)
     rows = []
     for group in groups:
@@ -210,6 +217,12 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
 def _sure(way: Way) -> Way:
     """The same, asked for log-probabilities by the client."""
     return replace(way, name=f"{way.name}, with log-probabilities", logprobs=True)
+
+
+def _embed(way: Way) -> Way:
+    """The same, asked for an embedding, which draws no sample."""
+    url = way.url.replace("/chat/completions", "/embeddings")
+    return replace(way, name=f"{way.name}, an embedding", url=url, body=EMBEDDED, samples=0)
 
 
 def widths(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """An endpoint that answers after a fixed time, cheaply enough not to be what is measured.
 
 `python -m benchmarks.upstream --latency 0.05` prints its address, and serves until its stdin closes. It
-honours `n` up to --most, gives log-probabilities where they are asked for, streams where it is told to, and
-keeps a count (GET /count). --faults spoils that share of its replies, each in another way.
+honours `n` up to --most, gives log-probabilities where they are asked for, streams where it is told to, gives
+an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of its
+replies, each in another way.
 """
 
 import argparse
@@ -82,6 +83,14 @@ def reply(n: int, *, logprobs: bool, size: int = 0, variant: int = 0) -> bytes:
     return _head(200, "application/json", len(body)) + body
 
 
+def embedding() -> bytes:
+    """A whole HTTP reply with one vector."""
+    item = {"object": "embedding", "index": 0, "embedding": [round(0.001 * i, 3) for i in range(256)]}
+    used = {"prompt_tokens": 60, "total_tokens": 60}
+    body = orjson.dumps({"object": "list", "data": [item], "model": "m", "usage": used})
+    return _head(200, "application/json", len(body)) + body
+
+
 def events(size: int, variant: int) -> Iterator[bytes]:
     """A streamed reply, by pieces, in HTTP's chunks."""
     text = text_of(size, variant)
@@ -117,6 +126,7 @@ class Served(asyncio.Protocol):
     drawn = random.Random(0)
     count: collections.Counter[str] = collections.Counter()  # noqa: RUF012 - of the process
     replies: dict[tuple[int, bool, int], bytes] = {}  # noqa: RUF012 - of the process: made once each
+    vector = embedding()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -159,6 +169,8 @@ class Served(asyncio.Protocol):
                 self.spoil(fault)
                 return
             self.after(0.3, self.send, reply(1, logprobs=False, size=self.size))
+        elif "messages" not in body:
+            self.after(self.latency, self.send, self.vector)
         elif body.get("stream"):
             self.count["streams"] += 1
             self.after(self.latency, self.piece, events(self.size, variant))

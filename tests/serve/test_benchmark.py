@@ -25,6 +25,19 @@ def test_the_bare_proxy_passes_on_what_the_upstream_gives_and_the_load_counts_it
         assert found["cpu"] > 0
 
 
+def test_an_embedding_goes_through_the_bare_proxy_and_through_the_gateway(benchmarks, tmp_path: Path):
+    serving, processes = benchmarks("benchmarks.serving"), benchmarks("benchmarks.processes")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        processes.upstream() as url,
+        serving.bare(url, tmp_path / "a") as proxy,
+        serving.gateway(url, tmp_path / "b") as ours,
+    ):
+        for way in (proxy, ours):
+            assert serving.asked(serving._embed(way), 2, 0.3)["whole"] > 0
+
+
 def test_the_upstream_gives_as_many_choices_as_asked_and_streams(benchmarks):
     upstream = benchmarks("benchmarks.upstream")
     body = json.loads(upstream.reply(8, logprobs=True, size=600).partition(b"\r\n\r\n")[2])

@@ -1,0 +1,97 @@
+"""The clients' own environments under `.clients/`, made when they are first wanted: `python environments.py`.
+
+They are no part of the lock, and hold nothing of adacompute. Which versions they have stands in `pins/`. Two
+are for Python, because some clients still need openai 2 and others have openai 3; aider pins all that it
+needs, and has one of its own; `node` is for npm's. This uses the standard library alone.
+"""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["NAMES", "Absent", "prepare"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".clients"
+PINS = Path(__file__).resolve().parent / "pins"
+NAMES = ("current", "older", "node", "aider")
+UV = "uv==0.13.7"
+LIMIT = 600.0  # seconds for one command
+
+
+class Absent(Exception):
+    """An environment that can't be made on this machine."""
+
+
+def prepare(name: str) -> Path:
+    """The program that runs an environment's adapters, Python or node; made by one process at a time."""
+    FOLDER.mkdir(exist_ok=True)
+    pins = PINS / ("package.json" if name == "node" else f"{name}.txt")
+    wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    place, stamp = FOLDER / name, FOLDER / f"{name}.ready"
+    with (FOLDER / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            shutil.rmtree(place, ignore_errors=True)
+            make_node(place, pins) if name == "node" else make_python(place, pins)
+            stamp.write_text(wanted)
+    return Path(str(shutil.which("node"))) if name == "node" else place / "bin" / "python"
+
+
+def make_python(place: Path, pins: Path) -> None:
+    """A virtual environment with the pinned packages, by uv where that can be had, else by pip."""
+    call(sys.executable, "-m", "venv", str(place))
+    python = str(place / "bin" / "python")
+    try:
+        uv = prepare_uv()
+        call(str(uv), "pip", "install", "--quiet", "--python", python, "--requirement", str(pins))
+    except Absent:
+        call(python, "-m", "pip", "install", "--quiet", "--requirement", str(pins))
+
+
+def prepare_uv() -> Path:
+    """The installer that is ten times as quick as pip."""
+    place = FOLDER / "uv"
+    with (FOLDER / "uv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "bin" / "uv").exists():
+            call(sys.executable, "-m", "venv", str(place))
+            call(str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", UV)
+    return place / "bin" / "uv"
+
+
+def make_node(place: Path, pins: Path) -> None:
+    """A folder with node_modules, in which adapters can be run."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise Absent("node and npm are not installed")
+    place.mkdir()
+    shutil.copy(pins, place)
+    words = "install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error"
+    call(npm, *words.split(), folder=place)
+
+
+def call(*words: str, folder: Path = FOLDER) -> None:
+    """Runs a command; Absent, with its last words, where it fails."""
+    try:
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired as exc:
+        raise Absent(f"{Path(words[0]).name} takes longer than {LIMIT:.0f} s") from exc
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise Absent(f"{Path(words[0]).name} says: {said[:200]}")
+
+
+def main() -> None:
+    for name in sys.argv[1:] or NAMES:
+        try:
+            prepare(name)
+        except Absent as exc:
+            print(f"{name}: {exc}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
