@@ -5,6 +5,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +15,12 @@ from openai import OpenAI
 from running import QUESTION, Running
 from wires import connect, post
 
+from adacompute.answers import Task
+from adacompute.config import ServeConfig
 from adacompute.serve import stream_gate
+from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.stream_gate import StreamGate
-from adacompute.serve.vote_eligibility import may_be_short_answer
+from adacompute.serve.vote_eligibility import VoteEligibility, may_be_short_answer
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt
@@ -26,6 +30,8 @@ UNCLEAR = "Today my cat sat by the window all day"
 FACT = "Who was the first keeper of a lighthouse?"
 VALUE = "What is 6 times 7?"
 FIRST = {"x-adacompute-stream-mode": "first"}
+CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
+AUTO = VoteEligibility(ServeConfig(), Task())
 
 
 def asked(prompt: str, **fields: Any) -> dict[str, Any]:
@@ -386,6 +392,31 @@ def test_a_stream_is_held_back_while_it_may_be_an_answer(wish: Any, deltas: list
     gate = StreamGate(lambda text: may_be_short_answer(text, wish), holds_thinking=bool(wish))
     opened = [gate.add(chunk(**delta)) for delta in deltas]
     assert (opened.index(True) if True in opened else None) == opens_at
+
+
+def held_back(case: Mapping[str, Any]) -> int:
+    """How many characters of a recorded reply are held back; all of them: it waits for a vote."""
+    request = ChatRequest(
+        body={"messages": [{"role": "user", "content": case["prompt"]}]}, prompt=case["prompt"]
+    )
+    plan, text = AUTO.plan_stream(request), case["text"]
+    if plan != "beginning":
+        return 0 if plan == "nothing" else len(text)
+    gate = AUTO.make_gate(request)
+    for start in range(0, len(text), 4):  # as a model's tokens
+        if gate.add(chunk(content=text[start : start + 4])):
+            return start
+    return len(text)
+
+
+def test_of_recorded_replies_no_vote_is_lost_to_a_stream_and_texts_are_hardly_held_back():
+    votable = [case for case in CASES if case["votable"]]
+    texts = [case for case in CASES if not case["votable"] and len(case["text"]) > 100]
+    assert [case["prompt"] for case in votable if held_back(case) < len(case["text"])] == []
+    waits = [case["prompt"] for case in texts if held_back(case) > 160]
+    at_once = [case for case in texts if held_back(case) == 0]
+    assert len(waits) <= 0.05 * len(texts), waits
+    assert len(at_once) > 0.6 * len(texts)
 
 
 @pytest.mark.parametrize("odd", [{}, {"choices": None}, {"choices": []}, {"choices": [1]}, {"choices": [{}]}])
