@@ -565,7 +565,7 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
             return None
         return _read_plain_sentence(text, question) or _read_value(text, question)
     phrase = _trim_optional(find_phrase(text.strip(), question))
-    if phrase is not None or question.purpose != "value" or abstains(text):
+    if phrase is not None or question.purpose != "value" or question.form == "yes_no" or abstains(text):
         return phrase
     return _read_value(text, question)
 

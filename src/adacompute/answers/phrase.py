@@ -8,11 +8,9 @@ characters are read.
 """
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
+from adacompute.answers.quantity import find_date, find_quantity
 from adacompute.answers.question import Options, Question, find_stem, find_stems, make_word_set
-from adacompute.answers.units import is_measure
 
 __all__ = [
     "REPLY_LENGTH",
@@ -138,7 +136,7 @@ _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'"})
 _MARKS = str.maketrans(
     {**dict.fromkeys("*`", ""), **dict.fromkeys("“”«»", '"'), "\u00a0": " ", "\u202f": " "}
 )
-_LEADING_MARKS = re.compile(r"^[\s#>•_\"-]{1,9}")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 
 
 def abstains(reply: str) -> bool:
@@ -265,9 +263,9 @@ def find_phrase(reply: str, question: Question) -> str | None:
     if question.form == "either":
         return find_alternative(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
     if question.form == "date":
-        return _find_date(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
+        return find_date(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
     if question.form == "number":
-        return _find_quantity(sentences, question) or _read_bare(sentences, question)
+        return find_quantity(sentences, question) or _read_bare(sentences, question)
     return _read_sentence(sentences[0], question, alone=alone)
 
 
@@ -285,11 +283,11 @@ def refine_statement(statement: str, question: Question, *, most: int) -> str | 
     if question.form == "either":
         return find_alternative([text], question) or whole
     if question.form == "date":
-        return _find_date([text], question) or whole
+        return find_date([text], question) or whole
     if question.purpose == "value" and question.numbers:
         return whole  # a problem to solve: what it states is the value
     if question.form == "number":
-        return _find_quantity([text], question) or whole
+        return find_quantity([text], question) or whole
     return _read_sentence(text, question) or whole
 
 
@@ -385,11 +383,15 @@ def _is_subsequence(stems: list[str], sequence: tuple[str, ...]) -> bool:
 
 
 _COMPARED = re.compile(r"\s(?:than|compared to|compared with|unlike|versus|vs)\s.{0,200}$", re.IGNORECASE)
+_BOTH = re.compile(r"\b(?:both|neither)\b", re.IGNORECASE)
 _NOT_THIS = re.compile(r"\b(?:not|isn't|aren't|nor)\s(?:an?\s|the\s)?\S{1,40}(?:\s\S{1,40})?", re.IGNORECASE)
 
 
 def find_alternative(sentences: list[str], question: Question) -> str | None:
     """The one of two alternatives that the first sentence names, or else the last."""
+    both = _BOTH.search(sentences[0])
+    if both is not None:
+        return both.group().lower()
     for sentence in dict.fromkeys((sentences[0], sentences[-1])):
         text = _NOT_THIS.sub(" ", _COMPARED.sub("", sentence))
         chosen = find_option(text, question.options)
@@ -421,226 +423,6 @@ def _find_words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text) if word.casefold() not in _ARTICLES]
 
 
-_MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
-_FULL_YEAR = (
-    r"(?P<year>\d{3,4})(?![\d-]|,\d|\.\d|\s?(?:m|km|metres?|meters?|feet|ft|miles?|people|years|days)\b)"
-)
-_DATES = (
-    re.compile(r"(?<![\d-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])"),
-    re.compile(
-        rf"(?<![\d.,]){_DAY}\s(?:of\s|day of\s)?{_MONTH}(?:,?\s(?:of\s)?{_FULL_YEAR})?", re.IGNORECASE
-    ),
-    re.compile(rf"\b{_MONTH}\s(?:the\s)?{_DAY}(?!\d)(?:,?\s{_FULL_YEAR})?", re.IGNORECASE),
-    re.compile(rf"\b{_MONTH},?\s(?:of\s)?{_FULL_YEAR}(?P<day>)", re.IGNORECASE),
-    re.compile(rf"(?<![\w.,$€£-]){_FULL_YEAR}(?!s\b|\s?%)(?P<month>)(?P<day>)"),
-)
-_ERA = re.compile(r"\s?(BCE|BC|B\.C\.|CE|AD|A\.D\.)(?!\w)", re.IGNORECASE)
-_NEAR = 4  # words before a date in which the question's verb is looked for
-
-
-class _Found(NamedTuple):
-    begin: int
-    answer: str
-
-
-def _find_date(sentences: list[str], question: Question) -> str | None:
-    """The date of the first sentence that has one: that which follows a word of the question, or the "
-    "first."""
-    for sentence in sentences:
-        dates = list(_list_dates(sentence, question))
-        if not dates:
-            continue
-        for date in dates:
-            before = find_stems(sentence[: date.begin])[-_NEAR:]
-            if len(dates) > 1 and any(stem in question.stems for stem in before):
-                return date.answer
-        return dates[0].answer
-    return None
-
-
-def _list_dates(sentence: str, question: Question) -> Iterator[_Found]:
-    taken: list[tuple[int, int]] = []
-    dates: list[_Found] = []
-    for pattern in _DATES:
-        for match in pattern.finditer(sentence):
-            if any(begin < match.end() and match.start() < end for begin, end in taken):
-                continue
-            answer = _spell_date(match, question)
-            if answer is not None:
-                taken.append(match.span())
-                dates.append(_Found(match.start(), answer))
-    return iter(sorted(dates))
-
-
-def _spell_date(match: re.Match[str], question: Question) -> str | None:
-    year, month, day = match["year"], match["month"], match["day"]
-    if year and year in question.numbers and not month:
-        return None
-    number = 0
-    if month:
-        number = int(month) if month.isdigit() else _read_month(month)
-    if (month and not 1 <= number <= 12) or (day and not 1 <= int(day) <= 31):
-        return None
-    era = _ERA.match(match.string, match.end())
-    before = bool(era and era[1][0] in "bB")
-    if year and (question.asks_year or not number):
-        return f"{int(year)} BC" if before else year.lstrip("0") or None
-    if not year:
-        return f"{int(day)} {_MONTHS[number - 1].capitalize()}" if day and not question.asks_year else None
-    spelled = f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "")
-    return f"{spelled} BC" if before else spelled
-
-
-def _read_month(name: str) -> int:
-    return next(at for at, month in enumerate(_MONTHS, 1) if month.startswith(name[:3].lower()))
-
-
-_QUANTITY = re.compile(
-    r"(?<![\w.,/^])(?P<sign>[-−]\s?)?(?P<money>[$€£¥]\s?)?(?P<number>\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})"
-    r"(?P<decimals>\.\d{1,20})?(?![\w:^]|[.,/-]\d)"
-)
-_SCALE = re.compile(r"\s(?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
-_RANGE = re.compile(r"\s?(?:-|–|to|and)\s?$", re.IGNORECASE)
-_UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[A-Za-zμΩ][A-Za-zμΩ²³/^0-9]{0,20})")
-_UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
-_YEAR_PLACE = re.compile(r"\b(?:in|since|by|of|until|from|year|around)\s(?:the year\s)?$", re.IGNORECASE)
-_CONCLUSION = re.compile(
-    r"=|^(?:so|therefore|thus|hence|this means|that means|in total|altogether)\b", re.IGNORECASE
-)
-_SMALL_NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-)
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL_NUMBERS.split())}
-_NUMBER_WORDS |= {word: 10 * tens for tens, word in enumerate(_TENS.split(), 2)}
-_SCALE_WORDS = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
-_LETTERS = re.compile(r"[A-Za-z]+")
-
-
-def _find_quantity(sentences: list[str], question: Question) -> str | None:
-    """The first quantity with its unit that the question doesn't mention; None where the end must be read."""
-    if len(sentences) > 1 and any(map(_CONCLUSION.search, sentences)):
-        return None
-    for sentence in sentences:
-        text = _BRACKETS.sub("", sentence) or sentence
-        if "\\" in text or "=" in text:
-            return None
-        quantities = sorted([*_list_digits(text), *_list_number_words(text, question)])
-        new = [quantity for quantity in quantities if not _is_mentioned(text, quantity, question, quantities)]
-        if new:
-            return new[0].answer
-    return None
-
-
-def _is_mentioned(text: str, quantity: _Found, question: Question, others: list[_Found]) -> bool:
-    """Whether a number is one of the question's, or a year beside another number."""
-    digits = quantity.answer.split()[0].replace(",", "")
-    if len(others) == 1:
-        return False
-    is_year = (
-        quantity.answer.isdigit() and len(digits) == 4 and bool(_YEAR_PLACE.search(text[: quantity.begin]))
-    )
-    return digits in question.numbers or is_year
-
-
-def _list_digits(text: str) -> Iterator[_Found]:
-    previous: re.Match[str] | None = None
-    for match in _QUANTITY.finditer(text):
-        gap = text[previous.end() : match.start()] if previous is not None else ""
-        if previous is not None and gap and _RANGE.fullmatch(gap) and gap.strip() != "and":
-            continue
-        span = _find_range(text, match)
-        last = span or match
-        scale = _SCALE.match(text, last.end())
-        end = scale.end() if scale else last.end()
-        number = text[match.start() : end].replace("−", "-").strip()
-        if span is not None:
-            number = f"{match.group().strip()}-{text[span.start() : end].strip()}"
-        yield _Found(match.start(), number + _find_unit(text, end))
-        previous = match
-
-
-def _find_range(text: str, match: re.Match[str]) -> re.Match[str] | None:
-    """The end of a range that begins with this number: 10 of "5 to 10 km"."""
-    following = _QUANTITY.search(text, match.end(), match.end() + 30)
-    if following is None or text[match.end() : following.start()].strip() not in ("-", "–", "to"):
-        return None
-    return following
-
-
-def _find_unit(text: str, at: int) -> str:
-    """The unit of measure that follows a number, with a space before it; "" for none, or for things "
-    "counted."""
-    words: list[str] = []
-    measured = 0
-    for _ in range(4):
-        match = _UNIT_WORD.match(text, at)
-        if match is None:
-            break
-        word = match[1]
-        if is_measure(word):
-            measured = len(words) + 1
-        elif word.lower() not in _UNIT_LINKS:
-            break
-        words.append(word)
-        at = match.end()
-    return "".join(f" {word}" for word in words[:measured])
-
-
-def _list_number_words(text: str, question: Question) -> Iterator[_Found]:
-    words = list(_LETTERS.finditer(text))
-    at = 0
-    while at < len(words):
-        value, count = _read_number_words([word.group().lower() for word in words[at : at + 8]])
-        if count == 0 and words[at].group().lower() == "no" and at + 1 < len(words):
-            counted = find_stem(words[at + 1].group()) in question.stems
-            value, count = 0, int(counted)
-        if count and not (words[at].group().lower() == "one" and count == 1 and _is_pronoun(text, words[at])):
-            yield _Found(words[at].start(), str(value) + _find_unit(text, words[at + count - 1].end()))
-        at += max(1, count)
-
-
-_BEFORE_PRONOUN = re.compile(r"\b(?:the|this|that|only|no|which|each|every|another)\s$", re.IGNORECASE)
-
-
-def _is_pronoun(text: str, word: re.Match[str]) -> bool:
-    """Whether "one" stands for something, as in "this one" or "one of"."""
-    return bool(_BEFORE_PRONOUN.search(text[: word.start()])) or text[word.end() : word.end() + 4] == " of "
-
-
-def _read_number_words(words: list[str]) -> tuple[int, int]:
-    """The value of the number that a list of words begins with, and how many words it has."""
-    if words[:1] == ["none"]:
-        return 0, 1
-    total = current = count = 0
-    for at, word in enumerate(words):
-        if word in _NUMBER_WORDS:
-            current += _NUMBER_WORDS[word]
-        elif word == "hundred" and count:
-            current *= 100
-        elif word in _SCALE_WORDS and count:
-            total, current = total + current * _SCALE_WORDS[word], 0
-        elif (
-            word == "and"
-            and count
-            and at + 1 < len(words)
-            and words[at - 1] in _SCALE_WORDS
-            and words[at + 1] in _NUMBER_WORDS
-        ):
-            continue
-        else:
-            break
-        count = at + 1
-    return total + current, count
-
-
 _COPULA = re.compile(
     r"\s(?:(?:would|must|should|may|might|could|can) be|(?:serves|acts) as|is|are|was|were|equals"
     r"|remains|became"
@@ -663,6 +445,7 @@ _PRONOUN = re.compile(
     r"(?:it|that|this|they|these|those|he|she|there|the answer|answer|one|here)\b", re.IGNORECASE
 )
 _KEPT_SUFFIX = re.compile(r"\s?(?:[A-Z]\.?){2,4}|\s?(?:Jr|Sr)\.?|\s?I{1,3}")
+_QUALIFIER = re.compile(r"[A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20}){0,2}")  # "Paris, Texas"
 _EDGES = " \t\n.,;:!?'\"()[]-–—_"
 _JOINT = re.compile(r",?\s(?:and|or|&)\s|,\s", re.IGNORECASE)
 _EMPTY = make_word_set("it that this they these those he she there here one so yes no none indeed")
@@ -684,6 +467,8 @@ def _read_sentence(sentence: str, question: Question, *, alone: bool = True) -> 
         return None if sentence.lower() in _EMPTY else sentence
     text = _strip_frame(sentence)
     framed = text != sentence
+    place = _PLACE_WORD.match(text) if question.asks_place else None
+    text = text[place.end() :] if place is not None else text
     sides = _split_sides(text, question)
     if sides is None and not (_is_bare(text, alone=alone, question=question)):
         return None
@@ -729,6 +514,7 @@ def _split_sides(text: str, question: Question) -> str | None:
     return _split_by_words(text, question)
 
 
+_PLACE_WORD = re.compile(r"(?:in|on|at|by)\s", re.IGNORECASE)
 _PLACE = re.compile(r"(?:In|On|At|For|Of|Among)\s([^,]{1,60}),\s", re.IGNORECASE)
 
 
@@ -781,7 +567,9 @@ def _split_by_words(text: str, question: Question) -> str | None:
         ),
         None,
     )
-    return text[: tokens[verb].start()] if verb is not None else None
+    if verb is None or _NEGATION.search(text[: tokens[verb].start()]):
+        return None
+    return text[: tokens[verb].start()]
 
 
 def _is_repeated(token: str, question: Question) -> bool:
@@ -803,7 +591,7 @@ def _finish_phrase(text: str, question: Question, *, most: int) -> str | None:
     if _is_list(text, items, question):
         answer = ", ".join(_strip_article(item.strip(_EDGES)) for item in items)
         return f"({answer})" if question.asks_order else answer
-    phrase = _strip_repeats(_cut_comma(text.replace('"', "")), question).strip(_EDGES)
+    phrase = _strip_repeats(_cut_comma(text.replace('"', ""), question), question).strip(_EDGES)
     words = phrase.split()
     if not words or len(words) > most or phrase.lower() in _EMPTY or not any(c.isalnum() for c in phrase):
         return None
@@ -824,12 +612,15 @@ def _strip_article(item: str) -> str:
     return rest if rest and first.lower() in _ARTICLES else item
 
 
-def _cut_comma(text: str) -> str:
-    """The text before a comma; "D.C." and "Jr." after it are part of a name."""
+def _cut_comma(text: str, question: Question) -> str:
+    """The text before a comma; "D.C." and "Jr." are part of a name, and "Texas" says which Paris is meant."""
     name, comma, rest = text.partition(", ")
     if not comma:
         return text
-    return f"{name} {rest.strip()}" if _KEPT_SUFFIX.fullmatch(rest) else name
+    if _KEPT_SUFFIX.fullmatch(rest):
+        return f"{name} {rest.strip()}"
+    named = _QUALIFIER.fullmatch(rest) is not None and _share(rest, question) < 1.0
+    return f"{name} {rest}" if named else name
 
 
 def _strip_repeats(phrase: str, question: Question) -> str:

@@ -189,6 +189,7 @@ class Question(NamedTuple):
     head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
     asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
     asks_year: bool
+    asks_place: bool  # whether its answer may begin with "in" or "on"
     asks_order: bool  # whether the order of a list counts
     defines: bool  # whether it asks what something is, which a text tells rather than a few words
 
@@ -216,6 +217,7 @@ _WHEN = re.compile(
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"\b(?:what|which) year\b|\bthe year\b|\byear (?:did|was|of)\b", re.IGNORECASE)
+_WHERE = re.compile(r"\bwhere\b|\b(?:in|on|at|by) (?:which|what)\b|\bwhen\b", re.IGNORECASE)
 _HOW_MUCH = re.compile(
     r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide|hot|cold|often)\b",
     re.IGNORECASE,
@@ -233,7 +235,8 @@ _OFFERS = re.compile(
     re.IGNORECASE,
 )
 _LISTING = re.compile(
-    r"\b(?:what|which|who) (?:are|were)\b|\b(?:name|list|give|state) (?:me )?(?:all|the|two|three|four"
+    r"\b(?:what|which) (?:[a-z]{2,20} ){0,2}[a-z]{2,20}s (?:are|were|do|did|have|make)\b"
+    r"|\b(?:what|which|who) (?:are|were)\b|\b(?:name|list|give|state) (?:me )?(?:all|the|two|three|four"
     r"|five|six"
     r"|seven|eight|nine|ten|\d{1,2})\b|\bwhich (?:two|three|four|five|six|seven|eight|nine|ten|\d{1,2})\b",
     re.IGNORECASE,
@@ -339,6 +342,7 @@ def _read_ends(text: str) -> Question:
         head="" if name in _NO_HEAD or name in STOP_WORDS else name,
         asks_truth=_TRUE_OR_FALSE.search(text) is not None,
         asks_year=_YEAR.search(sentence) is not None,
+        asks_place=_WHERE.search(sentence) is not None,
         asks_order=_ORDER.search(sentence) is not None,
         defines=_DEFINITION.fullmatch(sentence.rstrip("? ")) is not None,
     )

@@ -361,6 +361,7 @@ class SampleLoop:
         if self.no_vote_reason:
             return 0
         more, self._rest = self._rest if self._rest > 0 else self._ask_policy(), 0
+        more = self._resources.eligibility.limit_wave(self.tally, more)
         if self.route.mode == "shadow":
             self.would = more
             return 0

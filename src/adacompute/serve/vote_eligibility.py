@@ -148,6 +148,10 @@ class VoteEligibility:
             answer = extract_answer(first.text[-_TAIL:], self._task, finished=not truncated, question=prompt)
         return "" if answer is not None else _explain_silence(prompt, first.text, truncated=truncated)
 
+    def limit_wave(self, tally: Tally, count: int) -> int:
+        """How many of the samples that a policy wants are drawn next: one, until one states an answer."""
+        return count if self._vote == "always" or tally.answered else min(count, 1)
+
     def check_tally(self, tally: Tally) -> str:
         """Why there is nothing to vote on, judging by several samples; "": there may be."""
         if self._vote == "always" or tally.answered or tally.drawn < _MIN_SILENT:

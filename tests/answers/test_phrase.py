@@ -1,0 +1,198 @@
+"""The phrase that answers a question: one answer in many sentences, and never two different ones as one."""
+
+import json
+import time
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adacompute.answers import Tally, extract_answer, same_answer
+from adacompute.answers.extract import close_sandbox, extract_in_sandbox
+from adacompute.answers.phrase import abstains
+from adacompute.answers.question import read_question
+from adacompute.records import Sample
+
+CASES = json.loads((Path(__file__).parent.parent / "cases" / "phrases.json").read_text("utf-8"))
+
+
+def ids(cases):
+    return [case["question"][:40] for case in cases]
+
+
+@pytest.mark.parametrize("case", CASES["same"], ids=ids(CASES["same"]))
+def test_every_sentence_of_an_answer_is_that_answer(case):
+    answers = {reply: extract_answer(reply, question=case["question"]) for reply in case["replies"]}
+    first = answers[case["replies"][0]]
+    assert first is not None
+    assert not {reply: answer for reply, answer in answers.items() if not same_answer(answer, first)}
+
+
+@pytest.mark.parametrize("case", CASES["different"], ids=ids(CASES["different"]))
+def test_different_answers_are_never_one(case):
+    answers = {reply: extract_answer(reply, question=case["question"]) for reply in case["replies"]}
+    merged = [
+        (one, other) for one, other in combinations(answers, 2) if same_answer(answers[one], answers[other])
+    ]
+    assert not merged, answers
+
+
+@pytest.mark.parametrize(("question", "reply"), CASES["silent"])
+def test_what_cannot_tell_abstains(question, reply):
+    assert extract_answer(reply, question=question) is None
+    assert abstains(reply)
+
+
+@pytest.mark.parametrize(("question", "reply", "answer"), CASES["guesses"])
+def test_a_guess_is_an_answer(question, reply, answer):
+    assert same_answer(extract_answer(reply, question=question), answer)
+
+
+_LIST = (
+    "Hanoi,Ho Chi Minh City,Hue,Da Nang,Mexico City,St. Petersburg,New York,York,Washington D.C.,"
+    "Rio de Janeiro,Port-au-Prince,'s-Hertogenbosch,Noto,Isla,Areia,Wasa,Ither,Buta,Andorra la Vella,"
+    "Not-on-Sea,Saint-Denis"
+)
+NAMES = _LIST.split(",")
+FRAMES = (
+    "{0}",
+    "{0}.",
+    "{0}!",
+    "It's {0}.",
+    "**{0}**",
+    "I believe it's {0}.",
+    "That would be {0}!",
+    "{0}, of course.",
+    "The capital of Ruritania is {0}.",
+    "{0} is the capital of Ruritania.",
+    "The answer is {0}.",
+    "Answer: {0}",
+    "Sure! The capital of Ruritania is {0}.",
+    "As far as I know, the capital is {0}.",
+    "The capital of Ruritania is {0}, which lies on a river.",
+    "{0}. It lies on a river.",
+    "I'm not sure, but I think the capital is {0}.",
+    "Ruritania's capital is {0}, I think.",
+)
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.sampled_from(NAMES),
+    st.sampled_from(FRAMES),
+    st.sampled_from(FRAMES),
+)
+def test_two_names_are_one_only_if_they_are_the_same_in_every_frame(one, other, frame, other_frame):
+    question = "What is the capital of Ruritania?"
+    first = extract_answer(frame.format(one), question=question)
+    second = extract_answer(other_frame.format(other), question=question)
+    assert first is not None
+    assert same_answer(first, second) == (one == other), (first, second)
+
+
+@given(
+    st.integers(0, 5_000),
+    st.integers(0, 5_000),
+    st.sampled_from(("{0} km", "It is about {0} km.", "The distance is {0} kilometres.", "{0:,} km")),
+)
+def test_quantities_are_one_only_if_their_numbers_are(one, other, frame):
+    question = "How far is it from Strelsau to Hentzau?"
+    first, second = (extract_answer(text, question=question) for text in (f"{one} km", frame.format(other)))
+    assert same_answer(first, second) == (one == other), (first, second)
+
+
+@given(st.dates(), st.dates(), st.sampled_from(("{0:%-d %B %Y}", "It was on {0:%B} {0.day}, {0:%Y}.", "{0}")))
+def test_dates_are_one_only_if_they_are_the_same_day(one, other, frame):
+    question = "When was it signed?"
+    if min(one.year, other.year) < 1000:
+        return
+    first = extract_answer(f"It was signed on {one:%-d %b %Y}.", question=question)
+    second = extract_answer(frame.format(other), question=question)
+    assert same_answer(first, second) == (one == other), (first, second)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["red", "green", "blue", "white", "black"]), min_size=2, max_size=4, unique=True
+    ),
+    st.lists(
+        st.sampled_from(["red", "green", "blue", "white", "black"]), min_size=2, max_size=4, unique=True
+    ),
+)
+def test_lists_are_one_only_if_they_have_the_same_items(one, other):
+    question = "Which colors are on the flag? Name the colors."
+    first = extract_answer(f"The colors are {', '.join(one[:-1])} and {one[-1]}.", question=question)
+    second = extract_answer(", ".join(other), question=question)
+    assert same_answer(first, second) == (set(one) == set(other)), (first, second)
+
+
+@given(st.text(max_size=300), st.text(max_size=200))
+def test_any_reply_to_any_question_is_read_the_same_twice_and_is_text_or_none(reply, question):
+    answer = extract_answer(reply, question=question)
+    assert answer is None or (isinstance(answer, str) and answer)
+    assert extract_answer(reply, question=question) == answer
+
+
+def test_without_a_question_a_sentence_has_no_phrase():
+    assert extract_answer("The capital of Vietnam is Hanoi.") is None
+    assert extract_answer("The capital of Vietnam is Hanoi.", question="") is None
+    assert extract_answer("I don't know.") == "I don't know"
+
+
+def test_prose_and_texts_have_no_phrase():
+    assert extract_answer("Roses are red.", question="Write a poem about roses.") is None
+    prose = "Hanoi has grown for a thousand years. " * 20
+    assert extract_answer(prose, question="What is the capital of Vietnam?") is None
+
+
+def test_the_sandbox_reads_the_same():
+    question = "What is the capital of Vietnam?"
+    try:
+        for reply in ("The capital of Vietnam is Hanoi.", "I don't know.", "It's Hanoi!"):
+            assert extract_in_sandbox(reply, question=question) == extract_answer(reply, question=question)
+        long = question + " " * 100_000 + "Be brief."
+        assert extract_in_sandbox("It's Hanoi!", question=long) == "Hanoi"
+    finally:
+        close_sandbox()
+
+
+def test_a_question_is_read_from_its_ends():
+    filler = "The committee met and talked at length. " * 5_000
+    assert read_question(filler + "Is a whale a mammal?").form == "yes_no"
+    assert [letter for letter, _ in read_question("Which?\nA) x\nB) y\nC) z").options] == ["A", "B", "C"]
+
+
+def test_c12_hostile_replies_take_no_longer_than_others():
+    units = (
+        "a|1 |not |I think |is |'s |( |1,1|1-1-|Jan |and |, |\"|one |hundred and |Dr. |- a\n|: |in |yes |! "
+    )
+    questions = (
+        "What is it?",
+        "How many?",
+        "When did it end?",
+        "Is it a or b?",
+        "Is it?",
+        "Which?\nA) x\nB) y",
+    )
+    begun = time.process_time()
+    for unit in units.split("|"):
+        for question in questions:
+            extract_answer((unit * 400)[:400], question=question)
+            extract_answer("It's Hanoi.", question=(unit * 70_000)[:65_536] + question)
+    assert time.process_time() - begun < 0.02 * len(units.split("|")) * len(questions)
+
+
+def test_a_leader_with_less_support_than_the_abstentions_is_no_winner():
+    tally = Tally.of(["Ho Chi Minh City", None, None])
+    assert (tally.leader, tally.winner, tally.agreement) == ("Ho Chi Minh City", None, 1.0)
+    assert tally.support == pytest.approx(1 / 3)
+    assert Tally.of(["Hanoi", "Hanoi", None, None]).winner == "Hanoi"
+    assert (Tally.of([None]).winner, Tally.of([None]).support) == (None, 0.0)
+
+
+def test_what_was_cut_off_counts_in_the_support_but_outweighs_nobody():
+    samples = [Sample(answer="4", finished=True), *[Sample(finished=False)] * 2]
+    tally = Tally.of(samples)
+    assert (tally.winner, tally.support) == ("4", pytest.approx(1 / 3))
