@@ -167,7 +167,7 @@ def test_no_chunk_breaks_the_gathering_but_by_an_index_that_cant_be(chunks):
     [
         ({"error": {"message": "no", "code": 429}}, 429),
         ({"error": {"message": "no", "code": "503"}}, 503),
-        ({"error": {"message": "no", "code": "rate_limit_exceeded"}}, 500),
+        ({"error": {"message": "no", "code": "rate_limit_exceeded"}}, 429),
         ({"error": "no"}, 500),
         ({"object": "error", "message": "no", "code": 400}, 400),
         ({"error": None, "choices": []}, None),

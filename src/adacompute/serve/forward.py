@@ -50,7 +50,7 @@ from adacompute.serve.trace_context import read_trace_headers
 
 __all__ = ["ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
 
-_log = logging.getLogger("adacompute.serve.forward")
+_log = logging.getLogger("adacompute.serve")
 _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _FREE_METHODS = ("GET", "HEAD", "DELETE")
