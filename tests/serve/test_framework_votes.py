@@ -445,3 +445,46 @@ def test_recorded_calls_and_json_keep_their_answers(tmp_path: Any):
     with open_pool(other) as pool:
         (record,) = list(pool)
     assert {sample.answer for sample in record.samples} == {'{"a":1}', '{"a":2}'}
+
+
+def test_a_stream_with_tools_passes_prose_on_and_holds_calls_back_for_the_vote():
+    prose = "Let me tell you what I know about the weather in Rome, which is a long story of sun and rain."
+    question: Any = [{"role": "user", "content": "Tell me about the weather, and look it up."}]
+    with (
+        Upstream(Reply(texts=[prose], pieces=6)) as up,
+        Running(up.url, price=CHEAP) as gate,
+        OpenAI(base_url=gate.url, api_key="any") as client,
+    ):
+        chunks = list(ask(client, messages=question, tools=[WEATHER], stream=True))
+        assert up.count.requests == 1
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == prose
+    assert len([chunk for chunk in chunks if chunk.choices[0].delta.content]) > 1
+    with serve(WRONG, RIGHT, RIGHT, RIGHT, price=0.001) as (client, _):
+        chunks = list(ask(client, messages=question, tools=[WEATHER], stream=True))
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
+    assert "".join(call.function.arguments or "" for call in calls) == RIGHT[0][1]
+    assert chunks[-1].model_extra["adacompute"]["samples"] > 1
+
+
+def test_the_responses_api_votes_on_calls_too():
+    tool: Any = {"type": "function", **WEATHER["function"], "strict": False}
+    with serve(WRONG, RIGHT, RIGHT, SAME, price=0.001) as (client, _):
+        reply = client.responses.create(model="scripted", input="What is the weather in Rome?", tools=[tool])
+    (call,) = [item for item in reply.output if item.type == "function_call"]
+    assert json.loads(call.arguments)["city"] == "Rome"
+    assert extra(reply)["answer"] == '{"weather":{"city":"Rome","days":1}}'
+
+
+def test_broken_json_is_no_reply_where_another_is_whole():
+    replies = ['{"a": 1, "b"', '{"a": 1, "b": 2}', '{"a": 1, "b', '{"b": 2, "a": 1}']
+    with serve(*replies, price=0.001) as (client, _):
+        reply = ask(client, response_format={"type": "json_object"})
+    assert json.loads(reply.choices[0].message.content) == {"a": 1, "b": 2}
+    assert extra(reply)["agreement"] == 1.0
+
+
+def test_sections_that_do_not_come_are_no_answer():
+    with serve("I can't say.") as (client, _):
+        told = extra(ask(client, messages=DSPY))
+    assert told["answer"] is None
+    assert told["samples"] <= 3

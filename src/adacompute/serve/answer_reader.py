@@ -24,6 +24,7 @@ from adacompute.answers import Task, extract_answer
 from adacompute.answers.extract import check_pattern, extract_in_sandbox, search_in_sandbox, strip_thinking
 from adacompute.answers.normalise import trim
 from adacompute.answers.phrase import abstains
+from adacompute.answers.question import classify_purpose
 from adacompute.answers.structured import (
     FieldSelection,
     RawNumber,
@@ -55,11 +56,15 @@ Form = Literal["text", "json", "sections", "calls"]
 _MAX_INLINE = 2_000
 _THREAD_COUNT = 2  # that wait for the other process
 _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
+# characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
+# texts, and is ordinary; what takes longer than that is refused
+_PATTERN_TRIAL = 1_000
 _PATTERNS_KEPT = 256  # clients' patterns whose speed is known
 _PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
 _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
 _DIFFERENT_SAMPLES = 3  # that differ only in words, after which more are useless
+_ALL_DIFFERENT = 5  # samples of JSON or calls that differ in any way, after which more are useless
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 _pattern_verdicts: OrderedDict[str, str] = OrderedDict()
@@ -131,9 +136,12 @@ class Reading:
 class AnswerReader:
     """Reads the samples of one request, in their order."""
 
-    def __init__(self, request: ChatRequest, task: Task, *, loose: bool = False) -> None:
+    def __init__(
+        self, request: ChatRequest, task: Task, *, loose: bool = False, finds_json: bool = True
+    ) -> None:
         options = request.options
         self._loose = loose  # whether a text that doesn't answer the question is read for any answer
+        self._finds_json = finds_json  # whether JSON that is asked for in words is read as such
         self.readings: list[Reading] = []
         self._request = request
         self._pattern = options.extract.removeprefix("regex:") if _has_own_pattern(request) else ""
@@ -145,7 +153,8 @@ class AnswerReader:
     @cached_property
     def shape(self) -> Shape:
         """The shape that the replies are read in; found out only where there is a vote."""
-        return choose_shape(self._request, self._operator_task)
+        shape = choose_shape(self._request, self._operator_task)
+        return "text" if shape == "maybe_json" and not self._finds_json else shape
 
     @cached_property
     def question(self) -> str:
@@ -164,7 +173,7 @@ class AnswerReader:
         verdict = _pattern_verdicts.get(self._pattern)
         if verdict is None:
             verdict = await asyncio.get_running_loop().run_in_executor(
-                _get_executor(), check_pattern, self._pattern, _PATTERN_TEXT
+                _get_executor(), check_pattern, self._pattern, _PATTERN_TRIAL
             )
             _pattern_verdicts[self._pattern] = verdict
             while len(_pattern_verdicts) > _PATTERNS_KEPT:
@@ -227,10 +236,14 @@ class AnswerReader:
         ]
         if len(chosen) < _DIFFERENT_SAMPLES or len(set(chosen)) < len(chosen):
             return ""
-        if len({_PHRASE.sub('""', answer) for answer in chosen}) > 1:
-            return ""
         what = "calls of tools" if self.readings[0].form == "calls" else "JSON"
-        return f"the first {len(chosen)} samples are {what} that all differ in free text; exclude it to vote"
+        if len({_PHRASE.sub('""', answer) for answer in chosen}) == 1:
+            return (
+                f"the first {len(chosen)} samples are {what} that all differ in free text; exclude it to vote"
+            )
+        if len(chosen) >= _ALL_DIFFERENT and all(answer[:1] in "{[" for answer in chosen):
+            return f"the first {len(chosen)} samples are {what} that all differ; name the fields that count"
+        return ""
 
     def _check_first_text(self, first: Reading) -> str | None:
         if not self._request.options.extract:
@@ -340,6 +353,9 @@ _SECTION = re.compile(r"\[\[ ## (\w{1,60}) ## \]\]")
 _LAST_SECTION = "completed"
 _SECTIONS_END = f"[[ ## {_LAST_SECTION} ## ]]"
 _SECTION_REQUEST = "Respond with the corresponding output fields"
+_JSON_FORMAT = re.compile(
+    r"json[_ ]?schema|```json|json object in the following|(?:reply|respond) [a-z ]{1,20}json"
+)
 _JSON_WISH = re.compile(
     r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
     r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
@@ -367,16 +383,21 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
 
 
 def _asks_for_json(text: str) -> bool:
-    """Whether a text asks for JSON in words, at either of its ends."""
+    """Whether a text asks for JSON in words, at either of its ends; not where it asks to write some.
+
+    >>> _asks_for_json("Reply in JSON."), _asks_for_json("Write an example of JSON output for me.")
+    (True, False)
+    """
     ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
     at = ends.find("json")  # found first: the pattern alone would take milliseconds
-    for _ in range(_MAX_WISHES):
-        if at < 0:
-            return False
-        if _JSON_WISH.search(ends[max(0, at - _WISH_REACH) : at + _WISH_REACH]):
-            return True
+    if at < 0:
+        return False
+    wish = _JSON_FORMAT if classify_purpose(text) == "text" else _JSON_WISH
+    places: list[int] = []
+    while at >= 0 and len(places) < _MAX_WISHES:
+        places.append(at)
         at = ends.find("json", at + 4)
-    return False
+    return any(wish.search(ends[max(0, at - _WISH_REACH) : at + _WISH_REACH]) for at in places)
 
 
 def _has_own_pattern(request: ChatRequest) -> bool:
@@ -408,11 +429,11 @@ def split_sections(text: str) -> list[tuple[str, str]]:
     [('answer', '42')]
     """
     marks = list(_SECTION.finditer(text))
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
     sections = []
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+    for mark, end in zip(marks, ends, strict=False):  # without a mark there is only the end
         if mark[1] == _LAST_SECTION:
             break
-        end = following.start() if following else len(text)
         sections.append((mark[1], text[mark.end() : end].strip()))
     return sections
 

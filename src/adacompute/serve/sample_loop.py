@@ -193,7 +193,10 @@ class SampleLoop:
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
             self.weigh = None if gives_logprobs is False else served.weigh(self._model)
-        self.reader = AnswerReader(request, resources.task, loose=resources.eligibility.reads_everything)
+        eligibility = resources.eligibility
+        self.reader = AnswerReader(
+            request, resources.task, loose=eligibility.reads_everything, finds_json=eligibility.votes_on_json
+        )
         self.tally = Tally(task=resources.task, weigh=self.weigh)
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
 

@@ -73,6 +73,11 @@ class VoteEligibility:
         """Whether a response that doesn't answer the question is still read for any answer it may have."""
         return self._vote == "always"
 
+    @property
+    def votes_on_json(self) -> bool:
+        """Whether JSON is voted on where no field of it is named."""
+        return self._votes_on_json
+
     def check_request(self, request: ChatRequest) -> str:
         """Why a request isn't voted on, whatever is drawn; "": it may be."""
         if self._vote == "never":
@@ -98,7 +103,7 @@ class VoteEligibility:
         """Whether there may be nothing to vote on: then one sample is drawn first."""
         if self._vote != "auto":
             return False
-        if request.tools or request.json:  # a call or JSON may hold free text
+        if request.tools or (request.json and not self._names_field(request)):  # it may hold free text
             return True
         return self._kind == "auto" and classify_purpose(request.prompt) != "value"
 

@@ -1,0 +1,220 @@
+"""How the samples of one request are read: the shape that it asks for, and who is a candidate."""
+
+import asyncio
+import json
+import time
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+
+from adacompute.answers import Task
+from adacompute.answers.extract import close_sandbox
+from adacompute.client import Response
+from adacompute.config import ServeConfig
+from adacompute.errors import RequestInvalid
+from adacompute.records import Sample
+from adacompute.serve.answer_reader import (
+    AnswerReader,
+    Reading,
+    choose_shape,
+    select_candidates,
+    split_sections,
+)
+from adacompute.serve.request_parser import ChatRequest, parse_request
+
+JSON_FORMAT = {"response_format": {"type": "json_object"}}
+MARKS = "Respond with `[[ ## answer ## ]]`, and then `[[ ## completed ## ]]`."
+
+
+@pytest.fixture(autouse=True, scope="module")
+def apart():
+    yield
+    close_sandbox()
+
+
+def ask(prompt: str = "What is 6 times 7?", **fields: Any) -> ChatRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": prompt}], **fields}
+    return parse_request(orjson.dumps(body), settings=ServeConfig())
+
+
+def read(request: ChatRequest, *texts: str, task: Task | None = None, finish: str = "stop") -> AnswerReader:
+    reader = AnswerReader(request, task or Task())
+
+    async def run() -> None:
+        for text in texts:
+            message = {"role": "assistant", "content": text}
+            await reader.read(Response(text=text, finish_reason=finish, message=message))
+
+    asyncio.run(run())
+    return reader
+
+
+def answers(reader: AnswerReader) -> list[str | None]:
+    return [reading.sample.answer for reading in reader.readings]
+
+
+@pytest.mark.parametrize(
+    ("request_", "operator", "shape"),
+    [
+        (ask(), "auto", "text"),
+        (ask(**JSON_FORMAT), "auto", "json"),
+        (ask(**JSON_FORMAT), "boxed", "json"),
+        (ask(**JSON_FORMAT), "json:total", "text"),
+        (ask(**JSON_FORMAT, adacompute={"extract": "number"}), "auto", "text"),
+        (ask(**JSON_FORMAT, adacompute={"extract": "auto"}), "json:total", "json"),
+        (ask(adacompute={"fields": ["a"]}), "json:total", "json"),
+        (ask(guided_json={"type": "object"}), "auto", "json"),
+        (ask(MARKS), "auto", "sections"),
+        (ask(MARKS, adacompute={"fields": ["answer"]}), "auto", "sections"),
+        (ask(MARKS, **JSON_FORMAT), "auto", "json"),
+        (ask("What is 6 times 7? Reply in JSON."), "auto", "maybe_json"),
+        (ask("How many? Return the correct JSON response within a ```json codeblock."), "auto", "maybe_json"),
+        (
+            ask("Respond with a JSON object in the following order of fields: `reasoning`."),
+            "auto",
+            "maybe_json",
+        ),
+        (ask("Who created JSON?"), "auto", "text"),
+        (ask("Write an example of a JSON object for a test."), "auto", "text"),
+        (ask("json " * 100 + "What is 6 times 7?"), "auto", "text"),
+    ],
+)
+def test_the_shape_is_what_the_request_asks_for(request_: ChatRequest, operator: str, shape: str):
+    assert choose_shape(request_, Task(operator)) == shape
+
+
+def test_json_is_read_whole_or_by_fields_and_what_is_none_is_broken():
+    reader = read(
+        ask(**JSON_FORMAT), '{"b": 2.0, "a": "x y"}', '{"a": "x y", "b": 2}', '{"a": {"b": 1}, "c"', "no"
+    )
+    assert answers(reader) == ['{"a":"x y","b":2}', '{"a":"x y","b":2}', None, None]
+    assert [reading.is_broken for reading in reader.readings] == [False, False, True, True]
+    assert select_candidates(reader.readings) == [True, True, False, False]
+
+
+def test_one_string_alone_is_read_as_a_text_and_a_number_is_not():
+    reader = read(ask(**JSON_FORMAT), '{"answer": "Hanoi."}', '{"answer": 42}', '{"answer": "42"}')
+    assert answers(reader) == ["Hanoi", '{"answer":42}', "42"]
+
+
+def test_json_that_is_asked_for_in_words_may_be_a_text():
+    reader = read(ask("What is 6 times 7? Reply in JSON."), '{"x": 42, "y": 1}', "The answer is 42.")
+    assert answers(reader) == ['{"x":42,"y":1}', "42"]
+    off = AnswerReader(ask("What is 6 times 7? Reply in JSON."), Task(), finds_json=False)
+    assert off.shape == "text"
+
+
+def test_thinking_before_json_does_not_count():
+    reader = read(ask(**JSON_FORMAT), '<think>{"x": 1}</think>\n{"x": 42, "y": 1}')
+    assert answers(reader) == ['{"x":42,"y":1}']
+
+
+def test_sections_end_at_their_marker():
+    text = (
+        "Sure.\n[[ ## reasoning ## ]]\nWhy.\n\n[[ ## answer ## ]]\n42\n\n[[ ## completed ## ]]\n[[ ## x ## ]]"
+    )
+    assert split_sections(text) == [("reasoning", "Why."), ("answer", "42")]
+    assert answers(read(ask(MARKS), text, "42", "[[ ## reasoning ## ]]\nonly")) == ["42", None, "only"]
+
+
+def test_the_question_of_a_prompt_in_sections_is_its_last_input():
+    prompt = "[[ ## context ## ]]\nLong ago.\n\n[[ ## question ## ]]\nWho?\n\n"
+    end = "Respond with the corresponding output fields, then `[[ ## completed ## ]]`."
+    assert AnswerReader(ask(prompt + end), Task()).question == "Who?"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "candidates"),
+    [
+        ("", ""),
+        ("t", "1"),
+        ("a", "1"),
+        ("ttt", "111"),
+        ("ta", "10"),  # a tie goes to what came first
+        ("at", "10"),
+        ("taa", "011"),
+        ("tab", "010"),
+        ("abb", "011"),
+        ("abab", "1010"),
+        ("aabbb", "00111"),
+        ("x", "0"),
+        ("xxa", "001"),
+        ("ttx", "110"),
+    ],
+)
+def test_most_samples_decide_who_is_a_candidate(kinds: str, candidates: str):
+    """t is a text, a and b call different tools, x makes a call that can't be read."""
+    readings = [
+        Reading(
+            sample=Sample(answer=None if kind == "x" else kind),
+            form="text" if kind == "t" else "calls",
+            tools=() if kind in "tx" else (kind,),
+            is_broken=kind == "x",
+        )
+        for kind in kinds
+    ]
+    assert "".join(str(int(is_candidate)) for is_candidate in select_candidates(readings)) == candidates
+
+
+def test_samples_that_differ_in_words_alone_end_the_vote_and_those_that_differ_in_values_do_not():
+    words = [json.dumps({"id": 1, "q": f"weather in {city}"}) for city in ("Rome", "Oslo", "Kiev")]
+    assert "free text" in read(ask(**JSON_FORMAT), *words).check_different()
+    assert read(ask(**JSON_FORMAT), *words[:2]).check_different() == ""
+    assert read(ask(**JSON_FORMAT), *words, words[0]).check_different() == ""
+    values = [json.dumps({"id": 1, "n": number}) for number in range(5)]
+    assert read(ask(**JSON_FORMAT), *values[:4]).check_different() == ""
+    assert "all differ" in read(ask(**JSON_FORMAT), *values).check_different()
+    numbers = [f"The answer is {number}." for number in range(8)]
+    assert read(ask(), *numbers).check_different() == ""
+
+
+def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
+    replies = [
+        json.dumps({"x": [{"a": i, "b": "y"} for i in range(2_000)]}),
+        "[" * 60_000,
+        '{"a":' * 12_000,
+        "```json\n" * 8_000,
+        "[[ ## a ## ]]\n" * 8_000,
+        "x" * 400_000,
+    ]
+    requests = [ask(**JSON_FORMAT), ask(MARKS), ask(adacompute={"extract": r"regex:(\w+) x"})]
+
+    async def main() -> float:
+        for request in requests:  # starts the processes
+            reader = AnswerReader(request, Task())
+            await reader.prepare()
+            await reader.read(Response(text="warm " * 1_000, message={"content": "x"}))
+        ticks = []
+
+        async def tick() -> None:
+            while True:
+                ticks.append(time.thread_time())
+                await asyncio.sleep(0.001)
+
+        ticking = asyncio.create_task(tick())
+        readers = [AnswerReader(request, Task()) for request in requests]
+        for text in replies:
+            call = {"function": {"name": "f", "arguments": text}}
+            for message in ({"content": text}, {"content": None, "tool_calls": [call]}):
+                await asyncio.gather(
+                    *(reader.read(Response(text=text, message=message)) for reader in readers)
+                )
+        ticking.cancel()
+        return max(later - earlier for earlier, later in pairwise(ticks))
+
+    # processor time of the loop's own thread between two turns
+    assert asyncio.run(main()) < 0.02
+
+
+def test_a_pattern_is_checked_once_and_refused_by_name():
+    async def main() -> None:
+        for pattern in (r"(\d+) EUR", r"(?i)total\W+([\d.,]+)\s*(?:EUR|USD)?", r"\b(yes|no)\b", r"^#+ (.*)$"):
+            await AnswerReader(ask(adacompute={"extract": f"regex:{pattern}"}), Task()).prepare()
+        for _ in range(2):
+            with pytest.raises(RequestInvalid, match="takes too long") as caught:
+                await AnswerReader(ask(adacompute={"extract": "regex:(b+)+$"}), Task()).prepare()
+            assert caught.value.param == "extract"
+
+    asyncio.run(main())
