@@ -156,7 +156,7 @@ def test_the_sdk_s_create_and_its_raw_headers(gate: Running):
     assert response.truncation == "disabled"
     body = gate.up.requests[-1].body  # type: ignore[attr-defined]
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert (body["max_completion_tokens"], body["reasoning_effort"], body["user"]) == (100, "low", "me")
+    assert (body["max_tokens"], body["reasoning_effort"], body["user"]) == (100, "low", "me")
     own = {"adacompute", "input", "instructions", "store", "metadata", "include", "truncation", "reasoning"}
     assert not own & set(body)
 
@@ -347,6 +347,25 @@ def test_errors_are_those_of_the_sdk_and_name_the_field_of_a_response(gate: Runn
             sdk(bad).responses.create(model="m", input="x")
         with pytest.raises(openai.RateLimitError, match="slow down"):
             sdk(bad).responses.create(model="m", input="x", stream=True)
+
+
+def test_a_limit_goes_under_the_name_that_the_model_takes_and_no_other_is_blamed():
+    def script(_number: int, body: dict[str, Any]) -> Any:
+        if "max_tokens" in body:
+            return Status(code=400, message="Unsupported parameter: 'max_tokens'", param="max_tokens")
+        if body["max_completion_tokens"] > 100:
+            return Status(
+                code=400, message="max_completion_tokens is too large", param="max_completion_tokens"
+            )
+        return whole({"content": "Yes."})
+
+    with Upstream(script) as up, Running(up.url, mode="pass") as gate:
+        answer = gate.ask({**ASK, "model": "odd", "max_output_tokens": 50}, path=PATH)
+        assert (answer.status, answer.json["max_output_tokens"]) == (200, 50)
+        assert up.requests[-1].body["max_completion_tokens"] == 50
+        refused = gate.ask({**ASK, "model": "odd", "max_output_tokens": 500}, path=PATH)
+        assert (refused.status, refused.error["param"]) == (400, "max_output_tokens")
+        assert refused.error["message"] == "max_output_tokens is too large"
 
 
 def test_an_error_in_a_stream_is_an_event_and_fails_the_response():

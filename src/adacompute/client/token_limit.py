@@ -177,6 +177,8 @@ class LimitSearch:
         code = "" if error.reply is None else error.reply.code
         self._tries += 1
         too_high = code != "unsupported_parameter" and _TOO_HIGH.search(message)
+        if too_high and not self._may_drop:
+            return False  # another name wouldn't help
         unknown = not too_high and (code == "unsupported_parameter" or _UNKNOWN.search(message))
         if self._may_drop and not unknown and self._tries < _MAX_TRIES:
             if context := _CONTEXT_SIZE.search(message):

@@ -6,6 +6,7 @@ Fields that the Responses API doesn't know go upstream as they came.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,8 +25,8 @@ __all__ = [
     "make_reasoning",
     "make_text",
     "read_thought",
-    "translate_error",
     "translate_logprobs",
+    "translate_names",
     "translate_request",
     "translate_usage",
 ]
@@ -83,7 +84,7 @@ def _translate(body: Body) -> Body:
     chat["messages"] = _translate_input(body.get("input"), body.get("instructions"))
     chat |= _translate_tools(body) | _translate_text(body.get("text") or {}) | _translate_logprobs_wish(body)
     if (limit := body.get("max_output_tokens")) is not None:
-        chat["max_completion_tokens"] = limit
+        chat["max_tokens"] = limit  # or under the name that the model takes
     if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
         chat["reasoning_effort"] = effort
     if body.get("stream"):
@@ -138,24 +139,22 @@ _REPLACEMENTS = {
 
 
 _RENAMED = {  # fields of a chat, and what they are made of
+    "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
     "messages": "input",
 }
+_NAMES = re.compile(rf"(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
 
 
-def translate_error(error: RequestInvalid) -> RequestInvalid:
-    """An error about a chat's field as one about the field that it was made of.
+def translate_names(text: str) -> str:
+    """A message or a param with names of a chat's fields replaced by those of the request.
 
-    >>> str(translate_error(RequestInvalid("max_completion_tokens is 0; give 1 to 9")))
+    >>> translate_names("max_completion_tokens is 0; give 1 to 9")
     'max_output_tokens is 0; give 1 to 9'
     """
-    message, param = str(error), error.param
-    for name, original in _RENAMED.items():
-        message = message.replace(name, original)
-        param = param.replace(name, original) if param else param
-    return RequestInvalid(message, status=error.status, code=error.code, param=param)
+    return _NAMES.sub(lambda match: _RENAMED[match[1]], text)
 
 
 def _make_invalid(place: str, remedy: str) -> RequestInvalid:

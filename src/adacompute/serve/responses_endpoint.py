@@ -6,12 +6,13 @@ Whether the upstream has that route at all is learned from its first answer.
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from adacompute.errors import RequestInvalid, ServeError
+from adacompute.errors import EndpointError, RequestInvalid, ServeError
 from adacompute.serve.chat import (
     ActiveRequest,
     Authenticate,
@@ -29,7 +30,7 @@ from adacompute.serve.responses import (
     UntranslatableRequest,
     build_response,
     describe_request,
-    translate_error,
+    translate_names,
     translate_request,
 )
 from adacompute.serve.responses_stream import ResponseStream
@@ -78,7 +79,10 @@ class ResponsesEndpoint:
         except UntranslatableRequest as exc:
             await self._pass_on(scope, receive, send, exc)
         except RequestInvalid as exc:
-            raise translate_error(exc) from None
+            raise _translate_refusal(exc) from None
+        except EndpointError as exc:
+            _translate_reply(exc)
+            raise
 
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
@@ -101,6 +105,22 @@ class ResponsesEndpoint:
         except ServeError as exc:
             gateway.observability.on_refusal(exc.status, exc.code)
             raise
+
+
+def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
+    """An error about a chat's field as one about the field that it was made of."""
+    param = error.param and translate_names(error.param)
+    return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
+
+
+def _translate_reply(error: EndpointError) -> None:
+    """The same for what the upstream said."""
+    if error.reply is not None:
+        fields = dict(error.reply.fields)
+        for name in ("message", "param"):
+            if isinstance(fields.get(name), str):
+                fields[name] = translate_names(fields[name])
+        error.reply = replace(error.reply, fields=fields)
 
 
 def _make_unsupported(field: str) -> RequestInvalid:

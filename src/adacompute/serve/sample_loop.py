@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
-from adacompute.client import ADDED_LIMIT, LOGPROBS, AttemptTracer, Client, DrawFailure, Response, Stream
+from adacompute.client import (
+    ADDED_LIMIT,
+    LIMIT_NAME,
+    LOGPROBS,
+    AttemptTracer,
+    Client,
+    DrawFailure,
+    Response,
+    Stream,
+)
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
 from adacompute.records import Call, Sample
@@ -256,7 +265,10 @@ class SampleLoop:
     def optional_fields(self) -> frozenset[str]:
         """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
         fields = frozenset(name for name in LOGPROBS if not self.request.body.get(name))
-        return fields | ADDED_LIMIT if self._adds_limit else fields
+        if self._adds_limit:
+            return fields | ADDED_LIMIT
+        # what was translated into a chat has a limit whose name the client didn't choose
+        return fields if self.request.original is None else fields | LIMIT_NAME
 
     @property
     def _adds_limit(self) -> bool:
