@@ -13,6 +13,7 @@ from typing import Any
 from orjson import Fragment
 from yarl import URL
 
+from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
@@ -22,6 +23,7 @@ from adacompute.client.response_parser import (
     Reply,
     TooManyChoices,
     build_refusal,
+    encode_json,
     encode_messages,
     replace_surrogates,
 )
@@ -43,6 +45,7 @@ from adacompute.records import Call
 __all__ = ["Client", "step_seed"]
 
 _AGENT = "adacompute"
+_MAX_LISTING = 4 * 2**20  # bytes of what is kept of a list of models
 _LISTING_SECONDS = 30.0  # seconds that a list of models may take
 _CALLS_AHEAD = 2  # calls started, waiting or running, for each that may run at the same time
 _SEED_BITS = (31, 32, 63)  # bits of a seed, as servers store it
@@ -483,6 +486,14 @@ class Client:
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint lists; free, and not in the totals."""
+        return [str(model["id"]) for model in await self._fetch_models()]
+
+    async def list_models(self) -> list[dict[str, Any]]:
+        """The models with all that the endpoint says of each, as far as there is room; key and address masked."""
+        models = await self._fetch_models()
+        return await asyncio.to_thread(_mask_models, models, self.endpoint)
+
+    async def _fetch_models(self) -> list[dict[str, Any]]:
         context, url = self._require_open(), URL(self.endpoint.models)
         timer = context.transport.make_timer(context.loop.time() + _LISTING_SECONDS)
         try:
@@ -493,17 +504,28 @@ class Client:
             error.paid = False
             raise
         data = reply.value.get("data") if isinstance(reply.value, dict) else None
-        names = (
-            [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else None
-        )
-        if names is None or not all(isinstance(name, str) for name in names):
+        models = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else None
+        if models is None or not all(isinstance(model.get("id"), str) for model in models):
             raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
-        return [replace_surrogates(str(name)) for name in names]
+        return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def _require_open(self) -> CallContext:
         if self._context is None:
             raise EndpointError("the client is not open; use it as `async with Client(endpoint) as client:`")
         return self._context
+
+
+def _mask_models(models: list[dict[str, Any]], endpoint: Endpoint) -> list[dict[str, Any]]:
+    """The models, masked; of those beyond the limit, only the names."""
+    masked: list[dict[str, Any]] = []
+    size = 0
+    for model in models:
+        fields = {}
+        if size <= _MAX_LISTING:
+            fields = mask_object(model, key=endpoint.key, url=endpoint.url)
+            size += len(encode_json(fields))
+        masked.append(fields | {"id": model["id"]})
+    return masked
 
 
 def _compute_deadline(context: CallContext, deadline: float | None) -> float:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from adacompute.errors import shorten
 from adacompute.records import Secret
 
-__all__ = ["ErrorObject", "build_error_object", "infer_status", "pick_error_headers"]
+__all__ = ["ErrorObject", "build_error_object", "infer_status", "mask_object", "pick_error_headers"]
 
 _MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
 _MARGIN = 1000  # characters that are masked beyond the end of what is passed on
@@ -99,6 +99,15 @@ def build_error_object(
     native = isinstance(inner, Mapping) and isinstance(inner.get("message"), str)
     shape = {"type": _find_type(status), "param": None, "code": None}
     return ErrorObject(_Mask(key, url).apply_to_fields(shape | fields), native, headers or {})
+
+
+def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> dict[str, Any]:
+    """Any other object of an endpoint, masked and bounded in the same way.
+
+    >>> mask_object({"id": "m", "root": "http://h:80/m"}, key=None, url="http://h:80/v1")
+    {'id': 'm', 'root': 'the upstream'}
+    """
+    return _Mask(key, url).apply_to_object(value, 1)
 
 
 def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -197,7 +206,7 @@ class _Mask:
         """The object with its four fields first, and what else it has, as far as there is room."""
         head = {name: self._apply_to_field(name, fields[name]) for name in _SHAPE}
         rest = {name: item for name, item in fields.items() if name not in _SHAPE}
-        return head | self._apply_to_object(rest, 1)
+        return head | self.apply_to_object(rest, 1)
 
     def _apply_to_field(self, name: str, value: object) -> object:
         if name == "message":
@@ -206,7 +215,8 @@ class _Mask:
             return self._apply_to_text(value, _MAX_CODE)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def _apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        """An object of any fields, as far as there is room."""
         masked: dict[str, Any] = {}
         for name, item in list(value.items())[:_MAX_KEYS]:
             if self._left <= 0:
@@ -220,7 +230,7 @@ class _Mask:
         if depth >= _MAX_DEPTH:
             return None
         if isinstance(value, Mapping):
-            return self._apply_to_object(value, depth + 1)
+            return self.apply_to_object(value, depth + 1)
         if isinstance(value, list | tuple):
             return [self._apply(item, depth + 1) for item in value[:_MAX_KEYS]]
         return value

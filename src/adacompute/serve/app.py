@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import orjson
@@ -27,7 +28,7 @@ from adacompute.serve.chat import (
 from adacompute.serve.dashboard import HEADERS, PAGE
 from adacompute.serve.forward import ForwardEndpoint
 from adacompute.serve.observability import Observability
-from adacompute.serve.reply import build_error
+from adacompute.serve.reply import build_error, dump_json
 from adacompute.serve.request_parser import ClientDisconnected, Key
 from adacompute.serve.responses_endpoint import ResponsesEndpoint
 
@@ -95,24 +96,22 @@ class _Pages:
     async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The models as the upstream lists them."""
         self.authenticate(headers)
-        names = await self._gateway.list_models()
-        return (
-            200,
-            _JSON_HEADERS,
-            orjson.dumps({"object": "list", "data": [_describe_model(name) for name in names]}),
-        )
+        models = await self._gateway.list_models()
+        listing = {"object": "list", "data": [_describe_model(model) for model in models.values()]}
+        return 200, _JSON_HEADERS, dump_json(listing)
 
     async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """One model."""
         self.authenticate(headers)
         name = scope["path_params"]["name"]
-        if name not in await self._gateway.list_models():
+        model = (await self._gateway.list_models()).get(name)
+        if model is None:
             raise RequestInvalid(
                 f"model {name[:100]!r} is not known; /v1/models lists those that are",
                 status=404,
                 code="model_not_found",
             )
-        return 200, _JSON_HEADERS, orjson.dumps(_describe_model(name))
+        return 200, _JSON_HEADERS, dump_json(_describe_model(model))
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
         """The process runs."""
@@ -278,5 +277,12 @@ def _is_loopback(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
-def _describe_model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "upstream"}
+def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model as the upstream describes it, completed where it leaves out what clients rely on."""
+    created, owner = model.get("created"), model.get("owned_by")
+    return {
+        **model,
+        "object": "model",
+        "created": created if isinstance(created, int) and not isinstance(created, bool) else 0,
+        "owned_by": owner if isinstance(owner, str) and owner else "upstream",
+    }

@@ -198,18 +198,18 @@ _FAILURE_SECONDS = 5.0  # that a failure is cached
 class ModelList:
     """The models that the upstream lists, fetched once for all who ask, and cached."""
 
-    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[str]]]) -> None:
+    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
         self.known: frozenset[str] = frozenset()  # the last list; empty before the first
         self._fetch = fetch
-        self._task: asyncio.Task[list[str]] | None = None
+        self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
         self._expires = 0.0  # by the event loop's clock
 
-    async def get_names(self, *, refresh: bool = False) -> list[str]:
-        """The list, or the EndpointError of fetching it. `refresh`: don't return a cached error."""
+    async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The models by name, or the EndpointError of fetching them. `refresh`: don't return a cached error."""
         now, task = asyncio.get_running_loop().time(), self._task
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):
-            task = self._task = asyncio.create_task(self._fetch_names())
+            task = self._task = asyncio.create_task(self._fetch_models())
             task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
         return await asyncio.shield(task)
 
@@ -218,17 +218,17 @@ class ModelList:
         if self._task is not None:
             self._task.cancel()
 
-    async def _fetch_names(self) -> list[str]:
+    async def _fetch_models(self) -> dict[str, dict[str, Any]]:
         seconds = _FAILURE_SECONDS
         try:
-            names = await self._fetch()
-            self.known, seconds = frozenset(names), _LIST_SECONDS
+            models = {model["id"]: model for model in await self._fetch()}
+            self.known, seconds = frozenset(models), _LIST_SECONDS
         finally:
             self._expires = asyncio.get_running_loop().time() + seconds
-        return names
+        return models
 
 
-def _has_failed(task: asyncio.Task[list[str]]) -> bool:
+def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
@@ -400,12 +400,12 @@ class Gateway:
         extra = build_extra(outcome, unit=self.settings.unit)
         return relay.finish(extra, build_usage(outcome), voted=outcome.waves > 1)
 
-    async def list_models(self, *, refresh: bool = False) -> list[str]:
-        """The upstream's models, and the operator's own; `refresh`: ask again after a failure."""
-        listed = await self.model_list.get_names(refresh=refresh)
+    async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The upstream's models by name, and the operator's own; `refresh`: ask again after a failure."""
+        listed = await self.model_list.get_models(refresh=refresh)
         configured = self.config.endpoint.model
-        self.model = configured or (listed[0] if len(listed) == 1 else "")
-        return list(dict.fromkeys([*([configured] if configured else []), *listed]))
+        self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
+        return ({configured: {"id": configured}} if configured else {}) | listed
 
     async def reload(self) -> list[str]:
         """Reads the policies again; a line for each that changed or was refused."""

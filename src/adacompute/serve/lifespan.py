@@ -78,7 +78,7 @@ async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) 
         gateway = Gateway(
             config=config,
             resources=resources,
-            model_list=ModelList(client.models),
+            model_list=ModelList(client.list_models),
             policy_registry=registry,
             pacers=Pacers([(name, settings.budget) for name in registry.names], average=settings.average),
             keys=keys,
