@@ -233,10 +233,34 @@ class ServeConfig:
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         compile_vote_pattern(self.vote_pattern)
+        _check_cors(self.cors, keys=bool(self.keys_file))
         for entry in self.policies:
             name, _, folder = entry.partition("=")
             if not name.strip() or not folder.strip():
                 raise ConfigError(f"policies has {entry!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def _check_cors(origins: tuple[str, ...], *, keys: bool) -> None:
+    """Check the setting cors: ConfigError where one can't be what a browser sends."""
+    for origin in origins:
+        if origin == "*" and keys:
+            continue
+        if origin == "*":
+            raise ConfigError(
+                "cors '*' lets every web page use the gateway, and there are no keys; give keys_file, or the "
+                "origins that may, e.g. https://app.example.com"
+            )
+        default_port = (origin.startswith("https://") and origin.endswith(":443")) or (
+            origin.startswith("http://") and origin.endswith(":80")
+        )
+        if not _ORIGIN.fullmatch(origin) or default_port:
+            raise ConfigError(
+                f"cors {origin!r} is not an origin as browsers send it; give scheme, host and port alone, "
+                "e.g. https://app.example.com or http://localhost:3000"
+            )
 
 
 def compile_vote_pattern(pattern: str) -> re.Pattern[str]:

@@ -106,9 +106,11 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--tls-cert": ("serve", "tls_cert", "c.pem"),
         "--tls-key": ("serve", "tls_key", "k.pem"),
         "--log": ("serve", "log", "error"),
+        "--cors": ("serve", "cors", ["http://localhost:3000"]),
         "--otel": ("serve", "otel", "http://h:4318"),
     }
-    words = [word for name, (_, _, value) in options.items() for word in (name, str(value))]
+    texts = {name: value[0] if isinstance(value, list) else value for name, (_, _, value) in options.items()}
+    words = [word for name, value in texts.items() for word in (name, str(value))]
     found = json.loads(serve("--show-config", "--json", *words).stdout)
     assert {name: found[stage][key] for name, (stage, key, _) in options.items()} == {
         name: value for name, (_, _, value) in options.items()

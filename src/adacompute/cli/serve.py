@@ -292,6 +292,7 @@ MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agre
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
 AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
+CorsOption = Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")]
 OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
 TlsCertOption = Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")]
@@ -342,6 +343,7 @@ def serve(
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     log: LogOption = None,
+    cors: CorsOption = None,
     otel: OtelOption = None,
     file: ConfigOption = None,
     show: ShowConfigFlag = False,
@@ -383,6 +385,7 @@ def serve(
             tls_cert=tls_cert,
             tls_key=tls_key,
             log=log,
+            cors=cors or None,
             otel=otel,
         ),
         endpoint=_override(
@@ -456,4 +459,6 @@ def _override(base: _Section, **options: object) -> _Section:
 def _to_plain(value: object) -> object:
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, list):
+        return tuple(value)
     return str(value) if isinstance(value, Path) else value

@@ -489,7 +489,7 @@ class Client:
         return [str(model["id"]) for model in await self._fetch_models()]
 
     async def list_models(self) -> list[dict[str, Any]]:
-        """The models with all that the endpoint says of each, as far as there is room; key and address masked."""
+        """The models, with what the endpoint says of each: masked, and as far as there is room."""
         models = await self._fetch_models()
         return await asyncio.to_thread(_mask_models, models, self.endpoint)
 

@@ -41,6 +41,7 @@ __all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_
 
 _Addresses = list[ResolveResult]
 _MAX_BODY = 64 * 2**20  # bytes of a reply
+_WRITE_BYTES = 1_048_576  # of a request that are written at once
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
@@ -157,7 +158,12 @@ class _Body(aiohttp.payload.Payload):
     async def write(self, writer: AbstractStreamWriter) -> None:
         self._attempt_timer.check_permission()  # aiohttp sends the headers with the body, so nothing is out
         self._attempt_timer.mark_sent()
-        await writer.write(self._value)
+        if len(self._value) <= _WRITE_BYTES:
+            await writer.write(self._value)
+            return
+        parts = memoryview(self._value)
+        for start in range(0, len(parts), _WRITE_BYTES):  # copying megabytes at once would hold up others
+            await writer.write(parts[start : start + _WRITE_BYTES])
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
         await self.write(writer)

@@ -25,6 +25,7 @@ from adacompute.serve.chat import (
     read_headers,
     send_reply,
 )
+from adacompute.serve.cors import CorsMiddleware
 from adacompute.serve.dashboard import HEADERS, PAGE
 from adacompute.serve.forward import ForwardEndpoint
 from adacompute.serve.observability import Observability
@@ -62,7 +63,8 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
-    return _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway.observability)
+    app = _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway.observability)
+    return CorsMiddleware(app, gateway.settings.cors) if gateway.settings.cors else app
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body

@@ -205,7 +205,7 @@ class ModelList:
         self._expires = 0.0  # by the event loop's clock
 
     async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The models by name, or the EndpointError of fetching them. `refresh`: don't return a cached error."""
+        """The models by name, or the EndpointError of fetching them. `refresh`: not a cached error."""
         now, task = asyncio.get_running_loop().time(), self._task
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):

@@ -70,7 +70,7 @@ _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "contain
 _ADMINISTRATION = ("organization", "dashboard", "usage")  # of the operator's own account
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _PROMPT_TOKENS = 64  # that a model's template may add
-_MAX_VALUES = 1_000_000  # of a JSON body: more would hold up the event loop while they are parsed
+_MAX_VALUES = 200_000  # of a JSON body: more would hold up the event loop while they are parsed
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
@@ -287,7 +287,7 @@ class ForwardEndpoint:
             check_content_length(headers, settings.max_body)
             with self._slots.receive():
                 body = await read_body(receive, headers, limit=settings.max_body)
-            parsed = _parse_json(body)
+            parsed = {} if target.free or target.route in _WITHOUT_OUTPUT else _parse_json(body)
         else:
             _check_encoding(headers)
             check_content_length(headers, settings.max_upload, "max_upload")

@@ -278,7 +278,9 @@ def check_messages(messages: object, *, max_messages: int) -> None:
         raise RequestInvalid("messages is an empty list; give at least one", param="messages")
     if len(messages) > max_messages:
         raise RequestInvalid(
-            f"there are {len(messages)} messages; at most {max_messages} are taken", param="messages"
+            f"there are {len(messages)} messages; give at most {max_messages}, or ask the operator for a "
+            "larger max_messages",
+            param="messages",
         )
     for place, message in enumerate(messages):
         _check_message(message, f"messages[{place}]")
@@ -448,6 +450,7 @@ _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers 
 _JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
 _JSON_FIELDS = ("guided_json", "json_schema")  # names of certain servers for a schema of the reply
 _MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
+_MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
 _MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -477,12 +480,12 @@ def parse_request(
     _check_sampling(body)
     options = read_body_options(body.get(OPTIONS_FIELD), _read_limits(settings))
     name, budget = split_model(body, default_model, known_models)
-    n = _read_int(body, "n", 1, settings.max_n) or 1
+    n = _read_int(body, "n", 1, settings.max_n, "max_n") or 1
     stream, include_usage = _read_stream_options(body)
     limits = [
         limit
         for field in _TOKEN_LIMITS
-        if (limit := _read_int(body, field, 1, settings.max_tokens)) is not None
+        if (limit := _read_int(body, field, 1, settings.max_tokens, "max_tokens")) is not None
     ]
     upstream_body = {field: value for field, value in body.items() if field not in _GATEWAY_FIELDS} | {
         "model": name
@@ -507,6 +510,8 @@ def parse_request(
 
 
 def _parse_object(raw: bytes, max_depth: int) -> Body:
+    if raw.count(b"\\") > _MAX_ESCAPES:
+        raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
     bare = _strip_escaped_quotes(raw)
     if bare.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
         raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
@@ -674,7 +679,8 @@ def _read_typed(body: Mapping[str, Any], field: str, kind: type, place: str = ""
     )
 
 
-def _read_int(body: Body, field: str, low: int, high: int) -> int | None:
+def _read_int(body: Body, field: str, low: int, high: int, setting: str = "") -> int | None:
+    """A whole number within limits; `setting` is the operator's that sets the upper one."""
     value = body.get(field)
     if value is None:
         return None
@@ -683,7 +689,8 @@ def _read_int(body: Body, field: str, low: int, high: int) -> int | None:
             f"{field} is {_describe_value(value)}; give a whole number from {low} to {high}", param=field
         )
     if not low <= value <= high:
-        raise RequestInvalid(f"{field} is {value}; give {low} to {high}", param=field)
+        remedy = f", or ask the operator for a larger {setting}" if setting and value > high else ""
+        raise RequestInvalid(f"{field} is {value}; give {low} to {high}{remedy}", param=field)
     return value
 
 
