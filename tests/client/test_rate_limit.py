@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.client import Client, Endpoint, RateLimits, Retries
-from adacompute.client.rate_limit import RateLimiter, TokenBucket
-from upstream import Honest, Reply, Status, Upstream
+from adacompute.client.rate_limit import Limiters, RateLimiter, SendGate, TokenBucket
+from adacompute.errors import RateLimited
+from upstream import Honest, Reply, Stall, Status, Upstream
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -284,3 +285,58 @@ def test_a_429_halves_what_runs_at_the_same_time():
         assert client.concurrency in (4, 5)  # 8 complaints of one round halved it once; it creeps up again
 
     run_client(lambda number, body: Status(code=429, delay=0.02) if number <= 8 else Reply(), run)
+
+
+def test_a_model_that_asks_to_slow_down_holds_back_itself_only():
+    def script(number, body):
+        return (
+            Status(code=429, message="slow down", retry_after=15) if body["model"] == "limited" else Reply()
+        )
+
+    async def run(client, up):
+        limited = {**BODY, "model": "limited"}
+        for _ in range(2):
+            with pytest.raises(RateLimited) as caught:
+                await client.call(limited, deadline=2.0)
+            assert (
+                caught.value.reply.fields["message"] == "slow down"
+            )  # as it was said, though not asked again
+            assert 10 < caught.value.retry_after <= 17
+        assert (await client.call(BODY, deadline=2.0)).responses
+
+    assert run_client(script, run).up.count.requests == 2
+
+
+def test_a_model_that_hangs_takes_no_turns_from_others():
+    async def run(client, up):
+        hanging = [asyncio.create_task(client.call({**BODY, "model": "hangs"})) for _ in range(20)]
+        while up.count.in_flight < 8:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert (await client.call(BODY, deadline=5.0)).responses
+        assert up.count.in_flight == 8
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+    run_client(lambda number, body: Stall() if body["model"] == "hangs" else Reply(), run)
+
+
+def test_all_models_together_stay_within_what_the_operator_allows():
+    async def run(client, up):
+        bodies = [{**BODY, "model": f"model {number % 5}"} for number in range(60)]
+        await asyncio.gather(*(client.call(body) for body in bodies))
+
+    done = run_client(Reply(delay=0.01), run, limits=RateLimits(concurrency=6))
+    assert 5 <= done.up.count.peak <= 6
+
+
+def test_limiters_of_models_that_clients_make_up_take_no_memory():
+    async def run() -> None:
+        limiters = Limiters(RateLimits(), loop=asyncio.get_running_loop(), gate=SendGate())
+        for number in range(1000):
+            limiters.pick(f"model {number}").pause(float("inf"))
+        assert limiters.pick("model 999").paused_until == float("inf")
+        assert limiters.pick("model 0").paused_until < float("inf")
+
+    asyncio.run(run())

@@ -87,6 +87,20 @@ def test_c07_a_model_that_hangs_takes_no_healthy_one_down():
         assert gate.ask(temperature=0).status == 200
 
 
+def test_a_model_that_is_rate_limited_holds_back_itself_only():
+    def script(_number: int, body: dict[str, Any]) -> Any:
+        slow = Status(code=429, message="slow down", retry_after=600)
+        return slow if body["model"] == "limited" else Reply()
+
+    with Upstream(script) as up, Running(up.url) as gate:
+        for _ in range(2):
+            reply = gate.ask(model="limited", temperature=0)
+            assert (reply.status, reply.error["message"]) == (429, "slow down")
+            assert 590 <= int(reply.headers["retry-after"]) <= 602
+        assert gate.ask(temperature=0).status == 200
+    assert up.count.requests == 2
+
+
 @pytest.mark.slow
 def test_c07_an_upstream_that_is_gone_is_left_alone_for_all_models_and_comes_back():
     with Upstream() as gone:

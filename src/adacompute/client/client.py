@@ -347,9 +347,9 @@ class Client:
 
     @property
     def concurrency(self) -> int:
-        """How many calls the rate limiter lets run at the same time now."""
+        """How many calls to the model that was used last may run at the same time now."""
         return (
-            self.endpoint.limits.concurrency if self._context is None else self._context.limiter.concurrency
+            self.endpoint.limits.concurrency if self._context is None else self._context.limiters.concurrency
         )
 
     @property

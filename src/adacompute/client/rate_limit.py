@@ -5,7 +5,7 @@ import contextlib
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from adacompute.client.settings import BreakerSettings, RateLimits
@@ -14,8 +14,10 @@ from adacompute.errors import EndpointResting, SendingStopped
 __all__ = [
     "Breakers",
     "CallBreaker",
+    "CallLimiter",
     "CircuitBreaker",
     "Fault",
+    "Limiters",
     "RateLimiter",
     "SendGate",
     "TokenBucket",
@@ -23,6 +25,8 @@ __all__ = [
 ]
 
 _INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
+_MAX_MODELS = 256  # that are remembered
+_MAX_NAME = 200  # characters of a model's name that are kept
 _BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
 
 
@@ -146,6 +150,7 @@ class RateLimiter:
             None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
         )
         self._paused_until = now  # nobody is let in before this time of the loop
+        self.pause_reply: Any = None  # what the endpoint said when it asked to wait
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -205,9 +210,10 @@ class RateLimiter:
             self._requests.take(-1.0)
         self.leave(weight, used=0.0)
 
-    def pause(self, until: float) -> None:
+    def pause(self, until: float, reply: Any = None) -> None:  # noqa: ANN401 - an ErrorObject, or nothing
         """Admits nobody before `until`: one caller was told to wait, and that holds for all."""
         self._paused_until = max(self._paused_until, until)
+        self.pause_reply = reply
 
     def report_success(self) -> None:
         """Reports a success, before the call leaves; more are admitted if all turns were taken."""
@@ -275,6 +281,115 @@ class RateLimiter:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(delay, self._admit_waiters)
+
+
+class Limiters:
+    """The rate limiters of one endpoint: one for all that is sent, and one for each model.
+
+    The first holds what the operator allows. Those of models adapt: a model that hangs, or asks to slow down,
+    takes no turns from others. Clients choose the names of models, so those unused for longest are forgotten.
+    """
+
+    def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
+        self._loop = loop
+        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
+        self._window = RateLimits(concurrency=limits.concurrency, adaptive=limits.adaptive)
+        self._by_model: OrderedDict[str, RateLimiter] = OrderedDict()
+        self.pick()
+
+    def pick(self, model: object = None) -> "CallLimiter":
+        """Where a call to that model waits for its turn."""
+        key = model[:_MAX_NAME] if isinstance(model, str) else ""
+        window = self._by_model.get(key)
+        if window is None:
+            window = self._by_model[key] = RateLimiter(self._window, loop=self._loop)
+            if len(self._by_model) > _MAX_MODELS:
+                self._by_model.popitem(last=False)
+        self._by_model.move_to_end(key)
+        return CallLimiter(self._all, window)
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls to the model that was used last may run at the same time now."""
+        return next(reversed(self._by_model.values())).concurrency
+
+    def restart(self) -> None:
+        """Restarts all models with one call at a time: the endpoint is back."""
+        for window in self._by_model.values():
+            window.restart()
+
+
+class CallLimiter:
+    """The two rate limiters that one call waits for: that of its model, then that of the endpoint."""
+
+    __slots__ = ("_all", "_model")
+
+    def __init__(self, all_calls: RateLimiter, model: RateLimiter) -> None:
+        self._all = all_calls
+        self._model = model
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether there is a limit of tokens, so that it needs an estimate of each call's tokens."""
+        return self._all.counts_tokens
+
+    @property
+    def paused_until(self) -> float:
+        """The time of the loop until which nobody is let in."""
+        return self._model.paused_until
+
+    @property
+    def pause_reply(self) -> Any:  # noqa: ANN401 - an ErrorObject, or nothing
+        """What the endpoint said when it asked to wait."""
+        return self._model.pause_reply
+
+    def try_enter(self, weight: float = 0.0) -> bool:
+        """Takes a turn if one is free now and nobody waits for it."""
+        if not self._model.try_enter():
+            return False
+        if self._all.try_enter(weight):
+            return True
+        self._model.return_unused()
+        return False
+
+    async def enter(self, weight: float = 0.0, *, until: float = float("inf")) -> None:
+        """Waits for a turn; TimeoutError where none came in time. Each turn is ended by `leave`."""
+        await self._model.enter(until=until)
+        try:
+            await self._all.enter(weight, until=until)
+        except BaseException:
+            self._model.return_unused()
+            raise
+
+    def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
+        """Ends a turn; `used` is the tokens that it really took, where that is known."""
+        self._all.leave(weight, used=used)
+        self._model.leave()
+
+    def return_unused(self, weight: float = 0.0) -> None:
+        """Gives back a turn in which nothing was sent."""
+        self._all.return_unused(weight)
+        self._model.return_unused()
+
+    def pause(self, until: float, reply: Any = None) -> None:  # noqa: ANN401 - as above
+        """Admits nobody to this model before `until`: one caller was told to wait."""
+        self._model.pause(until, reply)
+
+    def report_success(self) -> None:
+        """Reports a success, before the call leaves."""
+        self._model.report_success()
+
+    def report_answering(self) -> None:
+        """Reports that a call has begun to answer."""
+        self._model.report_answering()
+
+    def report_overload(self, began_at: float) -> bool:
+        """Reports that a call which began then met an overloaded endpoint; returns whether that is news."""
+        return self._model.report_overload(began_at)
+
+    def restart(self) -> None:
+        """Restarts this model with one call at a time: after a rest."""
+        self._model.restart()
 
 
 class CircuitBreaker:
@@ -391,7 +506,6 @@ class CircuitBreaker:
 
 Fault = Literal["endpoint", "model", ""]  # whose fault a failure is; "": neither's, as it answered
 _MAX_BREAKERS = 256  # kinds of requests that are remembered: clients choose the names of models
-_MAX_NAME = 200  # characters of a model's name that are kept
 _LONG_PROMPT = (
     32 * 2**10
 )  # characters from which a request is of another kind: some servers fail at long ones
@@ -539,12 +653,13 @@ class CallBreaker:
         self._counted = generation[1]
         self._model.report_failure(generation[1])
 
-    def report_success(self, generation: tuple[int, int]) -> bool:
-        """Reports an answer; True where a rest has ended by it, and nothing else was answered meanwhile."""
+    def report_success(self, generation: tuple[int, int]) -> Fault:
+        """Reports an answer; whose rest has ended by it, if nothing else was answered meanwhile."""
         alone = self._breakers.answered_at <= self._model.opened_at
         self._breakers.answered_at = self._breakers.now
         endpoint_closed = self._endpoint.report_success(generation[0])
-        return (self._model.report_success(generation[1]) and alone) or endpoint_closed
+        model_closed = self._model.report_success(generation[1])
+        return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""
 
     def report_unknown(self, generation: tuple[int, int]) -> None:
         """Reports an end without a verdict: others may be the probes."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.rate_limit import Breakers, Fault, RateLimiter, SendGate
+from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
@@ -115,7 +115,7 @@ class CallTotals:
 
 
 class CallContext:
-    """What all calls of one client share: transport, rate limiter, breakers, quirks and totals."""
+    """What all calls of one client share: transport, rate limiters, breakers, quirks and totals."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class CallContext:
         self.rng = rng
         self.on_call = on_call
         self.url = URL(endpoint.chat)
-        self.limiter = RateLimiter(endpoint.limits, loop=self.loop, gate=gate)
+        self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
+        self.limiter = self.limiters.pick()  # of what names no model
         self.breakers = Breakers(endpoint.breaker, loop=self.loop)
 
 
@@ -183,23 +184,21 @@ class CallAttempt:
 
     def mark_answering(self) -> None:
         """It has begun to answer. Its end may be far off, so the breaker and the limiter are informed now."""
-        context, self._answer_began = self._owner.context, True
+        self._answer_began = True
         if self.trace is not None:
             self.trace.mark_answering()
         breaker = self._owner.breaker
-        if not breaker.closed and breaker.report_success(self._generation):
-            context.limiter.restart()
-        context.limiter.report_answering()
+        if not breaker.closed:
+            self._end_rest()
+        self._owner.limiter.report_answering()
 
     def report_success(self, call: Call, body: Mapping[str, Any]) -> None:
         """It succeeded with that completion, and used the tokens that `call` says."""
         if self._ended:
             return
-        context = self._owner.context
-        if self._owner.breaker.report_success(self._generation):
-            context.limiter.restart()
+        self._end_rest()
         if not self._answer_began:
-            context.limiter.report_success()
+            self._owner.limiter.report_success()
         self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)), body=body)
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
@@ -221,25 +220,33 @@ class CallAttempt:
         self._finish(self._build_call("cancelled", paid, so_far, status=None), used=None)
 
     def _inform_limits(self, error: EndpointError) -> None:
-        owner, context = self._owner, self._owner.context
+        owner = self._owner
         if isinstance(error, SendingStopped):  # it was refused by us, and says nothing of the endpoint
             owner.breaker.report_unknown(self._generation)
             return
         caller_gave_up = (
             owner.caller_deadline_first and self.timer.expired and self.timer.caller_deadline_first
         )
-        is_news = caller_gave_up or not is_overload(error) or context.limiter.report_overload(self.began_at)
+        is_news = caller_gave_up or not is_overload(error) or owner.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
             # a deadline that the caller set says nothing about the endpoint; nor does another "overloaded" in
             # the round trip in which the rate limiter has counted one already
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
-        elif owner.breaker.report_success(self._generation):
-            context.limiter.restart()
+        else:
+            self._end_rest()
+
+    def _end_rest(self) -> None:
+        """Reports an answer; where a rest has ended by it, those who waited come one after the other."""
+        rest = self._owner.breaker.report_success(self._generation)
+        if rest == "endpoint":
+            self._owner.context.limiters.restart()
+        elif rest:
+            self._owner.limiter.restart()
 
     def _set_backoff(self, error: EndpointError) -> None:
-        """Sets how long to wait; where the endpoint asks to slow down, that holds for all callers."""
+        """Sets how long to wait; where the endpoint asks to slow down, all calls to the model do."""
         context, retries = self._owner.context, self._owner.context.endpoint.retries
         requested = error.retry_after
         wait = self._owner.backoff = compute_backoff(self._tries, retries, context.rng, requested=requested)
@@ -249,7 +256,7 @@ class CallAttempt:
                 if requested is not None and requested <= retries.deadline
                 else retries.longest
             )
-            context.limiter.pause(context.loop.time() + min(wait, longest))
+            self._owner.limiter.pause(context.loop.time() + min(wait, longest), error.reply)
 
     def _build_call(
         self, kind: str, paid: Paid, so_far: tuple[int, int] | None, *, status: int | None
@@ -301,6 +308,7 @@ class CallWithRetries(Generic[T]):
         "context",
         "headers",
         "idle",
+        "limiter",
         "n",
         "permission",
         "stopped",
@@ -349,6 +357,7 @@ class CallWithRetries(Generic[T]):
             self._replace_limit()
         self._cap = read_token_cap(self._body)
         self.breaker = context.breakers.pick(body)
+        self.limiter = context.limiters.pick(body.get("model"))
 
     @property
     def caller_deadline_first(self) -> bool:
@@ -391,7 +400,7 @@ class CallWithRetries(Generic[T]):
 
     def release_turn(self, used: float | None) -> None:
         """Gives back the turn of the attempt; `used` is the tokens that it took, where that is known."""
-        self.context.limiter.leave(self._weight, used=used)
+        self.limiter.leave(self._weight, used=used)
 
     async def _attempt_once(self, tries: int) -> T:
         """One attempt, ended by a report to its CallAttempt."""
@@ -485,7 +494,7 @@ class CallWithRetries(Generic[T]):
             self._remove_fields(context.quirks.models.find_fields_to_skip(self._body.get("model"), fields))
         if not self._data:
             self._data = encode_json(self._body, self._encoded_fields)
-            if context.limiter.counts_tokens:
+            if self.limiter.counts_tokens:
                 per_response = _DEFAULT_RESERVATION if self._cap is None else self._cap
                 self._weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
 
@@ -499,7 +508,7 @@ class CallWithRetries(Generic[T]):
         while True:
             await self._wait_for_permission()
             self._check_stopped()
-            if not (context.gate.is_open and self.breaker.closed and context.limiter.try_enter(self._weight)):
+            if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
                 async with context.gate.interruptible():
                     await self._wait_in_queue(tries)
             if self.permission is None:
@@ -523,12 +532,11 @@ class CallWithRetries(Generic[T]):
 
     def _return_turn(self) -> None:
         """Returns the turn without sending anything in it."""
-        context = self.context
         self.breaker.report_unknown(self.breaker.generation)
-        context.limiter.return_unused(self._weight)
+        self.limiter.return_unused(self._weight)
 
     async def _wait_in_queue(self, tries: int) -> None:
-        context, limiter, retries = self.context, self.context.limiter, self.context.endpoint.retries
+        context, limiter, retries = self.context, self.limiter, self.context.endpoint.retries
         latest, patience = self._until if tries else self._deadline, self.breaker.patience
         while True:
             now = context.loop.time()
@@ -548,7 +556,7 @@ class CallWithRetries(Generic[T]):
         """With a turn taken, checks that nothing else is in the way; if something is, returns the turn."""
         if self.context.gate.is_open and self.breaker.try_pass():
             return True
-        self.context.limiter.return_unused(self._weight)
+        self.limiter.return_unused(self._weight)
         return False
 
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
@@ -571,7 +579,8 @@ class CallWithRetries(Generic[T]):
             f"{remaining:.3g} s",
             status=429,
         )
-        late.reply, late.retry_after = None if error is None else error.reply, requested
+        late.reply = self.limiter.pause_reply if error is None else error.reply
+        late.retry_after = requested
         return late
 
     def _check_stopped(self) -> None:
@@ -580,7 +589,7 @@ class CallWithRetries(Generic[T]):
 
     def _build_no_turn_error(self) -> EndpointError:
         url = self.context.url
-        if self.context.limiter.paused_until > self.context.loop.time():
+        if self.limiter.paused_until > self.context.loop.time():
             return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
