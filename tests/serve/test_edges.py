@@ -114,7 +114,12 @@ def test_a_head_that_comes_together_with_a_long_body_is_not_too_long_itself(gate
 
 def test_one_connection_serves_on_after_each_kind_of_error(gate: Running, upstream: Upstream):
     with connect(gate) as line:
-        for body, status in (({"n": 999}, 400), ({"messages": []}, 400), ({"temperature": 9}, 400), ({}, 200)):
+        for body, status in (
+            ({"n": 999}, 400),
+            ({"messages": []}, 400),
+            ({"temperature": 9}, 400),
+            ({}, 200),
+        ):
             line.sendall(post(**body))
             assert reply_of(line)[0] == status
         line.sendall(b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")

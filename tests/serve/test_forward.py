@@ -227,6 +227,19 @@ def test_c08_a_client_that_goes_away_in_its_upload_ends_the_upstream_s_call():
         assert spent(gate, "samples") == (0, 0, 0)  # half of a body is not worked on
 
 
+def test_c25_a_download_under_way_is_finished_at_a_shutdown():
+    slow = stream(*[b"part"] * 10, gap=0.1, kind="application/octet-stream")
+    with OtherRoutes(**{"files/f/content": slow}) as up, Running(up.url, grace=20.0) as gate:
+        line = connection(gate)
+        line.request("GET", "/v1/files/f/content")
+        reply = line.getresponse()
+        first = reply.read1(4)
+        gate.begin_to_stop()
+        assert first + reply.read() == b"part" * 10
+        line.close()
+        assert up.of("/v1/files/f/content")[0].sent == 10
+
+
 # what it costs
 
 

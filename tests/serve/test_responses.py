@@ -1,6 +1,7 @@
 """/v1/responses: as the official SDK uses it, voted on like chat, over an upstream that has only chats."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -247,6 +248,56 @@ def test_tools_make_the_round_trip():
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_7", "content": "sun"},
     ]
+
+
+def test_calls_of_tools_and_json_are_voted_on_in_this_shape_too():
+    def call(city: str) -> Reply:
+        function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
+        return whole({"content": None, "tool_calls": [{**CALL, "function": function}]}, "tool_calls")
+
+    def script(number: int, body: dict[str, Any]) -> Any:
+        if "tools" in body:
+            return call("Oslo" if number == 1 else "Rome")
+        return whole({"content": '{"a": 9, "b": 9}' if number == 1 else '{"b": 2, "a": 1}'})
+
+    for fields, shown in (
+        ({"tools": [TOOL]}, '{"city": "Rome"}'),
+        ({"text": {"format": {"type": "json_object"}}}, '{"b": 2, "a": 1}'),
+    ):
+        with Upstream(script) as up, Running(up.url, price=0.0) as gate:
+            raw = gate.ask({**ASK, **fields}, path=PATH)
+            response = types.Response.model_validate_json(raw.raw, strict=True)
+        assert raw.json["adacompute"]["samples"] > 2, raw.json["adacompute"]
+        item = response.output[0]
+        assert getattr(item, "arguments", response.output_text) == shown
+        assert up.count.choices <= raw.json["adacompute"]["samples"]
+
+
+def test_a_first_sample_that_is_streamed_at_once_ends_with_the_verdict():
+    with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url, price=0.0) as gate:
+        raw = gate.ask({**ASK, "stream": True, "adacompute": {"stream_mode": "first"}}, path=PATH)
+        assert raw.headers["x-adacompute-stream-mode"] == "first"
+        last = events_of(raw.raw)[-1]["response"]
+        assert last["adacompute"]["agreed"] is True
+        assert last["adacompute"]["samples"] > 1
+        assert last["usage"]["output_tokens"] == 12 * last["adacompute"]["samples"]
+
+
+def test_c08_a_client_that_leaves_a_stream_ends_the_upstream_s():
+    with (
+        Upstream(Reply(texts=["word " * 200], pieces=100, gap=0.1)) as up,
+        Running(up.url, mode="pass") as gate,
+    ):
+        stream = sdk(gate).responses.create(model="m", input="Write a story.", stream=True)
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                break
+        stream.close()
+        until = time.monotonic() + 20
+        while up.count.in_flight or gate.gateway.under_way:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert up.count.aborted == 1
 
 
 def test_calls_of_tools_are_streamed_with_their_arguments():

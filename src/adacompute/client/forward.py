@@ -233,6 +233,7 @@ class ForwardCall:
         self._on_call = on_call
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
+        self._limiter = context.limiters.pick("/" + request.path.split("/")[1])  # each route has its own
         self._has_turn = self._reported = False
 
     async def open(self) -> ForwardReply:
@@ -256,12 +257,12 @@ class ForwardCall:
 
     def report_reply(self, status: int, usage: ForwardUsage | None) -> None:
         """A reply came whole, with that usage, if it says so."""
-        request, limiter = self._request, self.context.limiter
+        request = self._request
         if status >= 300:
             self.report_failure(error_from_status(status, f"{self.url}: answered {status}"))
             return
         if self._has_turn:
-            limiter.report_success()
+            self._limiter.report_success()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens, completion_tokens=request.completion_tokens
         )
@@ -270,7 +271,7 @@ class ForwardCall:
     def report_failure(self, error: EndpointError) -> None:
         """It failed."""
         if self._has_turn and error.status in (429, 503):
-            self.context.limiter.report_overload(self._began_at)
+            self._limiter.report_overload(self._began_at)
         self._record(error.kind, "maybe" if error.paid else "no", error.status)
 
     def report_cancelled(self) -> None:
@@ -279,10 +280,10 @@ class ForwardCall:
 
     async def _take_turn(self) -> None:
         context = self.context
-        if not (context.gate.is_open and context.limiter.try_enter(self._weight)):
+        if not (context.gate.is_open and self._limiter.try_enter(self._weight)):
             async with context.gate.interruptible():
                 try:
-                    await context.limiter.enter(self._weight, until=self._until)
+                    await self._limiter.enter(self._weight, until=self._until)
                 except TimeoutError:
                     raise EndpointTimeout(
                         f"{self.url}: no turn came before the deadline; give more time, or ask less"
@@ -305,7 +306,7 @@ class ForwardCall:
         context, samples = self.context, self._request.samples
         if self._has_turn:
             used = None if usage is None else float(usage.prompt_tokens + usage.completion_tokens)
-            context.limiter.leave(self._weight, used=0.0 if paid == "no" else used)
+            self._limiter.leave(self._weight, used=0.0 if paid == "no" else used)
         if not samples:
             return
         call = Call(

@@ -172,7 +172,7 @@ _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what the
 
 
 class RequestTracker:
-    """An ASGI app around the gateway's that tracks POST requests, so that a shutdown can wait for them."""
+    """An ASGI app around the gateway's that tracks the API's requests, so that a shutdown can wait for them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -182,7 +182,10 @@ class RequestTracker:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, and tracks it while it runs."""
         task = asyncio.current_task()
-        if task is None or scope["type"] != "http" or scope["method"] != "POST":
+        is_tracked = scope["type"] == "http" and (
+            scope["method"] == "POST" or scope["path"].startswith("/v1/")
+        )
+        if task is None or not is_tracked:
             await self._app(scope, receive, send)
             return
         self._tasks.add(task)
