@@ -306,6 +306,22 @@ def test_a_drift_is_shown(browser, served):
 
 
 @in_browser
+def test_what_is_left_alone_is_shown(browser, served):
+    clock = Clock()
+    seen = Observability(ServeConfig(), now=clock)
+    hour(seen, clock, requests=300)
+    seen.watch_breakers(lambda: ("", "<b>broken</b>"))
+
+    async def look(page):
+        await page.until(FULL)
+        banners = await page.js(texts("#banners"))
+        assert "The upstream can't be reached" in banners
+        assert "Model <b>broken</b> keeps failing" in banners
+
+    shown(browser, served, look, seen=seen)
+
+
+@in_browser
 def test_it_works_with_the_key_in_its_address(browser, tmp_path):
     key = "an-operator-of-the-gateway"
     (tmp_path / "keys.toml").write_text(f'[me]\nkey = "{key}"\noperator = true\n')

@@ -590,7 +590,9 @@ class CallWithRetries(Generic[T]):
     def _build_no_turn_error(self) -> EndpointError:
         url = self.context.url
         if self.limiter.paused_until > self.context.loop.time():
-            return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
+            error = RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
+            error.reply = self.limiter.pause_reply
+            return error
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
         )
