@@ -205,8 +205,8 @@ def test_free_text_is_left_out_unless_it_is_asked_for_or_all_there_is():
         == '{"reasoning":"because"}'
     )
     assert select_fields({"explanation": "all"}, ALL) == ({"explanation": "all"}, [])
-    chosen = {"properties": {"reason": {"type": "string", "enum": ["late", "lost"]}}}
-    assert select_fields({"reason": "late", "id": "1"}, ALL, chosen)[1] == []
+    chosen = {"properties": {"analysis": {"type": "string", "enum": ["late", "lost"]}}}
+    assert select_fields({"analysis": "late", "id": "1"}, ALL, chosen)[1] == []
     assert select_fields(parse_json('{"steps": 5, "id": 1}'), ALL)[1] == []
 
 
@@ -365,6 +365,10 @@ def test_a_tool_with_free_text_alone_is_compared_by_its_name():
     parsed = read_tool_calls(message(("think", '{"thought": "Let me see"}')))
     assert parsed is not None
     assert format_calls(parsed, {}, ALL) == ('{"think":{}}', ["think.thought"])
+
+
+def test_a_list_alone_is_what_a_tool_is_called_with():
+    assert answer(("plan", '{"steps": ["a", "b"]}')) == '{"plan":{"steps":["a","b"]}}'
 
 
 def test_free_text_is_found_by_its_length():

@@ -197,9 +197,9 @@ def _split_fences(text: str) -> Iterator[str]:
 # What models write on the way to an answer, or about it; no two samples word it alike.
 FREE_TEXT_FIELDS = frozenset(
     (
-        *("reasoning", "reason", "reasons", "rationale", "explanation", "explanations", "justification"),
-        *("thought", "thoughts", "thinking", "chain_of_thought", "analysis", "scratchpad", "steps"),
-        *("reasoning_steps", "comment", "comments", "confidence", "confidence_score"),
+        *("reasoning", "rationale", "explanation", "explanations", "justification", "analysis", "scratchpad"),
+        *("thought", "thoughts", "thinking", "chain_of_thought", "steps", "reasoning_steps"),
+        *("confidence", "confidence_score"),
     )
 )
 
@@ -245,8 +245,8 @@ def select_fields(
 ) -> tuple[Any, list[str]]:
     """The part of an object that counts, and the free-text fields that were left out.
 
-    Free text is left out unless it was asked for by name, or is all there is and something must be left.
-    A value that is no object counts as a whole.
+    Free text is left out unless it was asked for by name, or is all there is and something must be left
+    (`may_be_empty`: strings need not). A value that is no object counts as a whole.
     """
     if not isinstance(value, dict):
         return value, []
@@ -256,7 +256,10 @@ def select_fields(
         free_text = []
     else:
         free_text = [name for name in value if _is_free_text(name, value[name], schema)]
-        free_text = free_text if may_be_empty or len(free_text) < len(value) else []
+        if len(free_text) == len(value) and not (
+            may_be_empty and all(isinstance(item, str) for item in value.values())
+        ):
+            free_text = []
     for path in (*selection.exclude, *free_text):
         value = _drop(value, path)
     return value, free_text

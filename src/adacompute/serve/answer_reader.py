@@ -58,7 +58,7 @@ _THREAD_COUNT = 2  # that wait for the other process
 _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
 # characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
 # texts, and is ordinary; what takes longer than that is refused
-_PATTERN_TRIAL = 1_000
+_PATTERN_TRIAL = 300
 _PATTERNS_KEPT = 256  # clients' patterns whose speed is known
 _PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
 _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
