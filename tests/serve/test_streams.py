@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from behaviours import Behaviour, Break, Reply, Status
+from crowd import settled
 from openai import OpenAI
 from running import QUESTION, Running
-from wires import connect, post
+from wires import connect, post, until
 
 from adacompute.answers import Task
 from adacompute.config import ServeConfig
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.serve import stream_gate
 from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.stream_gate import StreamGate
@@ -204,6 +206,28 @@ def test_who_asks_for_it_gets_the_first_sample_at_once_and_then_whether_the_vote
     assert lines[0][0] < lines[-1][0] / 2
 
 
+def test_the_rest_of_the_first_wave_is_drawn_while_the_first_sample_streams(tmp_path: Path):
+    FixedPolicy(4).save(tmp_path / "four")
+    settings = {"policy": str(tmp_path / "four"), "stream_mode": "first", "budget": 4.0}
+    script = Phrases("The answer is 7.", "The answer is 42.", pieces=10, gap=0.03, delay=0.1)
+    with Upstream(script) as up, Running(up.url, **settings) as gate:
+        *_, lines = read(gate.base, asked(VALUE))
+        assert up.count.peak == 2  # one stream, and one call for the others
+        assert [request.body.get("n", 1) for request in up.requests] == [1, 3]
+        assert verdict(lines)["votes"] == {"42": 2, "7": 2}
+        script.texts, script.how["tokens"] = (STORY,), 130  # nothing to vote on: what is under way ends
+        *_, lines = read(gate.base, asked(VALUE, stream_options={"include_usage": True}))
+        told = verdict(lines)
+        assert told["votes"] == {}
+        assert text_of(lines) == STORY
+        (usage,) = [chunk["usage"] for _, chunk in lines if chunk.get("usage")]
+        assert usage["completion_tokens"] == 130 * told["samples"]
+        until(lambda: up.count.in_flight == 0)
+        account = gate.gateway.resources.ledger.account()
+        assert account.reserved.samples == 0
+        assert account.spent.samples <= up.count.choices <= account.spent.samples + account.maybe.samples
+
+
 def test_the_official_client_reads_both_modes():
     with (
         Upstream(Phrases("The answer is 42.")) as up,
@@ -237,9 +261,13 @@ def test_the_official_client_reads_both_modes():
 
 def test_a_first_sample_that_states_nothing_ends_its_stream_without_a_vote():
     with Upstream(Phrases(STORY)) as up, Running(up.url, price=CHEAP, stream_mode="first") as gate:
-        *_, lines = read(gate.base, asked(VALUE))
+        *_, lines = read(gate.base, asked(FACT))
         assert "agreed" not in verdict(lines)
         assert up.count.choices == 1
+        *_, lines = read(gate.base, asked(VALUE))
+        assert "agreed" not in verdict(lines)
+        account = settled(gate)  # others of its wave may have been under way
+        assert account.spent.samples <= up.count.choices <= account.spent.samples + account.maybe.samples
 
 
 def test_where_weak_votes_are_refused_a_stream_waits_for_its_vote():

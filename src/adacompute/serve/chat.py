@@ -342,10 +342,11 @@ class Gateway:
         """The first sample as it comes: the only one, or one whose vote is held at its end."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         try:
-            async with sampling.stream() as stream, aclosing(relay.events(stream)) as events:
+            votes = active.delivery == "first"
+            async with sampling.stream(ahead=votes) as stream, aclosing(relay.events(stream)) as events:
                 async for event in events:
                     yield event
-            if active.delivery == "first":
+            if votes:
                 async with aclosing(keep_alive(sampling.run())) as comments:
                     async for comment in comments:
                         yield comment
@@ -353,6 +354,7 @@ class Gateway:
                 sampling.end_round()
             self._mark_weak_vote(sampling)
         except BaseException as exc:
+            await sampling.drop_ahead()
             self._finish(active, exc)
             raise
         yield self._finish_relay(relay, self._finish(active))
@@ -398,7 +400,8 @@ class Gateway:
 
     def _finish_relay(self, relay: StreamRelay, outcome: RequestOutcome) -> bytes:
         extra = build_extra(outcome, unit=self.settings.unit)
-        return relay.finish(extra, build_usage(outcome), voted=outcome.waves > 1)
+        several = outcome.waves > 1 or outcome.samples > outcome.n
+        return relay.finish(extra, build_usage(outcome), several=several)
 
     async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
         """The upstream's models by name, and the operator's own; `refresh`: ask again after a failure."""

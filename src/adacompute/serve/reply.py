@@ -590,16 +590,16 @@ class StreamRelay:
             for data in self._relay(event):
                 yield data
 
-    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, voted: bool = False) -> bytes:
+    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
         """The last chunks, with the gateway's own object, and the end of the stream.
 
-        `voted`: there were more samples, and `usage`, which is of all, replaces what the upstream says.
+        `several`: there were others besides; `usage`, which is of all, replaces what the upstream says.
         """
         last, *rest = self._pending or [{**self._head, "choices": []}]
         if not self._usage_sent:
             rest.append({**self._head, "choices": [], "usage": usage})
         chunks = [{**last, "adacompute": extra}, *rest]
-        if voted:
+        if several:
             chunks = [
                 {**chunk, "usage": usage} if isinstance(chunk.get("usage"), dict) else chunk
                 for chunk in chunks

@@ -139,6 +139,7 @@ class Wave:
         return rates.compute_spent(self.calls), maybe
 
 
+_Fetched = tuple[Wave, list[Response]]  # a wave that has ended, and what came of it
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _TOP_LOGPROBS = 5  # alternatives of each token, from which a first sample's entropy is estimated
 
@@ -199,6 +200,8 @@ class SampleLoop:
         self._features: Floats | None = None  # of the prompt, as the policy sees it
         self._stopped = False  # True: no further wave, whatever the policy says
         self._rest = 0  # samples of the first wave that are still to be drawn, because the first was streamed
+        self._streams = False  # whether a first sample is, or was, streamed
+        self._ahead: asyncio.Task[_Fetched | None] | None = None  # the rest of the first wave, under way
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
             self.weigh = None if gives_logprobs is False else served.weigh(self._model)
@@ -311,6 +314,8 @@ class SampleLoop:
         EndpointError and ServeError are raised only if nothing came.
         """
         await self.reader.prepare()
+        if self._ahead is not None:
+            await self._count_ahead(self._ahead)
         wanted = self._next_count() if self.responses else self._first_count()
         while wanted > 0:
             await self._draw_wave(wanted)
@@ -322,10 +327,11 @@ class SampleLoop:
             self.notes.append(f"not drawn to the end, to learn from: {count} of {longest} samples came")
 
     @asynccontextmanager
-    async def stream(self) -> AsyncIterator[Stream]:
+    async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
         """The first sample as it comes, or all choices that the client asked for; counted when it has ended.
 
         EndpointError or ServeError. `run` draws what the policy wants besides, `end_round` nothing more.
+        `ahead`: what the first wave has besides is drawn meanwhile.
         """
         request = self.request
         await self.reader.prepare()
@@ -342,17 +348,30 @@ class SampleLoop:
                 headers=self.route.trace,
                 tracer=self._tracer,
             ) as stream:
+                self._streams = True
+                if ahead and self._rest > 0:
+                    self._ahead = asyncio.ensure_future(self._fetch_wave(self._rest))
                 yield stream
-        except SendingStopped:
-            if wave.refusal is None:
-                raise
-            raise wave.refusal from None
+        except BaseException as exc:
+            await self.drop_ahead()
+            if isinstance(exc, SendingStopped) and wave.refusal is not None:
+                raise wave.refusal from None
+            raise
         finally:
             self._settle(wave)
         self.waves = 1
-        self._slowest = self._loop.time() - began
+        self._slowest = max(self._slowest, self._loop.time() - began)
         self.server_info = read_server_info(stream.body)
         await self._count_votes(list(stream.responses), request.n)
+
+    async def drop_ahead(self) -> None:
+        """Ends what is drawn ahead of its turn; what it has cost counts."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.wait([ahead])
+            if not ahead.cancelled():
+                ahead.exception()  # nobody else retrieves it
 
     def end_round(self) -> None:
         """Judges a stream that was passed through: there is no further round."""
@@ -413,18 +432,40 @@ class SampleLoop:
             policy.more(prompt, tally, self.dial, reading=self._features), policy.longest - tally.drawn
         )
 
+    async def _count_ahead(self, ahead: "asyncio.Task[_Fetched | None]") -> None:
+        """Counts the rest of the first wave, unless the first sample shows that there is no vote."""
+        if self.responses and not self.no_vote_reason:
+            self.no_vote_reason = self._find_no_vote_reason()
+        if self.no_vote_reason:
+            await self.drop_ahead()
+            return
+        self._rest = 0
+        fetched = await ahead  # cancelled with whoever waits for it
+        self._ahead = None
+        if fetched is not None:
+            await self._count_wave(*fetched)
+
     async def _draw_wave(self, wanted: int) -> None:
         """Draws so many samples, and counts their votes in the order in which they were requested."""
+        fetched = await self._fetch_wave(wanted)
+        if fetched is not None:
+            await self._count_wave(*fetched)
+
+    async def _fetch_wave(self, wanted: int) -> "_Fetched | None":
+        """Draws so many samples; None: a cap or the ledger allows none, and there are others."""
         wave = await self._reserve_wave(wanted)
         if wave is None:
-            return
+            return None
         began = self._loop.time()
         try:
             responses = await (self._draw_one(wave) if wave.count == 1 else self._draw_several(wave))
         finally:
             self._settle(wave)
-        self.waves += 1
         self._slowest = max(self._slowest, self._loop.time() - began)
+        return wave, responses
+
+    async def _count_wave(self, wave: Wave, responses: list[Response]) -> None:
+        self.waves += 1
         if wave.refusal is not None:
             self._stop_at_cap(wave.refusal, received=len(responses))
         await self._count_votes(responses, wave.count - wave.unsent)
@@ -441,7 +482,7 @@ class SampleLoop:
         try:
             reply = await self._resources.client.call(
                 self.upstream_body,
-                first=len(self.responses) + self.missing,
+                first=self._next_index,
                 deadline=self._seconds_left,
                 on_call=wave.record_call,
                 may_send=wave.may_send,
@@ -461,7 +502,7 @@ class SampleLoop:
         draw = self._resources.client.draw(
             self.upstream_body,
             wave.count,
-            first=len(self.responses) + self.missing,
+            first=self._next_index,
             deadline=self._seconds_left,
             on_call=wave.record_call,
             may_send=wave.may_send,
@@ -480,6 +521,11 @@ class SampleLoop:
         return [responses[index] for index in sorted(responses)]
 
     @property
+    def _next_index(self) -> int:
+        """The index of the next sample; the first is 0, also while it is streamed."""
+        return max(len(self.responses) + self.missing, int(self._streams))
+
+    @property
     def _seconds_left(self) -> float:
         """Seconds until the deadline."""
         return max(0.001, self._deadline - self._loop.time())
@@ -495,7 +541,7 @@ class SampleLoop:
                         raise
                     wanted = max(1, min(exc.left, wanted - 1))
         except (CapReached, LedgerUnavailable) as exc:
-            if not self.responses:  # else the samples that are paid for are used
+            if not self.responses and not self._streams:  # else the samples that are paid for are used
                 raise
             cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
             self.notes.append(f"stopped by {cause}: {exc}")
