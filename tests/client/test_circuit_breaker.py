@@ -339,3 +339,21 @@ def test_names_of_models_that_clients_make_up_take_no_memory():
         assert not breakers.pick({"model": "model 999"}).closed
 
     asyncio.run(run())
+
+
+def test_a_call_that_failed_before_the_rest_tells_what_the_endpoint_said():
+    async def run(client, up):
+        for _ in range(2):
+            with pytest.raises(EndpointError):
+                await client.call(BODY, deadline=0.1)
+        with pytest.raises(EndpointError) as caught:
+            await client.call(BODY)  # the third failure in a row opens it while this call waits to try again
+        assert (caught.value.status, caught.value.reply.fields["message"]) == (500, "scripted")
+        assert 0 < caught.value.retry_after <= 30
+        assert [call.status for call in caught.value.calls] == [500]
+        with pytest.raises(EndpointResting):
+            await client.call(BODY)
+
+    retries = Retries(attempts=3, first=0.01, longest=0.02, deadline=9.0)
+    breaker = BreakerSettings(failures=3, seconds=30.0, patience=0.1)
+    run_client(Status(code=500), run, breaker=breaker, retries=retries)

@@ -35,6 +35,7 @@ from adacompute.errors import (
     EndpointError,
     EndpointFailed,
     EndpointRefused,
+    EndpointResting,
     EndpointTimeout,
     EndpointUnreachable,
     RateLimited,
@@ -419,9 +420,19 @@ class CallWithRetries(Generic[T]):
 
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
+        failure: EndpointError | None = None  # of the last attempt
         while True:
             self._prepare_body()
-            await self._wait_for_turn(tries)
+            try:
+                await self._wait_for_turn(tries)
+            except EndpointResting as error:
+                if failure is None or failure.reply is None:
+                    raise
+                failure.retry_after = error.retry_after
+                try:
+                    raise failure from None  # what the endpoint itself said tells more
+                finally:
+                    failure = None  # else it and this frame would hold each other
             tries += 1
             try:
                 result = await self._run_one_attempt(tries)
@@ -434,6 +445,7 @@ class CallWithRetries(Generic[T]):
                 wait = self._compute_wait(error, tries)
                 if wait is None:
                     raise
+                failure = error.with_traceback(None)
                 async with context.gate.interruptible():
                     await asyncio.sleep(wait)
             else:
