@@ -128,7 +128,7 @@ class VoteEligibility:
         purpose = classify_purpose(request.prompt)
         return StreamGate(
             lambda beginning: may_be_short_answer(beginning, purpose),
-            holds_thinking=purpose != "",
+            holds_thinking=purpose not in ("", "text"),
             holds_calls=bool(request.tools),
         )
 
