@@ -1,5 +1,6 @@
 """What else is asked for under /v1/: passed on both ways as it comes, counted, capped, nowhere else."""
 
+import asyncio
 import http.client
 import io
 import json
@@ -192,8 +193,6 @@ def test_c08_a_client_that_goes_away_ends_the_upstream_s_call_before_and_in_the_
     silent = stream(gap=0.0)
 
     async def hang(request: Any, received: Any) -> Any:
-        import asyncio
-
         await asyncio.sleep(30)
         return await silent(request, received)
 
@@ -308,6 +307,32 @@ def test_c14_a_cap_holds_for_what_is_passed_on_and_a_request_beyond_it_is_not_se
         assert gate.get("/v1/files").status == 200  # what is free is never capped
 
 
+def test_c14_what_waited_for_its_turn_is_checked_against_the_cap_again():
+    greedy = {"data": [], "usage": {"prompt_tokens": 100_000, "total_tokens": 100_000}}
+
+    async def answer(request: Any, received: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return status(200, greedy)(request, received)
+
+    with (
+        OtherRoutes(embeddings=answer) as up,
+        Running(up.url, unit="tokens", cap=10_000, concurrency=1) as gate,
+    ):
+        codes: list[int] = []
+
+        def ask() -> None:
+            codes.append(gate.ask(EMBED, path="/v1/embeddings").status)
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(codes) == [200, *[429] * 5]
+        assert len(up.of("/v1/embeddings")) == 1
+        assert spent(gate, "tokens") == (100_000, 0, 0)
+
+
 def test_work_that_can_t_be_counted_is_passed_on_only_without_a_cap():
     batch = status(200, {"id": "batch_1"})
     with OtherRoutes(batches=batch) as up, Running(up.url, cap=100) as gate:
@@ -332,8 +357,6 @@ def test_c15_errors_of_the_upstream_cost_nothing_if_they_are_the_client_s_and_ma
 
 def test_c04_an_upstream_that_doesn_t_answer_is_given_up_at_the_deadline():
     async def hang(_request: Any, _received: Any) -> Any:
-        import asyncio
-
         await asyncio.sleep(30)
 
     with OtherRoutes(embeddings=hang) as up, Running(up.url, deadline=0.5) as gate:
@@ -434,8 +457,9 @@ def test_c22_a_page_of_another_site_can_t_send_an_upload():
         port = gate.base.rpartition(":")[2]
         simple = {"content-type": "multipart/form-data; boundary=b"}
         for origin in ("https://evil.example", "null", f"https://127.0.0.1:{port}"):
-            refused = gate.ask(b"--b--", {**simple, "origin": origin}, path="/v1/audio/transcriptions")
-            assert (refused.status, refused.error["code"]) == (403, "origin_not_allowed")
+            for path in ("/v1/audio/transcriptions", "/v1/files"):
+                refused = gate.ask(b"--b--", {**simple, "origin": origin}, path=path)
+                assert (refused.status, refused.error["code"]) == (403, "origin_not_allowed")
         own = {**simple, "origin": f"http://127.0.0.1:{port}"}
         assert gate.ask(b"--b--", own, path="/v1/audio/transcriptions").status == 404
     with OtherRoutes() as up, Running(up.url, cors=("https://app.example",)) as gate:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from running import Answer, Running
 from test_event_loop import Ticks
 
 from adacompute.config import ServeConfig
+from adacompute.serve import chat
 from upstream import Upstream
 
 MEGA = 2**20
@@ -82,3 +84,15 @@ def test_c09_limits_are_settings_and_errors_name_them():
         assert (many.status, many.error["param"]) == (400, "n")
         assert "max_n" in many.error["message"]
         assert len(gate.ask(n=20).json["choices"]) == 20
+
+
+def test_c13_the_bodies_of_all_requests_together_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat, "_MAX_HELD_BYTES", 5 * MEGA)
+    slow = Reply(texts=["It is 42."], delay=1.0)
+    body = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "x" * (2 * MEGA)}]}
+    with Upstream(slow) as up, Running(up.url) as gate:
+        with ThreadPoolExecutor(4) as pool:
+            statuses = [answer.status for answer in pool.map(gate.ask, [body] * 4)]
+        assert sorted(statuses)[:2] == [200, 200]
+        assert sorted(statuses)[2:] == [503, 503]
+        assert gate.ask(body).status == 200

@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -467,14 +467,16 @@ class Client:
         *,
         deadline: float | None = None,
         on_call: CallListener | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[ForwardReply]:
         """Any other request, passed on as it is, once; its reply has any status. Leaving ends it.
 
-        Entering raises EndpointError where no reply came. `on_call` is called once, unless it is free.
+        Entering raises EndpointError where no reply came. `on_call` is called once, unless it is free;
+        `may_send` is asked right before it is sent.
         """
         context = self._require_open()
         call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
-        reply = await call.open()
+        reply = await call.open(may_send)
         try:
             yield reply
         except EndpointError as error:

@@ -7,13 +7,14 @@ breaker: another route that fails says nothing about chat completions.
 import json
 import re
 import time
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from yarl import URL
 
 from adacompute.client.response_parser import (
+    SPENDING_STOPPED,
     HttpReply,
     build_refusal,
     encode_json,
@@ -21,7 +22,7 @@ from adacompute.client.response_parser import (
     read_json,
 )
 from adacompute.client.retry import CallContext, CallListener
-from adacompute.errors import EndpointError, EndpointTimeout
+from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret
 
 __all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
@@ -236,14 +237,16 @@ class ForwardCall:
         self._limiter = context.limiters.pick("/" + request.path.split("/")[1])  # each route has its own
         self._has_turn = self._reported = False
 
-    async def open(self) -> ForwardReply:
-        """Sends it; the reply, whatever its status. EndpointError where there is none."""
+    async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
+        """Sends it, if it may be sent; the reply, whatever its status. EndpointError where there is none."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
             await self._take_turn()  # a client that is slow to send a body holds up nobody
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = context.transport.make_timer(self._until)
         try:
+            if may_send is not None and not may_send():
+                raise SendingStopped(f"{self.url}: {SPENDING_STOPPED}")
             raw = await context.transport.open_reply(
                 request.method, self.url, self.timer, headers=request.headers, body=request.body
             )

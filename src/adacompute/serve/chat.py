@@ -572,6 +572,7 @@ _STREAM_HEADERS = {
 }
 _STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
 _MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
+_MAX_HELD_BYTES = 2**30  # of the bodies of all requests at the same time
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
@@ -584,6 +585,7 @@ class RequestSlots:
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
         self._receiving = 0  # requests whose bodies are being received
+        self._bytes = 0  # of the bodies of all requests, until their replies are sent
         self._active = 0  # requests in progress, until their replies are sent
 
     def check(self) -> None:
@@ -601,6 +603,23 @@ class RequestSlots:
             yield
         finally:
             self._receiving -= 1
+
+    @contextmanager
+    def count_bytes(self) -> Iterator[Callable[[int], None]]:
+        """Counts the bytes of a request's body until it ends; Overloaded if all together are too many."""
+        own = 0
+
+        def add(size: int) -> None:
+            nonlocal own
+            if self._bytes + size > _MAX_HELD_BYTES:
+                raise _make_overloaded(f"requests of {self._bytes:,} bytes are under way")
+            own += size
+            self._bytes += size
+
+        try:
+            yield add
+        finally:
+            self._bytes -= own
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -652,7 +671,8 @@ class ChatEndpoint:
         """Serves one request. Errors before the reply has begun are raised."""
         with ExitStack() as stack:
             try:
-                request, route = await self._read_request(scope, receive)
+                count_bytes = stack.enter_context(self._slots.count_bytes())
+                request, route = await self._read_request(scope, receive, count_bytes)
                 stack.enter_context(self._slots.hold())
             except ServeError as exc:
                 self._gateway.observability.on_refusal(exc.status, exc.code)
@@ -674,7 +694,9 @@ class ChatEndpoint:
             events = self._shape.shape_events(active, self._gateway.stream(active))
             await send_events(send, events, lambda: _build_stream_headers(active))
 
-    async def _read_request(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, Route]:
+    async def _read_request(
+        self, scope: Scope, receive: Receive, count_bytes: Callable[[int], None]
+    ) -> tuple[ChatRequest, Route]:
         gateway, settings = self._gateway, self._gateway.settings
         headers = read_headers(scope)
         key = self._authenticate(headers)
@@ -684,7 +706,7 @@ class ChatEndpoint:
         check_content_length(headers, settings.max_body)
         check_content_type(headers)
         with self._slots.receive():
-            raw = await read_body(receive, headers, limit=settings.max_body)
+            raw = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
         request = await self._parse(raw, headers)
         registry = gateway.policy_registry
         route = choose_route(

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from adacompute.client import ForwardReply, ForwardRequest
 from adacompute.client.response_parser import encode_json
 from adacompute.config import ServeConfig
-from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
+from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.records import Call
 from adacompute.serve.chat import (
     Authenticate,
@@ -225,8 +225,10 @@ class ForwardEndpoint:
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
-        request, upload, watch = await self._read_request(scope, receive, headers, target)
-        with self._slots.hold():
+        with ExitStack() as stack:
+            count_bytes = stack.enter_context(self._slots.count_bytes())
+            request, upload, watch = await self._read_request(scope, receive, headers, target, count_bytes)
+            stack.enter_context(self._slots.hold())
             exchange = ForwardExchange(self._gateway, target, request, key)
             async with DisconnectWatch(watch):
                 await exchange.run(scope, send, upload)
@@ -259,7 +261,7 @@ class ForwardEndpoint:
                 status=404,
                 code="not_found",
             )
-        if not target.free:
+        if scope["method"] not in ("GET", "HEAD"):
             _check_origin(scope, headers, settings)
         has_cap = caps.for_key(key) is not None or caps.total is not None
         if has_cap and not target.free and target.route in _UNMETERED:
@@ -272,7 +274,12 @@ class ForwardEndpoint:
         self._slots.check()
 
     async def _read_request(
-        self, scope: Scope, receive: Receive, headers: Mapping[str, str], target: ForwardTarget
+        self,
+        scope: Scope,
+        receive: Receive,
+        headers: Mapping[str, str],
+        target: ForwardTarget,
+        count_bytes: Callable[[int], None],
     ) -> tuple[ForwardRequest, UploadBody | None, Receive]:
         """What to send; also the upload, if it is one, and from where to hear of a disconnect."""
         settings = self._gateway.settings
@@ -286,7 +293,7 @@ class ForwardEndpoint:
             _check_encoding(headers)
             check_content_length(headers, settings.max_body)
             with self._slots.receive():
-                body = await read_body(receive, headers, limit=settings.max_body)
+                body = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
             parsed = {} if target.free or target.route in _WITHOUT_OUTPUT else _parse_json(body)
         else:
             _check_encoding(headers)
@@ -346,6 +353,7 @@ class ForwardExchange:
         self._request = request if self._span is None else self._span.request
         self._key = key
         self._calls: list[Call] = []
+        self._refusal: CapReached | None = None  # why it wasn't sent
         self._started = time.monotonic()
         self._status = 500
 
@@ -359,7 +367,10 @@ class ForwardExchange:
         try:
             async with AsyncExitStack() as stack:
                 forward = resources.client.forward(
-                    request, deadline=gateway.settings.deadline, on_call=self._calls.append
+                    request,
+                    deadline=gateway.settings.deadline,
+                    on_call=self._calls.append,
+                    may_send=lambda: self._check_cap(reservation),
                 )
                 reply = await stack.enter_async_context(forward)
                 self._status = reply.status
@@ -374,6 +385,9 @@ class ForwardExchange:
             self._status = CLIENT_GONE_STATUS if gateway.ready else Overloaded.status
             raise
         except EndpointError as exc:
+            if self._refusal is not None:
+                self._status = self._refusal.status
+                raise self._refusal from None
             self._status = build_error(exc)[0]
             if upload is not None and upload.error is not None:
                 self._status = upload.error.status
@@ -382,6 +396,12 @@ class ForwardExchange:
         finally:
             gateway.under_way -= 1
             self._finish(reservation, get_reply_id(scope))
+
+    def _check_cap(self, reservation: Reservation | None) -> bool:
+        """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
+        if reservation is not None:
+            self._refusal = self._gateway.resources.ledger.check_send(reservation)
+        return self._refusal is None
 
     async def _relay_error(self, send: Send, reply: ForwardReply, reservation: Reservation | None) -> None:
         body = await reply.read_error()

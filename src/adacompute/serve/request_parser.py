@@ -218,8 +218,16 @@ def check_content_type(headers: Mapping[str, str]) -> None:
         )
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int) -> bytes:
+async def read_body(
+    receive: Receive,
+    headers: Mapping[str, str],
+    *,
+    limit: int,
+    on_part: Callable[[int], None] | None = None,
+) -> bytes:
     """The whole body, of at most `limit` bytes; a longer one is refused before it is in memory.
+
+    `on_part` is called with the bytes of each part, and may raise.
 
     RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects meanwhile.
     """
@@ -235,6 +243,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int)
         if size > limit:
             raise make_too_long_error(limit)
         if chunk:  # empty ones take memory too, and there can be any number of them
+            if on_part is not None:
+                on_part(len(chunk))
             parts.append(chunk)
         if not event.get("more_body", False):
             return b"".join(parts)

@@ -172,7 +172,7 @@ _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what the
 
 
 class RequestTracker:
-    """An ASGI app around the gateway's that tracks the API's requests, so that a shutdown can wait for them."""
+    """An ASGI app around the gateway's that tracks requests of the API: a shutdown waits for them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
