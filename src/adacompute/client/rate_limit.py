@@ -504,7 +504,8 @@ class CircuitBreaker:
         self._changed = None
 
 
-Fault = Literal["endpoint", "model", ""]  # whose fault a failure is; "": neither's, as it answered
+# whose fault a failure is; "both": it may be either's; "": neither's, as it answered
+Fault = Literal["endpoint", "model", "both", ""]
 _MAX_BREAKERS = 256  # kinds of requests that are remembered: clients choose the names of models
 _LONG_PROMPT = (
     32 * 2**10
@@ -643,11 +644,13 @@ class CallBreaker:
         All attempts of one call count as one failure of the model: the same request fails again and again,
         which says little about others. A probe's failure always counts.
         """
+        if fault == "model":
+            self._endpoint.report_success(generation[0])
+        else:
+            self._endpoint.report_failure(generation[0])
         if fault == "endpoint":
             self._model.report_unknown(generation[1])
-            self._endpoint.report_failure(generation[0])
             return
-        self._endpoint.report_success(generation[0])
         if self._model.closed and self._counted == generation[1]:
             return
         self._counted = generation[1]

@@ -645,11 +645,16 @@ def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
 
 
 def find_fault(error: EndpointError) -> Fault:
-    """Which breaker counts the error: the endpoint's where no connection came about, else the model's."""
+    """Which breaker counts the error: the endpoint's where no connection came about, else the model's.
+
+    A connection that takes too long counts for both: the next attempt may well fail later than that.
+    """
     if error.status is not None and error.status < 500:  # a 408, too, is an answer
         return ""
-    if isinstance(error, EndpointUnreachable) or (isinstance(error, EndpointTimeout) and not error.paid):
+    if isinstance(error, EndpointUnreachable):
         return "endpoint"
+    if isinstance(error, EndpointTimeout) and not error.paid:
+        return "both"
     return "model" if isinstance(error, EndpointTimeout | ConnectionLost | EndpointFailed) else ""
 
 
