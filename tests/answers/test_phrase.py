@@ -147,6 +147,15 @@ def test_prose_and_texts_have_no_phrase():
     assert extract_answer(prose, question="What is the capital of Vietnam?") is None
 
 
+def test_a_reply_that_was_cut_off_counts_by_its_whole_sentences():
+    question = "What is the chemical symbol for gold?"
+    cut = "The chemical symbol for gold is Au. It comes from the Latin"
+    assert extract_answer(cut, question=question, finished=False) == "Au"
+    assert extract_answer("The chemical symbol for gold is A", question=question, finished=False) is None
+    counted = "A day has 24 hours. A week has"
+    assert extract_answer(counted, question="How many hours are in a week?", finished=False) is None
+
+
 def test_the_sandbox_reads_the_same():
     question = "What is the capital of Vietnam?"
     try:

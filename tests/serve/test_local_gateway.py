@@ -1,5 +1,7 @@
 """The gateway in front of a real model: llama.cpp's own server, asked by the official client."""
 
+import math
+import re
 import time
 from typing import Any
 
@@ -99,3 +101,53 @@ def test_a_story_of_a_real_model_comes_as_it_is_written_and_as_soon_as_directly(
     assert through[0] < through[-1] / 2
     assert through[0] < 1.2 * direct[0] + 0.5  # 20 ms, and what a loaded machine adds
     assert chunks[-1].model_extra["adacompute"]["samples"] == 1
+
+
+FACTS = {  # a question, and what a right reply holds
+    "What is the capital of Australia? Be brief.": "canberra",
+    "What is the capital of Vietnam? Be brief.": "hanoi",
+    "What is the capital of Italy? Be brief.": "rome",
+    "What is the largest planet in the solar system?": "jupiter",
+    "What is the chemical symbol for gold?": "au",
+    "How many continents are there?": "seven|7",
+    "What is the opposite of hot?": "cold",
+    "In what year did World War II end?": "1945",
+    "Is a whale a mammal?": "yes|is a mammal|are mammals",
+    "What is the currency of Japan?": "yen",
+    "Is the Earth flat? Answer yes or no.": "no",
+    "How many days are in a week?": "seven|7",
+}
+ROUNDS = 2
+
+
+def ask_facts(url: str) -> tuple[float, list[dict[str, Any]]]:
+    """How often the replies to all the questions are right, and what the gateway says of each."""
+    right, told = 0, []
+    with OpenAI(base_url=url, api_key="any", timeout=600.0) as client:
+        for seed in range(1, ROUNDS + 1):
+            for question, gold in FACTS.items():
+                reply = client.chat.completions.create(
+                    model="default",
+                    messages=[{"role": "user", "content": question}],
+                    max_tokens=24,
+                    temperature=0.8,
+                    seed=seed,
+                )
+                content = (reply.choices[0].message.content or "").casefold()
+                right += re.search(rf"\b(?:{gold})\b", content) is not None
+                told.append((reply.model_extra or {}).get("adacompute", {}))
+    return right / (ROUNDS * len(FACTS)), told
+
+
+def test_a_real_model_s_sentences_are_voted_on_and_are_no_less_often_right_than_one_sample(
+    local_model: LocalModel,
+):
+    model = {"model": "SmolLM2-135M-Instruct"}
+    single, _ = ask_facts(local_model.url)
+    with Running(local_model.url, endpoint=model, budget=3.0, price=0.02) as gate:
+        voted, told = ask_facts(gate.url)
+    # the noise: two standard errors of the difference of two shares of 24
+    noise = 2 * math.sqrt((single * (1 - single) + voted * (1 - voted)) / (ROUNDS * len(FACTS)))
+    assert voted >= single - noise, (single, voted)
+    assert sum(bool(outcome["votes"]) for outcome in told) > len(told) / 2  # most are voted on
+    assert all(outcome["samples"] <= 2 for outcome in told if outcome["agreement"] is None)

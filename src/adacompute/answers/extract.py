@@ -18,6 +18,7 @@ from adacompute.answers.normalise import trim
 from adacompute.answers.phrase import (
     REPLY_LENGTH,
     abstains,
+    drop_last_sentence,
     find_option,
     find_phrase,
     find_sentence_end,
@@ -556,8 +557,10 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
         answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
         if answer is not None or len(stated.split()) <= _STATED_WORDS:
             return answer
-    if not finished or _DATA.match(text) or _ASKS.search(text[-20:]):
+    if _DATA.match(text) or _ASKS.search(text[-20:]):
         return None
+    if not finished:
+        return _read_whole_sentences(text, question)
     if question.form == "choice":
         return _read_choice(text, question)
     if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
@@ -605,6 +608,14 @@ _LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]
 def _find_leading_letter(sentence: str) -> str | None:
     letter = _LEADING_LETTER.match(sentence)
     return letter[1] if letter is not None else None
+
+
+def _read_whole_sentences(text: str, question: Question) -> str | None:
+    """The phrase of the first sentence of a reply that was cut off in a later one; numbers may come last."""
+    if question.form in ("number", "choice") or (question.purpose == "value" and question.numbers):
+        return None
+    whole = drop_last_sentence(text.strip())
+    return _trim_optional(find_phrase(whole, question)) if whole else None
 
 
 def _read_plain_sentence(text: str, question: Question) -> str | None:

@@ -15,6 +15,7 @@ from adacompute.answers.question import Options, Question, find_stem, find_stems
 __all__ = [
     "REPLY_LENGTH",
     "abstains",
+    "drop_last_sentence",
     "find_alternative",
     "find_option",
     "find_phrase",
@@ -244,6 +245,12 @@ def _strip_frame(sentence: str) -> str:
     return _CONTRAST.sub("", stripped) if not stripped.lower().startswith(("not ", "isn't ")) else stripped
 
 
+def drop_last_sentence(reply: str) -> str:
+    """The whole sentences of a reply that was cut off; "" if it has none."""
+    sentences = split_sentences(reply[:REPLY_LENGTH])
+    return ". ".join(sentences[:-1])
+
+
 def find_phrase(reply: str, question: Question) -> str | None:
     """The phrase of a short reply that answers the question, or None.
 
@@ -441,6 +448,7 @@ _LABELS = re.compile(
     r"(?:called|named|known as|spelled|abbreviated(?: as)?|about|approximately|around|roughly)\s"
 )
 _PREPOSITION = re.compile(r"\s(?:in|of|for|at|to|from|on|by|with|among)\s", re.IGNORECASE)
+_SPEAKER = re.compile(r"(?:i|i'll|i've|i'd|let|let's|here|please|you|we|my)\b(?!\.)", re.IGNORECASE)
 _PRONOUN = re.compile(
     r"(?:it|that|this|they|these|those|he|she|there|the answer|answer|one|here)\b", re.IGNORECASE
 )
@@ -484,6 +492,8 @@ def _is_bare(text: str, *, alone: bool, question: Question) -> bool:
     """Whether a text that repeats nothing of the question may be the answer itself: no sentence about it."""
     if question.purpose == "" and not (alone and len(text.split()) <= _UNCLEAR_WORDS):
         return False
+    if _SPEAKER.match(text):
+        return False
     return len(text.split()) <= _REMARK_WORDS and not _COPULA.search(_cut_clause(text))
 
 
@@ -497,8 +507,8 @@ def _read_bare(sentences: list[str], question: Question) -> str | None:
 def _split_sides(text: str, question: Question) -> str | None:
     """The side of a sentence's verb that doesn't repeat the question; None if neither does."""
     text = _drop_place(text, question)
-    label, colon, value = text.partition(": ")
-    if colon and value and _share(label, question) >= 0.5:
+    label, _, value = text.partition(": " if ": " in text else " - ")
+    if value and _share(label, question) >= 0.5:
         text = value
         if not _COPULA.search(value):
             return _strip_verb(value)

@@ -130,8 +130,15 @@ def find_quantity(sentences: list[str], question: Question) -> str | None:
         quantities = sorted([*_list_digits(text), *islice(_list_number_words(text, question), _MOST)])
         new = [quantity for quantity in quantities if not _is_mentioned(text, quantity, question, quantities)]
         if new:
-            return new[0].answer
+            return next((quantity for quantity in new if _counts(text, quantity, question)), new[0]).answer
     return None
+
+
+def _counts(text: str, quantity: _Found, question: Question) -> bool:
+    """Whether a quantity is one of what was asked for: 7 of "a day has 24 hours, and a week 7 days"."""
+    if not question.counted:
+        return False
+    return question.counted in [find_stem(word) for word in _LETTERS.findall(text[quantity.begin :][:60])[:2]]
 
 
 def _is_mentioned(text: str, quantity: _Found, question: Question, others: list[_Found]) -> bool:

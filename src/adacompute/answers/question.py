@@ -186,6 +186,7 @@ class Question(NamedTuple):
     sequence: tuple[str, ...]  # the same, in their order
     options: Options  # of lettered choices; of "either", each with the letter ""
     numbers: frozenset[str]  # written in it, as digits
+    counted: str  # the stem of the noun that follows "how many"; "" if there is none
     head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
     asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
     asks_year: bool
@@ -252,6 +253,7 @@ _ORDER = re.compile(
     r"|\bfirst (?:two|three|four|five|six|ten|\d)\b",
     re.IGNORECASE,
 )
+_COUNTED = re.compile(r"\bhow many\s([a-z]{2,30})\b", re.IGNORECASE)
 _HEAD = re.compile(r"\b(?:what|which)\s([a-z]{3,20})\b", re.IGNORECASE)
 _NO_HEAD = make_word_set("are was were does did can has had will would the type kind sort name one")
 _CONTENT_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
@@ -330,6 +332,7 @@ def _read_ends(text: str) -> Question:
     either = () if options else _find_alternatives(sentence)
     form = _find_form(text, sentence, options=options, either=either)
     head = _HEAD.search(sentence)
+    counted = _COUNTED.search(sentence)
     sequence = tuple(find_stems(sentence))
     name = head[1].lower() if head is not None else ""
     return Question(
@@ -339,6 +342,7 @@ def _read_ends(text: str) -> Question:
         sequence=sequence,
         options=options or either,
         numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
+        counted=find_stem(counted[1]) if counted is not None else "",
         head="" if name in _NO_HEAD or name in STOP_WORDS else name,
         asks_truth=_TRUE_OR_FALSE.search(text) is not None,
         asks_year=_YEAR.search(sentence) is not None,
