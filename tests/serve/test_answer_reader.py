@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adacompute.answers import Task
 from adacompute.answers.extract import close_sandbox
@@ -22,6 +24,7 @@ from adacompute.serve.answer_reader import (
     select_candidates,
     split_sections,
 )
+from adacompute.serve.request_options import RequestOptions
 from adacompute.serve.request_parser import ChatRequest, parse_request
 
 JSON_FORMAT = {"response_format": {"type": "json_object"}}
@@ -206,6 +209,62 @@ def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
 
     # processor time of the loop's own thread between two turns
     assert asyncio.run(main()) < 0.02
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["function", "custom", "name", "arguments", "input", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+schemas = st.dictionaries(
+    st.sampled_from(["properties", "required", "anyOf", "$ref", "default", "items", "type", "enum"]), values
+)
+json_texts = st.dictionaries(st.sampled_from(["a", "reasoning", "x"]), values).map(
+    lambda value: json.dumps(value, default=str)
+)
+
+
+@given(
+    message=st.fixed_dictionaries(
+        {},
+        optional={"content": values, "tool_calls": values, "function_call": values, "refusal": values},
+    ),
+    text=st.text(max_size=20) | json_texts,
+    arguments=values | json_texts,
+    schema=schemas,
+    fields=st.fixed_dictionaries(
+        {}, optional={"exclude": st.just(["f.a", "x.y"]), "fields": st.just(["a", "x.y"])}
+    ),
+)
+def test_c05_any_message_is_read_or_abstains(
+    message: Any, text: str, arguments: Any, schema: Any, fields: Any
+):
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    body = {"model": "m", "messages": [{"role": "user", "content": MARKS}], "tools": [tool]}
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    for more in ({}, {"response_format": form}):
+        request = ChatRequest(
+            body={**body, **more},
+            prompt=MARKS,
+            json=bool(more),
+            tools="may",
+            options=RequestOptions(**fields),
+        )
+        reader = AnswerReader(request, Task())
+        for came in (message, call, {"content": text}):
+            reading = reader.read_blocking(Response(text=text, finish_reason="stop", message=came))
+            assert reading.sample.answer is None or reading.sample.answer.encode()
+            assert len(reading.sample.answer or "") <= 70_000
+            (reading.sample.text or "").encode()
+            reader.readings.append(reading)
+        reader.check_first_sample()
+        reader.check_different()
+        assert len(select_candidates(reader.readings)) == 3
 
 
 def test_a_pattern_is_checked_once_and_refused_by_name():

@@ -267,7 +267,7 @@ class AnswerReader:
     def _read_calls(self, response: Response) -> Reading:
         calls = read_tool_calls(response.message)
         stored = replace(response.to_sample(), text=_format_stored_calls(response))
-        if calls is None:
+        if not calls:
             return Reading(sample=_add_answer(stored, None), form="calls", is_broken=True)
         tools = tuple(sorted(call.name for call in calls))
         schemas = _find_tool_schemas(self._request.body, set(tools))
