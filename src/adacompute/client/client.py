@@ -15,6 +15,7 @@ from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
+from adacompute.client.loop_share import LoopShare
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -318,6 +319,7 @@ class Client:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
         self.totals = CallTotals()
+        self.share = LoopShare()  # of the event loop's time, for the work on replies
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
@@ -326,7 +328,7 @@ class Client:
     async def __aenter__(self) -> "Client":
         from adacompute.client.transport import Transport  # here, because it loads aiohttp, which is slow
 
-        transport = Transport(self.endpoint, agent=_AGENT)
+        transport = Transport(self.endpoint, agent=_AGENT, share=self.share)
         self._context = CallContext(
             self.endpoint,
             transport=transport,

@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
+from adacompute.client.loop_share import LoopShare
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
@@ -172,7 +173,8 @@ class _Body(aiohttp.payload.Payload):
 class Transport:
     """The connections to one endpoint: one long-lived session, redirects and cookies off."""
 
-    def __init__(self, endpoint: Endpoint, *, agent: str) -> None:
+    def __init__(self, endpoint: Endpoint, *, agent: str, share: LoopShare | None = None) -> None:
+        self.share = share or LoopShare()
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": agent}
         if endpoint.key is not None:
             headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
@@ -220,7 +222,9 @@ class Transport:
         body = None if data is None else _Body(data, timer)
         try:
             async with timer:
-                return await self._send_and_read(url, timer, body, headers)
+                response, raw = await self._send_and_read(url, timer, body, headers)
+            await self.share.take_turn()
+            return self._parse_reply(response, raw)
         except EndpointError as exc:
             error = exc
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
@@ -295,14 +299,14 @@ class Transport:
 
     async def _send_and_read(
         self, url: URL, timer: AttemptTimer, body: _Body | None, headers: Mapping[str, str] | None
-    ) -> HttpReply:
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         if body is None:
             timer.mark_sent()
             response = await self._session.get(url, allow_redirects=False, headers=headers)
         else:
             response = await self._session.post(url, data=body, allow_redirects=False, headers=headers)
         timer.mark_answering()
-        return self._parse_reply(response, await _read_or_close(response))
+        return response, await _read_or_close(response)
 
     def _parse_reply(self, response: aiohttp.ClientResponse, raw: bytes) -> HttpReply:
         status, key = response.status, self._endpoint.key

@@ -687,6 +687,7 @@ class ChatEndpoint:
             scope[_ID_KEY] = active.id
             if not request.stream:
                 outcome = await self._gateway.complete(active)
+                await self._gateway.resources.client.share.take_turn()
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
                 await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, dump_json(reply))
                 return
@@ -707,6 +708,7 @@ class ChatEndpoint:
         check_content_type(headers)
         with self._slots.receive():
             raw = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
+        await gateway.resources.client.share.take_turn()
         request = await self._parse(raw, headers)
         registry = gateway.policy_registry
         route = choose_route(

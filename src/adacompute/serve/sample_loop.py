@@ -573,7 +573,10 @@ class SampleLoop:
         self.responses += responses
         if not self.has_vote:
             return
-        samples = [await self.reader.read(response) for response in responses]
+        share, samples = self._resources.client.share, []
+        for response in responses:
+            await share.take_turn()
+            samples.append(await self.reader.read(response))
         self.samples += samples
         await self._tally_samples()
         self.served.observe(samples, self._model)
@@ -585,6 +588,7 @@ class SampleLoop:
             self.tally, counted = Tally(task=self._resources.task, weigh=self.weigh), 0
         self._candidates = candidates
         for sample, is_candidate in list(zip(self.samples, candidates, strict=True))[counted:]:
+            await self._resources.client.share.take_turn()
             if is_candidate:
                 await self.tally.add_async(sample)
             else:
