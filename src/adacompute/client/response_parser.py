@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ import orjson
 from yarl import URL
 
 from adacompute.client.error_object import build_error_object
+from adacompute.client.large_json import MAX_INLINE, load_large_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -77,7 +79,7 @@ SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent 
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
 _MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
-_MAX_TOKENS = 10**8  # of one call: more than any model can take or give
+_MAX_TOKENS = 10**10  # of one call: far more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -103,6 +105,7 @@ class HttpReply:
     value: object
     retry_after: float | None = None  # seconds
     headers: Mapping[str, str] = field(default_factory=dict)  # of an error: those that clients wait by
+    size: int = 0  # bytes of a success, where it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -729,11 +732,14 @@ def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
         return {}
 
 
-def read_json(raw: bytes, key: Secret | None) -> tuple[object, bool]:
+def read_json(raw: bytes, key: Secret | None, *, max_marks: int = sys.maxsize) -> tuple[object, bool]:
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 
-    Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it.
+    Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
+    one is read in steps; it may have so many brackets and commas.
     """
+    if len(raw) > MAX_INLINE:
+        return mask_key(load_large_json(raw, max_marks=max_marks), key), False
     try:
         try:
             value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)

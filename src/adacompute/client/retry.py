@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from orjson import Fragment
 from yarl import URL
 
+from adacompute.client.large_json import MAX_INLINE, ReplyLimits, find_reply_limits
 from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -411,6 +412,10 @@ class CallWithRetries(Generic[T]):
         """What is asked in that attempt, and how long it has taken so far."""
         return SentRequest(self._body, self.n, self._cap, attempt.sent_at, attempt.seconds, self._optional)
 
+    def find_limits(self) -> ReplyLimits:
+        """How large the reply may be."""
+        return find_reply_limits(self._body, self.n, self._cap)
+
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
         """Interprets the reply to an attempt, and learns from it."""
         context, request = self.context, self.describe_request(attempt)
@@ -620,9 +625,12 @@ class CompletionCall(CallWithRetries[Reply]):
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(
-                context.url, attempt.timer, self._data, attempt.headers
+                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
             )
-            reply = self.interpret(attempt, http_reply)
+            if http_reply.size <= MAX_INLINE:
+                reply = self.interpret(attempt, http_reply)
+            else:
+                reply = await asyncio.to_thread(self.interpret, attempt, http_reply)
         except EndpointError as error:
             attempt.report_failure(error)
             raise

@@ -3,13 +3,16 @@
 Parses the bytes into events, and puts the chunks of a stream together as one completion.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from adacompute.client.error_object import infer_status
+from adacompute.client.large_json import MAX_INLINE
 from adacompute.client.response_parser import (
+    CHARACTERS_A_TOKEN,
     HttpReply,
     Reply,
     Response,
@@ -56,7 +59,10 @@ _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
-_Pieces = dict[str, list[Any]]  # the pieces of each field, in order; joined once at the end, which is cheaper
+_BLOCK = 512  # pieces of a text that are joined, so that few objects are kept
+_EVENT_OVERHEAD = 512  # bytes that an event may have besides its content
+_EVENT_TEXT = 16  # bytes of text that a short event has, about
+_Pieces = dict[str, "_Values"]  # of each field; joined at the end, which is cheaper than each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +234,39 @@ class _ChoiceBuilder:
             _append_pieces(self._calls.setdefault(index, {}), part)
 
 
+class _Values:
+    """The values of one field, in order; many short texts are joined to fewer long ones."""
+
+    __slots__ = ("_blocks", "_recent")
+
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []
+        self._recent: list[Any] = []
+
+    def add(self, value: object, *, splits: bool) -> None:
+        """Adds a value; `splits`: a text is part of a longer one, else it replaces those before."""
+        if not splits and isinstance(value, str):
+            self._recent.clear()
+        self._recent.append(value)
+        if len(self._recent) >= _BLOCK:
+            is_text = all(isinstance(recent, str) for recent in self._recent)
+            self._blocks += ["".join(self._recent)] if is_text else self._recent
+            self._recent = []
+
+    def get_all(self) -> list[Any]:
+        return [*self._blocks, *self._recent]
+
+
 def _append_pieces(pieces: _Pieces, part: Mapping[str, Any]) -> None:
     for name, value in part.items():
         if value is not None:
-            pieces.setdefault(name, []).append(value)
+            if name not in pieces:
+                pieces[name] = _Values()
+            pieces[name].add(value, splits=name not in _UNSPLIT_FIELDS)
 
 
 def _join_pieces(pieces: _Pieces) -> dict[str, Any]:
-    return {name: _join_values(name, values) for name, values in pieces.items()}
+    return {name: _join_values(name, values.get_all()) for name, values in pieces.items()}
 
 
 def _join_values(name: str, values: list[Any]) -> object:
@@ -312,7 +343,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         opened: ReplyStream | HttpReply | None = None
         try:
             opened = await context.transport.open_stream(
-                context.url, attempt.timer, self._data, attempt.headers
+                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
             )
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
@@ -367,6 +398,8 @@ class Stream:
         self._builder = CompletionBuilder()
         self._ready: deque[Event] = deque()
         self._payloads: deque[bytes] = deque()
+        self._events_count = 0
+        self._content = 0  # bytes of events beyond what each has anyway
         self._ended = False  # nothing more comes
         self._reply: Reply | None = None  # the whole reply, where the stream has succeeded
 
@@ -435,15 +468,21 @@ class Stream:
         parts = [head]
         while chunk := await self._reply_stream.read():
             parts.append(chunk)
-        reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(b"".join(parts)))
-        self._ready.extend(Event(encode_json(chunk), chunk) for chunk in split_into_chunks(reply.body))
+        raw = b"".join(parts)
+        split = self._split_completion
+        reply, events = split(raw) if len(raw) <= MAX_INLINE else await asyncio.to_thread(split, raw)
+        self._ready.extend(events)
         self._ready.append(Event(DONE, None))
         self._record_success(reply)
+
+    def _split_completion(self, raw: bytes) -> tuple[Reply, list[Event]]:
+        reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(raw))
+        return reply, [Event(encode_json(chunk), chunk) for chunk in split_into_chunks(reply.body)]
 
     async def _next(self) -> Event:
         while not self._payloads:
             if self._ended:
-                return self._end_without_done()
+                return await self._end_without_done()
             try:
                 chunk = await self._reply_stream.read()
             except (ConnectionLost, EndpointTimeout):
@@ -454,7 +493,13 @@ class Stream:
             if not chunk:
                 self._ended = True
                 self._payloads.extend(filter(_is_whole_event, self._events.end()))
-        return self._parse_event(self._payloads.popleft())
+        await self._streaming_call.context.transport.share.take_turn()  # a chunk may hold a thousand events
+        payload, limits = self._payloads[0], self._reply_stream.limits
+        if payload.strip() == DONE:
+            return await self._finish()
+        if len(payload) <= MAX_INLINE:
+            return self._take_event(self._read_event(payload, limits.marks))
+        return self._take_event(await asyncio.to_thread(self._read_event, payload, limits.marks))
 
     def _feed(self, chunk: bytes) -> None:
         try:
@@ -462,11 +507,9 @@ class Stream:
         except ValueError as exc:
             raise self._build_invalid_error(str(exc)) from None
 
-    def _parse_event(self, payload: bytes) -> Event:
-        if payload.strip() == DONE:
-            return self._finish()
+    def _read_event(self, payload: bytes, max_marks: int) -> Event:
         try:
-            value, unchanged = read_json(payload, self._key)
+            value, unchanged = read_json(payload, self._key, max_marks=max_marks)
         except ValueError as exc:
             why = one_line(str(exc), self._key)
             raise self._build_invalid_error(
@@ -474,25 +517,40 @@ class Stream:
             ) from None
         if not isinstance(value, dict):
             raise self._build_invalid_error("an event that is JSON, but no object")
+        if unchanged and b"\n" not in payload:
+            return Event(payload, value)
+        payload = encode_json(value)
+        return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))  # NaN is null by now
+
+    def _take_event(self, event: Event) -> Event:
+        """The next event, once it is read; what is kept of the stream so far is within its limit."""
+        value, limit = event.value or {}, self._reply_stream.limits.content
+        self._payloads.popleft()
+        self._events_count += 1
+        self._content += max(0, len(event.data) - _EVENT_OVERHEAD)
+        if self._content > limit:
+            raise self._build_invalid_error(f"more than {limit // 2**20} MiB of text")
         status = find_error_status(value)
         if status is not None:
             self._streaming_call.interpret(self._attempt, HttpReply(status, value))
-        if not unchanged or b"\n" in payload:
-            payload = encode_json(value)
-            value = cast("dict[str, Any]", read_json(payload, None)[0])  # NaN is null by now
         self._builder.add(value)
-        return Event(payload, value)
+        return event
 
-    def _end_without_done(self) -> Event:
+    async def _end_without_done(self) -> Event:
         """The stream has ended without [DONE], which is fine where all choices are finished."""
         if self._builder.finished:
-            return self._finish()
+            return await self._finish()
         raise ConnectionLost(f"{self._url}: its stream ended before the response did; try again", paid=True)
 
-    def _finish(self) -> Event:
-        body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
-        self._record_success(self._streaming_call.interpret(self._attempt, HttpReply(200, body)))
+    async def _finish(self) -> Event:
+        large = self._reply_stream.size > MAX_INLINE
+        self._record_success(await asyncio.to_thread(self._interpret) if large else self._interpret())
+        self._payloads.clear()
         return Event(DONE, None)
+
+    def _interpret(self) -> Reply:
+        body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
+        return self._streaming_call.interpret(self._attempt, HttpReply(200, body))
 
     def _record_success(self, reply: Reply) -> None:
         (self.call,) = reply.calls
@@ -509,9 +567,12 @@ class Stream:
     def _partial_result(self) -> tuple[tuple[Response, ...], tuple[int, int]]:
         """The responses, and the tokens of prompt and responses."""
         request = self._streaming_call.describe_request(self._attempt)
-        body, usage = self._builder.build_body(), self._builder.usage or {}
+        usage = self._builder.usage or {}
         prompt = parse_count(usage.get("prompt_tokens"))
         prompt = estimate_prompt_tokens(request.body) if prompt is None else prompt
+        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # about how much it was is enough
+            return (), (prompt, max(self._events_count, round(self._content / CHARACTERS_A_TOKEN)))
+        body = self._builder.build_body()
         try:
             choices, _ = parse_choices(mask_key(body, self._key))
         except (ReplyInvalid, RecursionError):

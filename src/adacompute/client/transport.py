@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
+from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits
 from adacompute.client.loop_share import LoopShare
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -41,7 +42,6 @@ from adacompute.errors import (
 __all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
 
 _Addresses = list[ResolveResult]
-_MAX_BODY = 64 * 2**20  # bytes of a reply
 _WRITE_BYTES = 1_048_576  # of a request that are written at once
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
@@ -211,6 +211,7 @@ class Transport:
         timer: AttemptTimer,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        limits: ReplyLimits = ANY_REPLY,
     ) -> HttpReply:
         """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our errors.
 
@@ -221,10 +222,7 @@ class Transport:
         """
         body = None if data is None else _Body(data, timer)
         try:
-            async with timer:
-                response, raw = await self._send_and_read(url, timer, body, headers)
-            await self.share.take_turn()
-            return self._parse_reply(response, raw)
+            return await self._send_and_parse(url, timer, body, headers, limits)
         except EndpointError as exc:
             error = exc
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
@@ -233,7 +231,12 @@ class Transport:
         raise error.with_traceback(None)
 
     async def open_stream(
-        self, url: URL, timer: AttemptTimer, data: bytes, headers: Mapping[str, str] | None = None
+        self,
+        url: URL,
+        timer: AttemptTimer,
+        data: bytes,
+        headers: Mapping[str, str] | None = None,
+        limits: ReplyLimits = ANY_REPLY,
     ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
@@ -246,8 +249,8 @@ class Transport:
                 )
                 if response.status == 200:
                     _check_encoding(response)
-                    return ReplyStream(self, url, timer, response)
-                return self._parse_reply(response, await _read_or_close(response))
+                    return ReplyStream(self, url, timer, response, limits)
+                return self._parse_reply(response, await _read_or_close(response, limits), limits)
         except EndpointError as exc:
             error = exc
         except Exception as exc:  # noqa: BLE001 - as above
@@ -297,8 +300,28 @@ class Transport:
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
 
+    async def _send_and_parse(
+        self,
+        url: URL,
+        timer: AttemptTimer,
+        body: _Body | None,
+        headers: Mapping[str, str] | None,
+        limits: ReplyLimits,
+    ) -> HttpReply:
+        async with timer:
+            response, raw = await self._send_and_read(url, timer, body, headers, limits)
+        if len(raw) > MAX_INLINE:
+            return await asyncio.to_thread(self._parse_reply, response, raw, limits)
+        await self.share.take_turn()
+        return self._parse_reply(response, raw, limits)
+
     async def _send_and_read(
-        self, url: URL, timer: AttemptTimer, body: _Body | None, headers: Mapping[str, str] | None
+        self,
+        url: URL,
+        timer: AttemptTimer,
+        body: _Body | None,
+        headers: Mapping[str, str] | None,
+        limits: ReplyLimits,
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         if body is None:
             timer.mark_sent()
@@ -306,12 +329,14 @@ class Transport:
         else:
             response = await self._session.post(url, data=body, allow_redirects=False, headers=headers)
         timer.mark_answering()
-        return response, await _read_or_close(response)
+        return response, await _read_or_close(response, limits)
 
-    def _parse_reply(self, response: aiohttp.ClientResponse, raw: bytes) -> HttpReply:
+    def _parse_reply(
+        self, response: aiohttp.ClientResponse, raw: bytes, limits: ReplyLimits = ANY_REPLY
+    ) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
-            value, _ = read_json(raw, key)
+            value, _ = read_json(raw, key, max_marks=limits.marks)
         except ValueError as exc:
             if status == 200:
                 kind = one_line(response.headers.get("Content-Type", "no content type"), key)
@@ -324,7 +349,7 @@ class Transport:
             decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
             value = redact(decoded, key)
         if status == 200:
-            return HttpReply(status, value)
+            return HttpReply(status, value, size=len(raw))
         if 300 <= status < 400:
             value = "it is a redirect to " + redact(response.headers.get("Location", "nowhere"), key)
         retry_after = parse_retry_after(response.headers, now=time.time())
@@ -371,15 +396,21 @@ class Transport:
 class ReplyStream:
     """A reply that is read as it arrives. Only `close` and `release` end it."""
 
-    __slots__ = ("_response", "_size", "_timer", "_transport", "_url")
+    __slots__ = ("_response", "_timer", "_transport", "_url", "limits", "size")
 
-    max_size: float = _MAX_BODY  # bytes
+    has_limit = True
 
     def __init__(
-        self, transport: Transport, url: URL, timer: AttemptTimer, response: aiohttp.ClientResponse
+        self,
+        transport: Transport,
+        url: URL,
+        timer: AttemptTimer,
+        response: aiohttp.ClientResponse,
+        limits: ReplyLimits = ANY_REPLY,
     ) -> None:
         self._transport, self._url, self._timer, self._response = transport, url, timer, response
-        self._size = 0  # bytes read
+        self.limits = limits
+        self.size = 0  # bytes read
 
     @property
     def declares_events(self) -> bool:
@@ -394,10 +425,10 @@ class ReplyStream:
         try:
             async with self._timer:
                 chunk = await self._response.content.readany()
-            self._size += len(chunk)
-            if self._size <= self.max_size:
+            self.size += len(chunk)
+            if self.size <= self.limits.size or not self.has_limit:
                 return chunk
-            error: EndpointError = _build_too_large_error(self._response)
+            error: EndpointError = _build_too_large_error(self._response, self.limits.size)
         except Exception as exc:  # noqa: BLE001 - as in `exchange`
             error = self._transport._map_error(exc, self._url, self._timer)
         error.__cause__ = error.__context__ = None
@@ -405,7 +436,7 @@ class ReplyStream:
 
     def parse_reply(self, raw: bytes) -> HttpReply:
         """Everything that was read, as one reply; ReplyInvalid where it is no JSON."""
-        return self._transport._parse_reply(self._response, raw)
+        return self._transport._parse_reply(self._response, raw, self.limits)
 
     def close(self) -> None:
         """Closes the connection at once where the reply hasn't ended."""
@@ -428,7 +459,7 @@ class RawReply(ReplyStream):
 
     __slots__ = ()
 
-    max_size = math.inf
+    has_limit = False
 
     @property
     def status(self) -> int:
@@ -458,9 +489,9 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     timer.mark_sent()
 
 
-async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:
+async def _read_or_close(response: aiohttp.ClientResponse, limits: ReplyLimits) -> bytes:
     try:
-        return await _read_body(response)
+        return await _read_body(response, limits.size)
     except BaseException:
         response.close()
         raise
@@ -488,7 +519,7 @@ def _find_encoding(response: aiohttp.ClientResponse) -> str:
     return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
 
 
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body, within limits: all of a success or an error, and the beginning of anything else."""
     success = response.status == 200
     if success:
@@ -496,7 +527,7 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     elif encoding := _find_encoding(response):  # the status says enough, and is kept
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
-    max_size = _MAX_BODY if success else _MAX_ERROR_BODY
+    max_size = limit if success else _MAX_ERROR_BODY
     length = response.content_length
     if length is not None and length <= max_size:
         return await response.read()
@@ -508,13 +539,13 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             if not success:
                 break
-            raise _build_too_large_error(response)
+            raise _build_too_large_error(response, limit)
     return b"".join(parts)
 
 
-def _build_too_large_error(response: aiohttp.ClientResponse) -> ReplyInvalid:
+def _build_too_large_error(response: aiohttp.ClientResponse, limit: int) -> ReplyInvalid:
     return ReplyInvalid(
-        f"{response.url}: answered with more than {_MAX_BODY // 2**20} MiB; ask for less at once",
+        f"{response.url}: answered with more than {limit // 2**20} MiB; ask for less at once",
         status=response.status,
         paid=True,
     )

@@ -1,0 +1,144 @@
+"""No reply, no stream and no crowd holds the gateway's event loop, whatever an upstream sends."""
+
+import gc
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from behaviours import Garbage, Reply
+from crowd import Visit, crowd, settled
+from running import Running
+from test_event_loop import CHEAP, HELD, SLACK, Ticks
+
+from adacompute.client.large_json import find_reply_limits
+from upstream import Upstream
+
+MIB = 2**20
+ONE = {"x-adacompute-policy": "single"}
+END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_in_a_gateways_process() -> Iterator[None]:
+    """Everything that a test run has loaded would be looked through again and again."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 5, 5)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def held_by(gate: Running, times: int = 2, **fields: Any) -> tuple[float, int, bytes]:
+    """Seconds of the loop's time that a request holds it for, the least of some times; its status and end."""
+    longest = []
+    for _ in range(times):
+        with Ticks(gate) as ticks:
+            answer = gate.ask(headers=ONE, **fields)
+        longest.append(ticks.longest)
+    return min(longest), answer.status, answer.raw[-600:]
+
+
+def stream_of(size: int, piece: int, content: Any = None) -> bytes:
+    delta = {"content": "x" * piece if content is None else content}
+    event = b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+    return event * (size // len(event))
+
+
+@pytest.mark.parametrize("piece", [300, 30_000, 2_000_000])
+def test_a_stream_without_end_is_cut_off_and_holds_nobody(piece: int):
+    raw = stream_of(12 * MIB, piece)
+    with (
+        Upstream(Garbage(raw=raw, content_type="text/event-stream")) as up,
+        Running(up.url, cap=10**9, unit="tokens") as gate,
+    ):
+        gate.ask(headers=ONE)
+        seconds, status, end = held_by(gate, stream=True, max_tokens=100)
+        account = settled(gate)
+    print(f"an endless stream in pieces of {piece}: held for {1000 * seconds:.1f} ms")
+    assert seconds < HELD + SLACK
+    assert status == 200
+    assert b'"error"' in end
+    assert b"data: [DONE]" not in end
+    assert account.maybe.tokens >= 2 * 100  # it may be charged for
+
+
+def test_a_long_stream_that_ends_is_passed_on_whole_and_holds_nobody():
+    raw = stream_of(4 * MIB, 300) + END
+    with Upstream(Garbage(raw=raw, content_type="text/event-stream")) as up, Running(up.url) as gate:
+        gate.ask()
+        seconds, status, end = held_by(gate, stream=True, temperature=0)
+    print(f"a stream of 4 MiB: held for {1000 * seconds:.1f} ms")
+    assert seconds < HELD + SLACK
+    assert status == 200
+    assert end.endswith(b"data: [DONE]\n\n")
+
+
+BODIES = {
+    "empty lists": b'{"choices": [' + b"[]," * (5 * MIB) + b"[]]}",
+    "nested lists": b'{"choices": ' + b"[" * (8 * MIB) + b"]" * (8 * MIB) + b"}",
+    "numbers": b'{"choices": [' + b"1," * (8 * MIB) + b"1]}",
+    "not a number": b'{"choices": [' + b"NaN," * (4 * MIB) + b"1]}",
+    "a torn text": b'{"choices": ["' + b"x" * (12 * MIB),
+    "backslashes": b'{"choices": ["' + b"\\" * (12 * MIB) + b'"]}',
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_hostile_reply_of_many_megabytes_is_refused_and_holds_nobody(name: str):
+    with Upstream(Garbage(raw=BODIES[name])) as up, Running(up.url, endpoint={"attempts": 1}) as gate:
+        gate.ask(headers=ONE)
+        seconds, status, end = held_by(gate)
+    print(f"a reply of {name}: held for {1000 * seconds:.1f} ms")
+    assert seconds < HELD + SLACK
+    assert status == 502, end
+
+
+def test_a_large_honest_reply_is_read_in_a_thread_and_is_the_same():
+    token = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": [{"token": "y", "logprob": -1.0}]}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "x" * 20_000},
+        "finish_reason": "stop",
+        "logprobs": {"content": [token] * 20_000},
+    }
+    usage = {"prompt_tokens": 9, "completion_tokens": 20_000, "total_tokens": 20_009}
+    raw = json.dumps({"choices": [choice], "usage": usage}).encode()
+    assert len(raw) > MIB
+    with Upstream(Garbage(raw=raw)) as up, Running(up.url) as gate:
+        answer = gate.ask(headers=ONE, logprobs=True, top_logprobs=1, temperature=0)
+    assert answer.status == 200
+    assert answer.json["choices"][0]["logprobs"] == choice["logprobs"]
+    assert answer.json["usage"]["completion_tokens"] == 20_000
+
+
+def test_many_clients_with_distinct_answers_share_the_loop():
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        count = body.get("n") or 1
+        return Reply(
+            texts=[f"The answer is {number * 37 + i}." for i in range(count)], logprobs=False, delay=0.2
+        )
+
+    longest = []
+    with Upstream(script) as up, Running(up.url, price=CHEAP) as gate:
+        gate.ask()
+        for _ in range(2):
+            with Ticks(gate) as ticks:
+                answers = crowd(gate, [Visit()] * 100)
+            longest.append(ticks.longest)
+            assert {answer.status for answer in answers if answer is not None} == {200}
+            assert answers[0] is not None
+            assert answers[0].json["adacompute"]["samples"] == 16
+    print(f"100 clients with 16 distinct answers each: held for {1000 * min(longest):.1f} ms")
+    assert min(longest) < HELD + SLACK
+
+
+def test_the_limits_of_a_reply_follow_what_was_asked_for():
+    plain = find_reply_limits({}, 1, 100)
+    assert 8 * MIB < plain.size < 9 * MIB
+    assert plain.content < plain.size
+    assert find_reply_limits({}, 16, 4096).size == 64 * MIB
+    assert find_reply_limits({"logprobs": True}, 16, 4096).content == 64 * MIB
+    assert find_reply_limits({}, 1, None).size == 64 * MIB
