@@ -15,8 +15,7 @@ from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
-from adacompute.client.loop_share import LoopShare
-from adacompute.client.rate_limit import SendGate
+from adacompute.client.rate_limit import LoopShare, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     DrawFailure,

@@ -153,13 +153,13 @@ def _find_marks(raw: bytes, max_marks: int) -> "tuple[NDArray[Any], NDArray[Any]
         letters = np.frombuffer(plain, np.uint8)
         before = np.cumsum(letters == ord('"'), dtype=np.int32) + quotes
         kind = kinds_of[letters]
-        found = np.flatnonzero((kind != 0) & (before % 2 == 0))
-        kind = kind[found]
+        marks = np.flatnonzero((kind != 0) & (before % 2 == 0))
+        kind = kind[marks]
         level = np.cumsum((kind == _OPENING).astype(np.int32) - (kind == _CLOSING)) + depth
-        places.append(found + start)
+        places.append(marks + start)
         kinds.append(kind)
         depths.append(level.astype(np.int32))
-        count, quotes = count + len(found), int(before[-1]) % 2
+        count, quotes = count + len(marks), int(before[-1]) % 2
         depth = int(level[-1]) if len(level) else depth
         if count > max_marks:
             raise ValueError(f"more than {max_marks} values")

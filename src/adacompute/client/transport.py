@@ -20,7 +20,7 @@ from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits
-from adacompute.client.loop_share import LoopShare
+from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
