@@ -83,7 +83,8 @@ def test_c18_what_cant_be_voted_on_pushes_the_price_only_where_the_average_is_ov
     budget, rng = 3.0, random.Random(19)
     with Upstream(script) as up, Running(up.url, budget=budget, average=over) as gate:
         come = mixed(share, 3000, rng)
-        answers = crowd(gate, come, at_once=12)
+        parts = [come[start : start + EACH] for start in range(0, len(come), EACH)]
+        answers = [answer for part in parts for answer in crowd(gate, part, at_once=12)]
         told = [answer.json["adacompute"] for answer in answers]
         board = gate.gateway.observability.dashboard_data()
         text = gate.get("/metrics").raw.decode()
