@@ -75,7 +75,7 @@ def test_a_large_reply_is_refused_while_it_is_read():
     whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b" " * (65 * 2**20)
     done = run_draw(Garbage(whole=whole), 1, retries=Retries(attempts=1))
     assert isinstance(done.error, ReplyInvalid)
-    assert "64 MiB" in str(done.error)
+    assert "8 MiB" in str(done.error)
 
 
 def test_long_words_of_a_server_are_told_short_and_on_one_line():
