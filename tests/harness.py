@@ -29,7 +29,14 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SHARED = "ADACOMPUTE_TEST_SHARED"  # the variable that names the folder which all processes of a run see
 _STARTED: list["subprocess.Popen[bytes]"] = []  # held: one that is let go of while it runs is a warning
 _GUARDS: list[Guard] = []
-INSTALLED = ("chromium", "real model", "openai", "redis", "Ray")  # what .ci/run and the lock bring
+INSTALLED = (
+    "chromium",
+    "real model",
+    "openai",
+    "redis",
+    "Ray",
+    "client environments",
+)  # what .ci/run and the lock bring
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 """The clients' own environments under `.clients/`, made when they are first wanted: `python environments.py`.
 
-They are no part of the lock, and hold nothing of adacompute. Which versions they have stands in `pins/`. Two
-are for Python, because some clients still need openai 2 and others have openai 3; aider pins all that it
-needs, and has one of its own; `node` is for npm's. This uses the standard library alone.
+They are no part of the lock, and hold nothing of adacompute. Their versions stand in `pins/`, made from the
+names beside them by `uv pip compile NAME.in -o NAME.txt --universal --python-version 3.11 --no-header
+--no-annotate --no-emit-index-url --no-emit-find-links`. Two are for Python, because some clients still need
+openai 2 and others have openai 3; aider pins all that it needs, and has one of its own; `node` is for npm's.
+This uses the standard library alone.
 """
 
 import fcntl
@@ -46,8 +48,9 @@ def make_python(place: Path, pins: Path) -> None:
     call(sys.executable, "-m", "venv", str(place))
     python = str(place / "bin" / "python")
     try:
+        words = "pip install --no-config --quiet"  # the overrides in pyproject.toml are for the lock alone
         uv = prepare_uv()
-        call(str(uv), "pip", "install", "--quiet", "--python", python, "--requirement", str(pins))
+        call(str(uv), *words.split(), "--python", python, "--requirement", str(pins))
     except Absent:
         call(python, "-m", "pip", "install", "--quiet", "--requirement", str(pins))
 

@@ -246,10 +246,11 @@ def read_response(body: dict[str, Any]) -> Ask:
     )
 
 
-def refusal(ask: Ask) -> Response | None:
-    """The error that the prompt names, if any."""
+def refusal(ask: Ask, prompt: str = "messages") -> Response | None:
+    """The error that the prompt names, if any; `prompt` is the field that the route has it in."""
     for code, (status, error) in ERRORS.items():
         if code in ask.question:
+            error = error | {"param": prompt if error["param"] == "messages" else error["param"]}
             headers = {"retry-after-ms": "10"} if status == 429 else {}
             return JSONResponse({"error": error}, status, headers=headers)
     return None
@@ -482,7 +483,7 @@ def build_app() -> Starlette:
     async def responses(request: Request) -> Response:
         body = await request.json()
         ask = read_response(body)
-        if (error := refusal(ask)) is not None:
+        if (error := refusal(ask, "input")) is not None:
             return error
         sample, number = model.draw(ask), next(model.numbers)
         if body.get("stream"):

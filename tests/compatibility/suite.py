@@ -2,18 +2,15 @@
 
 Each client is put through its cases (adapters/cases.py) twice, in its own environment. A case is `same`,
 `better` (more answers are right, for they were voted on) or `worse`, with the reason. The table of all is
-written to docs/clients.md; `python suite.py NAME …` runs some, and prints what happened in full.
+written to docs/clients.md; `python suite.py NAME …` runs some, and renews their rows.
 """
 
 import concurrent.futures
 import contextlib
-import http.client
 import json
 import os
 import queue
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,7 +31,7 @@ LIMIT = 280.0  # seconds of one client
 LANES = 2  # clients at the same time, each with a model and a gateway of its own
 PRICE = "0.003"  # of a sample: about three for a question
 FEWER = 0.8  # a stream in fewer pieces than this share of the direct one's is worse
-TABLE = re.compile(r"^(?:\|.*\n)+", re.MULTILINE)
+TABLE = re.compile(r"^\| .*\|$", re.MULTILINE)
 Outcomes = dict[str, dict[str, Any]]  # by case
 
 
@@ -47,7 +44,6 @@ class Client:
     script: str
     package: str
     variant: str = ""
-    proxy: bool = False  # a LiteLLM proxy stands between it and the server
 
     @property
     def key(self) -> str:
@@ -74,7 +70,6 @@ CLIENTS = (
     Client("pydantic-ai, chat", "current", "pydantic_ai_client.py", "pydantic-ai-slim"),
     Client("pydantic-ai, responses", "current", "pydantic_ai_client.py", "pydantic-ai-slim", "responses"),
     Client("litellm", "older", "litellm_client.py", "litellm"),
-    Client("litellm proxy in front", "older", "openai_chat.py", "litellm", "proxy", proxy=True),
     Client("llm", "current", "llm_client.py", "llm"),
     Client("dspy", "older", "dspy_client.py", "dspy"),
     Client("inspect_ai", "current", "inspect_client.py", "inspect-ai"),
@@ -117,11 +112,8 @@ def start_servers() -> Iterator[Servers]:
 def run_client(client: Client, servers: Servers) -> dict[str, Verdict]:
     """Each of its cases, through the gateway beside directly."""
     program = environments.prepare(client.environment)
-    with contextlib.ExitStack() as stack:
-        home = stack.enter_context(tempfile.TemporaryDirectory())
+    with tempfile.TemporaryDirectory() as home:
         urls = [servers.direct, servers.gateway]
-        if client.proxy:
-            urls = [stack.enter_context(start_proxy(url)) for url in urls]
         reset = servers.direct.removesuffix("/v1") + "/reset"
         words = [str(program), str(place_driver(client)), reset, client.script, client.variant, *urls]
         said, problem = call(words, plain_environment(home))
@@ -161,7 +153,6 @@ def plain_environment(home: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         "LITELLM_LOG": "ERROR",
     }
 
@@ -170,48 +161,12 @@ def place_driver(client: Client) -> Path:
     """What runs the adapter; node looks for its modules beside it."""
     if client.environment != "node":
         return HERE / "adapters" / "drive.py"
+    folder = environments.FOLDER / "node"
     for script in (HERE / "adapters").glob("*.mjs"):
-        shutil.copy(script, environments.FOLDER / "node")
-    return environments.FOLDER / "node" / "drive.mjs"
-
-
-@contextlib.contextmanager
-def start_proxy(url: str) -> Iterator[str]:
-    """LiteLLM's proxy in front of a server."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    parameters = {"api_base": url, "api_key": "sk-none", "max_retries": 0}
-    names = ("gpt-4o-mini", "gpt-4o", "text-embedding-3-small")
-    listed = [{"model_name": n, "litellm_params": {"model": f"openai/{n}", **parameters}} for n in names]
-    settings = {"num_retries": 0, "allowed_fails": 1000}
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "litellm.yaml")
-        config.write_text(json.dumps({"model_list": listed, "router_settings": settings}))  # JSON is YAML
-        program = environments.FOLDER / "older" / "bin" / "litellm"
-        words = [str(program), "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
-        log = Path(folder, "log")
-        with (
-            log.open("wb") as out,
-            subprocess.Popen(words, env=plain_environment(folder), stdout=out, stderr=out) as proxy,
-        ):
-            try:
-                wait_for(port, "/health/liveliness", proxy, log)
-                yield f"http://127.0.0.1:{port}/v1"
-            finally:
-                proxy.terminate()
-
-
-def wait_for(port: int, path: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until a server answers."""
-    until = time.monotonic() + LIMIT / 2
-    while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            line = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            line.request("GET", path)
-            if line.getresponse().status == 200:
-                return
-        time.sleep(0.2)
-    raise RuntimeError(f"the server doesn't start: {log.read_text()[-1000:]}")
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
+            copy.write(script.read_bytes())
+        Path(copy.name).replace(folder / script.name)  # whole at any moment: another process may read it
+    return folder / "drive.mjs"
 
 
 def judge(direct: dict[str, Any], through: dict[str, Any] | None) -> Verdict:
@@ -261,16 +216,14 @@ def build_row(client: Client, verdicts: dict[str, Verdict]) -> str:
     return f"| {client.name} | {version(client)} | {' | '.join(words)} |"
 
 
-def build_table(rows: list[str]) -> str:
-    """The table of docs/clients.md."""
-    head = f"| client | version | {' | '.join(CASES)} |\n|{' --- |' * (len(CASES) + 2)}\n"
-    return head + "".join(f"{row}\n" for row in rows)
-
-
-def write_table(rows: list[str]) -> None:
-    """Puts the table into the page, in the place of the one that is there."""
+def write_rows(rows: list[str]) -> None:
+    """Puts rows into the table of docs/clients.md, in the place of those of the same clients."""
     text = PAGE.read_text("utf-8")
-    PAGE.write_text(TABLE.sub(lambda _: build_table(rows), text, count=1), "utf-8")
+    known = {row.split(" | ")[0]: row for row in [*TABLE.findall(text), *rows]}
+    table = [known[f"| {client.name}"] for client in CLIENTS if f"| {client.name}" in known]
+    head = [f"| client | version | {' | '.join(CASES)} |", f"|{' --- |' * (len(CASES) + 2)}"]
+    start, end = text.index("| client"), text.rindex("|\n") + 2
+    PAGE.write_text(text[:start] + "".join(f"{line}\n" for line in [*head, *table]) + text[end:], "utf-8")
 
 
 def run_all(clients: tuple[Client, ...]) -> dict[str, dict[str, Verdict]]:
@@ -294,7 +247,7 @@ def run_all(clients: tuple[Client, ...]) -> dict[str, dict[str, Verdict]]:
 
 
 def main() -> int:
-    """Runs all clients and writes the page, or those that are named."""
+    """Runs all clients, or those that are named, and writes their rows into the page."""
     chosen = tuple(client for client in CLIENTS if not sys.argv[1:] or client.key in sys.argv[1:])
     verdicts = run_all(chosen)
     rows = [build_row(client, verdicts[client.name]) for client in chosen]
@@ -306,8 +259,7 @@ def main() -> int:
         if verdict.word == "worse"
     ]
     print("\n".join(worse))
-    if len(chosen) == len(CLIENTS):
-        write_table(rows)
+    write_rows(rows)
     return 1 if worse else 0
 
 

@@ -1,6 +1,7 @@
 """dspy: a signature by its default adapter (`[[ ## answer ## ]]`), a stream of it, JSON, and a tool."""
 
 import asyncio
+import functools
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import cases
 dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
 
+@functools.cache
 def language_model(name: str = cases.MODEL) -> Any:
     return dspy.LM(
         f"openai/{name}",

@@ -1,5 +1,6 @@
 """instructor, in its modes for tools (the default), JSON and JSON schemas; it has no plain replies."""
 
+import functools
 from typing import Any
 
 import instructor
@@ -17,6 +18,7 @@ class Product(BaseModel):
     answer: int
 
 
+@functools.cache
 def client(mode: Any = instructor.Mode.TOOLS) -> Any:
     return instructor.from_openai(
         OpenAI(base_url=cases.BASE_URL, api_key=cases.KEY, max_retries=0), mode=mode

@@ -1,5 +1,6 @@
 """langchain-openai: ChatOpenAI, and OpenAIEmbeddings."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 import cases
 
 
+@functools.cache
 def chat(model: str = cases.MODEL) -> ChatOpenAI:
     return ChatOpenAI(model=model, base_url=cases.BASE_URL, api_key=cases.KEY, max_retries=0)
 

@@ -1,5 +1,6 @@
 """llama-index: its class OpenAI, or with the variant `like` OpenAILike."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ class Product(BaseModel):
     answer: int
 
 
+@functools.cache
 def model(name: str = cases.MODEL) -> Any:
     common = {"model": name, "api_base": cases.BASE_URL, "api_key": cases.KEY, "max_retries": 0}
     if cases.VARIANT == "like":

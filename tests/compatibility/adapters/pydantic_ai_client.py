@@ -1,6 +1,7 @@
 """pydantic-ai: OpenAIChatModel, or with the variant `responses` the model of "openai:NAME"."""
 
 import asyncio
+import functools
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ class Product(BaseModel):
     answer: int
 
 
+@functools.cache
 def model(name: str = cases.MODEL) -> Any:
     client = AsyncOpenAI(base_url=cases.BASE_URL, api_key=cases.KEY, max_retries=0)
     kind = OpenAIResponsesModel if cases.VARIANT == "responses" else OpenAIChatModel
