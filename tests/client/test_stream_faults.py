@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from client_runs import BODY, run_client
-from streams import events, run_stream, texts
 
 from adacompute.client import BreakerSettings, Timeouts
 from adacompute.errors import (
@@ -15,6 +14,7 @@ from adacompute.errors import (
     RateLimited,
     ReplyInvalid,
 )
+from streams import events, run_stream, texts
 from upstream import Break, Drop, Garbage, Reply, Stall, Status, text_of
 
 

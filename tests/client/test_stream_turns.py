@@ -5,10 +5,10 @@ import time
 
 import pytest
 from client_runs import BODY, run_client
-from streams import read, texts
 
 from adacompute.client import BreakerSettings, RateLimits, Retries
 from adacompute.errors import ConnectionLost, EndpointError
+from streams import read, texts
 from upstream import Break, Reply, Stall, text_of
 
 

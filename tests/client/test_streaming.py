@@ -4,11 +4,11 @@ import logging
 
 import pytest
 from client_runs import BODY, KEY, run_client
-from streams import ONCE, chunk, events, read, run_stream, texts
 from test_secrets import everything
 
 from adacompute.client import LOGPROBS
 from adacompute.errors import EndpointError
+from streams import ONCE, chunk, events, read, run_stream, texts
 from upstream import Garbage, Honest, Reply, text_of
 
 
