@@ -174,7 +174,7 @@ def judge(direct: dict[str, Any], through: dict[str, Any] | None) -> Verdict:
     if through is None:
         return Verdict("worse", "never came to it")
     if "failed" in direct:
-        return Verdict("same" if "failed" in through else "better", f"directly: {direct['failed']}")
+        return Verdict("worse", f"fails directly, so nothing is compared: {direct['failed']}")
     if "failed" in through:
         return Verdict("worse", through["failed"])
     differences = list(differ(direct.get("facts"), through.get("facts")))

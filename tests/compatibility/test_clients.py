@@ -58,3 +58,4 @@ def test_a_case_is_judged_by_what_a_client_sees():
     assert judge(direct, direct | {"right": 9, "facts": {"code": "y"}}).word == "worse"
     assert judge(direct, {"failed": "TimeoutError"}).word == "worse"
     assert judge(direct, None).word == "worse"
+    assert judge({"failed": "x"}, {"failed": "x"}).word == "worse"  # a broken adapter proves nothing
