@@ -196,18 +196,37 @@ def test_fields_and_exclude_are_paths_through_objects_and_lists():
 
 
 def test_free_text_is_left_out_unless_it_is_asked_for_or_all_there_is():
-    value = parse_json('{"reasoning": "because", "chainOfThought": "so", "answer": 42, "confidence": 0.9}')
+    value = parse_json('{"reasoning": "because", "chainOfThought": "so", "answer": 42}')
     rest, names = select_fields(value, ALL)
     assert write_canonical(rest) == '{"answer":42}'
-    assert names == ["reasoning", "chainOfThought", "confidence"]
+    assert names == ["reasoning", "chainOfThought"]
     assert (
         write_canonical(select_fields(value, FieldSelection(fields=("reasoning",)))[0])
         == '{"reasoning":"because"}'
     )
     assert select_fields({"explanation": "all"}, ALL) == ({"explanation": "all"}, [])
-    chosen = {"properties": {"analysis": {"type": "string", "enum": ["late", "lost"]}}}
-    assert select_fields({"analysis": "late", "id": "1"}, ALL, chosen)[1] == []
-    assert select_fields(parse_json('{"steps": 5, "id": 1}'), ALL)[1] == []
+    only = FieldSelection(exclude=("answer", "chainOfThought"))
+    assert select_fields(value, only) == ({"reasoning": "because"}, [])
+    chosen = {"properties": {"rationale": {"type": "string", "enum": ["late", "lost"]}}}
+    assert select_fields({"rationale": "late", "id": "1"}, ALL, chosen)[1] == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"steps": ["delete"]',
+        '"steps": "delete all"',
+        '"analysis": "positive"',
+        '"reasoning": ["a", "b"]',
+        '"thoughts": {"first": "a"}',
+        '"explanation": 5',
+        '"rationale": null',
+        '"confidence": 0.9',
+    ],
+)
+def test_what_is_no_string_or_has_another_name_counts(field: str):
+    value = parse_json(f'{{"id": 1, {field}}}')
+    assert select_fields(value, ALL) == (value, [])
 
 
 def test_a_schema_fills_defaults_and_says_what_is_a_number():
@@ -275,7 +294,7 @@ def test_c12_hostile_schemas_and_values_take_bounded_time():
     with pytest.raises(ValueError, match="too large"):
         apply_schema(parse_json("[" + ",".join(["{}"] * 5_000) + "]"), schema)
     call = ToolCall(name="f", arguments={"x": parse_json("[" + ",".join(["{}"] * 5_000) + "]")})
-    assert format_calls([call], {"f": {"properties": {"x": schema}}}, ALL) == (None, [])
+    assert format_calls([call], {"f": {"properties": {"x": schema}}}, ALL) is None
     assert time.process_time() - began < 1.0
 
 
@@ -289,7 +308,7 @@ def message(*calls: tuple[str, Any]) -> dict[str, Any]:
 
 def answer(*calls: tuple[str, Any], schemas: Any = None, selection: FieldSelection = ALL) -> str | None:
     parsed = read_tool_calls(message(*calls))
-    return None if parsed is None else format_calls(parsed, schemas or {}, selection)[0]
+    return None if parsed is None else format_calls(parsed, schemas or {}, selection)
 
 
 def test_calls_are_compared_by_tool_and_arguments_whatever_their_ids_and_spelling():
@@ -334,7 +353,7 @@ def test_older_function_calls_and_custom_tools_are_calls():
         {"tool_calls": [{"type": "custom", "custom": {"name": "sql", "input": "select 1"}}]}
     )
     assert custom is not None
-    assert format_calls(custom, {}, ALL)[0] == '{"sql":"select 1"}'
+    assert format_calls(custom, {}, ALL) == '{"sql":"select 1"}'
 
 
 def test_defaults_of_the_tools_schema_are_filled_in():
@@ -361,14 +380,13 @@ def test_arguments_are_excluded_by_name_or_by_tool_and_name():
     assert answer(calls[0], selection=FieldSelection(fields=("to",))) == '{"mail":{"to":"a"}}'
 
 
-def test_a_tool_with_free_text_alone_is_compared_by_its_name():
-    parsed = read_tool_calls(message(("think", '{"thought": "Let me see"}')))
-    assert parsed is not None
-    assert format_calls(parsed, {}, ALL) == ('{"think":{}}', ["think.thought"])
-
-
-def test_a_list_alone_is_what_a_tool_is_called_with():
+def test_a_tool_is_called_with_all_its_arguments_whatever_their_names():
+    assert answer(("think", '{"thought": "Let me see"}')) == '{"think":{"thought":"Let me see"}}'
     assert answer(("plan", '{"steps": ["a", "b"]}')) == '{"plan":{"steps":["a","b"]}}'
+    delete, keep = (answer(("run", json.dumps({"id": 1, "steps": [step]}))) for step in ("delete", "keep"))
+    assert delete != keep
+    without = FieldSelection(exclude=("thought",))
+    assert answer(("think", '{"thought": "Let me see"}'), selection=without) == '{"think":{}}'
 
 
 def test_free_text_is_found_by_its_length():

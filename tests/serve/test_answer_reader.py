@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.answers import Task
+from adacompute.answers import Task, classify
 from adacompute.answers.extract import close_sandbox
 from adacompute.client import Response
 from adacompute.config import ServeConfig
@@ -97,9 +97,65 @@ def test_json_is_read_whole_or_by_fields_and_what_is_none_is_broken():
     assert select_candidates(reader.readings) == [True, True, False, False]
 
 
-def test_one_string_alone_is_read_as_a_text_and_a_number_is_not():
+def test_an_answer_alone_is_read_as_a_text_and_a_number_is_not():
     reader = read(ask(**JSON_FORMAT), '{"answer": "Hanoi."}', '{"answer": 42}', '{"answer": "42"}')
     assert answers(reader) == ["Hanoi", '{"answer":42}', "42"]
+    reader = read(ask(**JSON_FORMAT), '{"reasoning": "why", "finalAnswer": "Hanoi."}', '{"Result": "Hanoi"}')
+    assert answers(reader) == ["Hanoi", "Hanoi"]
+
+
+STRINGS_APART = [
+    ({"version": "1.10"}, {"version": "1.1"}),
+    ({"zip": "02134"}, {"zip": "2134"}),
+    ({"code": "1e3"}, {"code": "1000"}),
+    ({"date": "01/02"}, {"date": "0.5"}),
+    ({"id": "aB3"}, {"id": "Ab3"}),
+    ({"list": "Rock, Paper"}, {"list": "Paper, Rock"}),
+    ({"error": "Paris"}, {"city": "Paris"}),
+    ({"reasoning": "because", "version": "1.10"}, {"reasoning": "because", "version": "1.1"}),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), STRINGS_APART)
+def test_one_string_alone_counts_with_its_name_and_character_by_character(
+    a: dict[str, str], b: dict[str, str]
+):
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in (*a, *b)}}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for request in (ask(**JSON_FORMAT), ask(response_format=form), ask("Which? Reply in JSON.")):
+        read_a, read_b, again = answers(read(request, json.dumps(a), json.dumps(b), json.dumps(a, indent=1)))
+        assert read_a is not None
+        assert read_b is not None
+        assert classify([read_a, read_b, again]) == [0, 1, 0]
+
+
+def test_a_string_that_the_request_names_is_read_as_a_text_unless_it_may_be_a_code():
+    cities = read(ask(adacompute={"fields": ["city"]}), '{"city": "Hanoi.", "id": 1}', '{"city": "Hanoi"}')
+    assert answers(cities) == ["Hanoi", "Hanoi"]
+    versions = read(ask(adacompute={"fields": ["v"]}), '{"v": "1.10"}', '{"v": "1.1"}')
+    assert answers(versions) == ['{"v":"1.10"}', '{"v":"1.1"}']
+    inner = read(ask(adacompute={"fields": ["x.answer"]}), '{"x": {"answer": "1/2"}}')
+    assert answers(inner) == ["1/2"]
+
+
+def call(reader: AnswerReader, name: str, **arguments: Any) -> Reading:
+    entry = {"function": {"name": name, "arguments": json.dumps(arguments)}}
+    return reader.read_blocking(Response(text="", message={"content": None, "tool_calls": [entry]}))
+
+
+def test_every_argument_of_a_tool_counts_unless_it_is_excluded():
+    tool = {"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}
+    reader = AnswerReader(ask(tools=[tool]), Task())
+    readings = [call(reader, "run", id=1, steps=[step]) for step in ("delete", "keep")]
+    assert [reading.sample.answer for reading in readings] == [
+        '{"run":{"id":1,"steps":["delete"]}}',
+        '{"run":{"id":1,"steps":["keep"]}}',
+    ]
+    thought = call(reader, "think", thought="Let me see")
+    assert (thought.sample.answer, thought.left_out) == ('{"think":{"thought":"Let me see"}}', ())
+    assert call(reader, "think", thought="word " * 30).free_text == "think.thought"
+    without = AnswerReader(ask(tools=[tool], adacompute={"exclude": ["thought"]}), Task())
+    assert call(without, "think", thought="word " * 30).sample.answer == '{"think":{}}'
 
 
 def test_json_that_is_asked_for_in_words_may_be_a_text():

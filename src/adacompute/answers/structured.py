@@ -28,12 +28,14 @@ __all__ = [
     "apply_schema",
     "bound_answer",
     "canonicalise_text",
+    "convert_to_snake_case",
     "find_free_text",
     "find_last_object",
     "format_calls",
     "parse_json",
     "read_json_value",
     "read_tool_calls",
+    "select_arguments",
     "select_fields",
     "write_canonical",
 ]
@@ -194,24 +196,20 @@ def _split_fences(text: str) -> Iterator[str]:
         yield text[opening.end() :].partition("```")[0]
 
 
-# What models write on the way to an answer, or about it; no two samples word it alike.
+# What models write on the way to an answer, or about it; no two samples word it alike. Other names, such as
+# steps or analysis, may be what was asked for.
 FREE_TEXT_FIELDS = frozenset(
-    (
-        *("reasoning", "rationale", "explanation", "explanations", "justification", "analysis", "scratchpad"),
-        *("thought", "thoughts", "thinking", "chain_of_thought", "steps", "reasoning_steps"),
-        *("confidence", "confidence_score"),
-    )
+    ("reasoning", "rationale", "explanation", "thought", "thoughts", "chain_of_thought", "scratchpad")
 )
 
 
-def is_free_text_name(name: str) -> bool:
-    """Whether a field of this name holds what a model writes about its answer.
+def convert_to_snake_case(name: str) -> str:
+    """The first 60 characters of a field's name in lower case, with low lines between its words.
 
-    >>> is_free_text_name("chainOfThought"), is_free_text_name("answer")
-    (True, False)
+    >>> convert_to_snake_case("chainOfThought"), convert_to_snake_case("Final-Answer")
+    ('chain_of_thought', 'final_answer')
     """
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:60])
-    return snake.lower().replace("-", "_") in FREE_TEXT_FIELDS
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:60]).lower().replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,44 +238,44 @@ def select_fields(
     value: Any,  # noqa: ANN401 - JSON data
     selection: FieldSelection,
     schema: object = None,
-    *,
-    may_be_empty: bool = False,
 ) -> tuple[Any, list[str]]:
     """The part of an object that counts, and the free-text fields that were left out.
 
-    Free text is left out unless it was asked for by name, or is all there is and something must be left
-    (`may_be_empty`: strings need not). A value that is no object counts as a whole.
+    Free text is left out unless it was asked for by name, or is all there is. A value that is no object
+    counts as a whole.
     """
     if not isinstance(value, dict):
         return value, []
+    value = _select_named(value, selection)
+    free_text = (
+        [] if selection.fields else [name for name in value if _is_free_text(name, value[name], schema)]
+    )
+    if len(free_text) == len(value):
+        return value, []
+    return {name: item for name, item in value.items() if name not in free_text}, free_text
+
+
+def _select_named(value: dict[str, Any], selection: FieldSelection) -> dict[str, Any]:
+    """An object's parts that a selection names, or all of them, without those that it excludes."""
     if selection.fields:
         picked = {path: _pick(value, path) for path in selection.fields}
         value = {path: item for path, item in picked.items() if item is not _MISSING}
-        free_text = []
-    else:
-        free_text = [name for name in value if _is_free_text(name, value[name], schema)]
-        if len(free_text) == len(value) and not (
-            may_be_empty and all(isinstance(item, str) for item in value.values())
-        ):
-            free_text = []
-    for path in (*selection.exclude, *free_text):
+    for path in selection.exclude:
         value = _drop(value, path)
-    return value, free_text
+    return value
 
 
 _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a field holds free text, by its name, and its schema names no choices for it."""
-    if not is_free_text_name(name):
+    """Whether a field holds free text: a string, by its name, for which the schema names no choices."""
+    is_string = isinstance(value, str) and not isinstance(value, RawNumber)
+    if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False
     properties = schema.get("properties") if isinstance(schema, dict) else None
     rule = properties.get(name) if isinstance(properties, dict) else None
-    if isinstance(rule, dict) and ("enum" in rule or "const" in rule or "$ref" in rule):
-        return False
-    is_figure = isinstance(value, RawNumber | int | float)
-    return name.lower().startswith("confidence") if is_figure else isinstance(value, str | list)
+    return not (isinstance(rule, dict) and ("enum" in rule or "const" in rule or "$ref" in rule))
 
 
 def _pick(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
@@ -480,30 +478,26 @@ def _keep_digits(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def format_calls(
     calls: Sequence[ToolCall], schemas: Mapping[str, Any], selection: FieldSelection
-) -> tuple[str | None, list[str]]:
-    """The answer that some calls are, and the free-text arguments that were left out.
+) -> str | None:
+    """The answer that some calls are; None where they have no canonical form.
 
-    `schemas` has the schema of each tool's arguments by its name. The order of calls doesn't count. None
-    where the calls have no canonical form.
+    `schemas` has the schema of each tool's arguments by its name. The order of calls doesn't count.
     """
     texts: list[str] = []
-    left_out: list[str] = []
     try:
         for call in calls:
-            schema = schemas.get(call.name)
             value = call.arguments
             if isinstance(value, dict):
-                value, names = select_arguments(call, schema, selection)
-                left_out += [f"{call.name}.{name}" for name in names]
+                value = select_arguments(call, schemas.get(call.name), selection)
             texts.append(write_canonical({call.name: value}))
     except ValueError:
-        return None, []
-    return bound_answer(texts[0] if len(texts) == 1 else f"[{','.join(sorted(texts))}]"), left_out
+        return None
+    return bound_answer(texts[0] if len(texts) == 1 else f"[{','.join(sorted(texts))}]")
 
 
-def select_arguments(
-    call: ToolCall, schema: object, selection: FieldSelection
-) -> tuple[dict[str, Any], list[str]]:
-    """The arguments of a call that count, with defaults filled in, and the free-text ones left out."""
-    arguments = apply_schema(call.arguments, schema)
-    return select_fields(arguments, selection.for_tool(call.name), schema, may_be_empty=True)
+def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> dict[str, Any]:
+    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out.
+
+    Free text counts, too: what a tool is called with is what it does.
+    """
+    return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))

@@ -31,6 +31,7 @@ from adacompute.answers.structured import (
     ToolCall,
     apply_schema,
     bound_answer,
+    convert_to_snake_case,
     find_free_text,
     format_calls,
     parse_json,
@@ -63,6 +64,8 @@ _PATTERNS_KEPT = 256  # clients' patterns whose speed is known
 _PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
 _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
+# fields whose string is an answer in words or numbers; any other may be a code, where every character counts
+_ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
 _DIFFERENT_SAMPLES = 3  # that differ only in words, after which more are useless
 _ALL_DIFFERENT = 5  # samples of JSON or calls that differ in any way, after which more are useless
 
@@ -130,7 +133,7 @@ class Reading:
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
     is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
     free_text: str = ""  # the field or argument that holds a text, if one does
-    left_out: tuple[str, ...] = ()  # fields and arguments of free text that don't count
+    left_out: tuple[str, ...] = ()  # fields of free text that don't count
 
 
 class AnswerReader:
@@ -163,7 +166,7 @@ class AnswerReader:
 
     @property
     def left_out(self) -> list[str]:
-        """Fields and arguments of free text that didn't count."""
+        """Fields of free text that didn't count."""
         return list(dict.fromkeys(name for reading in self.readings for name in reading.left_out))
 
     async def prepare(self) -> None:
@@ -271,21 +274,20 @@ class AnswerReader:
             return Reading(sample=_add_answer(stored, None), form="calls", is_broken=True)
         tools = tuple(sorted(call.name for call in calls))
         schemas = _find_tool_schemas(self._request.body, set(tools))
-        answer, left_out = format_calls(calls, schemas, self._selection)
+        answer = format_calls(calls, schemas, self._selection)
         return Reading(
             sample=replace(_add_answer(stored, answer), finished=response.finished),
             form="calls",
             tools=tools,
             is_broken=answer is None,
             free_text="" if answer is None else self._find_argument_text(calls, schemas),
-            left_out=tuple(left_out),
         )
 
     def _find_argument_text(self, calls: Sequence[ToolCall], schemas: Mapping[str, Any]) -> str:
         for call in calls:
             value = call.arguments
             if isinstance(value, dict):
-                value, _ = select_arguments(call, schemas.get(call.name), self._selection)
+                value = select_arguments(call, schemas.get(call.name), self._selection)
             if path := find_free_text(value, _FREE_TEXT_WORDS):
                 return f"{call.name}.{path}"
         return ""
@@ -298,7 +300,7 @@ class AnswerReader:
         schema = find_reply_schema(self._request.body)
         try:
             value, left_out = select_fields(apply_schema(value, schema), self._selection, schema)
-            answer = _format_value(value)
+            answer = _format_value(value, self._selection.fields)
         except ValueError:
             return Reading(sample=_add_answer(sample, None), form="json", is_broken=True)
         is_missing = value is None or (value == {} and bool(self._selection.fields))
@@ -447,15 +449,36 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
     return value
 
 
-def _format_value(value: Any) -> str:  # noqa: ANN401 - JSON data
-    """A value as an answer: one short string alone counts as that text, anything else as canonical JSON."""
+def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
+    """A value as an answer: one string that is an answer in words as a text, all else as canonical JSON.
+
+    `fields` are those that the request says count.
+    """
     if isinstance(value, dict) and len(value) == 1:
-        (only,) = value.values()
-        if isinstance(only, str) and not isinstance(only, RawNumber) and len(only) <= _SHORT_VALUE:
+        ((name, only),) = value.items()
+        if isinstance(only, str) and not isinstance(only, RawNumber) and _is_in_words(name, only, fields):
             text = trim(replace_surrogates(only))
             if text:
                 return text
     return bound_answer(write_canonical(value))
+
+
+def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
+    """Whether a string is compared as an answer in words or numbers, not character by character.
+
+    Its name says that it is an answer, or the request names it and it has no digits: what has some may be a
+    version, a date or a code.
+
+    >>> _is_in_words("answer", "1/2", ()), _is_in_words("city", "Rome", ())
+    (True, False)
+    >>> _is_in_words("city", "Rome", ["city"]), _is_in_words("zip", "02134", ["zip"])
+    (True, False)
+    """
+    if len(text) > _SHORT_VALUE:
+        return False
+    if convert_to_snake_case(name.rpartition(".")[2]) in _ANSWER_NAMES:
+        return True
+    return name in fields and not any(map(str.isdigit, text))
 
 
 def _format_stored_calls(response: Response) -> str:
