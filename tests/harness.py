@@ -35,7 +35,6 @@ INSTALLED = (
     "openai",
     "redis",
     "Ray",
-    "client environments",
 )  # what .ci/run and the lock bring
 
 
