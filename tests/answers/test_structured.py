@@ -90,6 +90,8 @@ def test_two_values_have_one_canonical_form_only_if_they_are_the_same(a: Any, b:
 
 
 @given(values)
+@example({"": None, "\r": None})
+@example({"a": 1, "a ": 2, "\u00e9": 3, "e\u0301": 4})
 def test_canonical_json_is_json_of_the_same_value_and_its_own_canonical_form(value: Any):
     text = canonicalise_text(json.dumps(value))
     assert text is not None
@@ -135,6 +137,17 @@ def test_numbers_that_differ_stay_apart():
 )
 def test_what_is_no_json_has_no_canonical_form(text: str):
     assert canonicalise_text(text) is None
+
+
+def test_names_that_differ_in_blanks_alone_keep_their_values():
+    texts = ['{"a": 1, "a ": 2}', '{"a": 2, "a ": 1}', '{"a": 2}', '{"a ": 2}']
+    forms = [canonicalise_text(text) for text in texts]
+    assert len(set(forms)) == 3
+    assert forms[2] == forms[3]
+    twins = canonicalise_text('{"\\ud800": 1, "\\ud801": 2}')
+    assert twins is not None
+    assert twins.encode()
+    assert canonicalise_text(twins) == twins
 
 
 def test_halves_of_surrogate_pairs_can_be_stored():

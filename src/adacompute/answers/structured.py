@@ -111,11 +111,17 @@ def _write(value: object, levels: int) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join([_write(item, levels - 1) for item in value]) + "]"
     if isinstance(value, Mapping):
-        items = sorted((_write_string(str(name)), _write(item, levels - 1)) for name, item in value.items())
-        return "{" + ",".join([f"{name}:{item}" for name, item in items]) + "}"
+        items = zip(_write_names(value), [_write(item, levels - 1) for item in value.values()], strict=True)
+        return "{" + ",".join([f"{name}:{item}" for name, item in sorted(items)]) + "}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return write_number(repr(value))
     return json.dumps(value)
+
+
+def _write_names(value: Mapping[Any, Any]) -> list[str]:
+    """The names of an object's fields as strings are written, or as they are where two would become one."""
+    names = [_write_string(str(name)) for name in value]
+    return names if len(set(names)) == len(names) else [json.dumps(str(name)) for name in value]
 
 
 def _write_string(text: str) -> str:
