@@ -50,6 +50,13 @@ def test_a_guess_is_an_answer(question, reply, answer):
     assert same_answer(extract_answer(reply, question=question), answer)
 
 
+@pytest.mark.parametrize(("question", "reply", "answer"), CASES["readings"])
+def test_a_sentence_is_read_as_it_is_meant_or_not_at_all(question, reply, answer):
+    """A "not", a comparative or a polite word never turns an answer into its opposite."""
+    read = extract_answer(reply, question=question)
+    assert (read or "").casefold() == (answer or "").casefold()
+
+
 _LIST = (
     "Hanoi,Ho Chi Minh City,Hue,Da Nang,Mexico City,St. Petersburg,New York,York,Washington D.C.,"
     "Rio de Janeiro,Port-au-Prince,'s-Hertogenbosch,Noto,Isla,Areia,Wasa,Ither,Buta,Andorra la Vella,"

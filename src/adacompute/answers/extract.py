@@ -19,6 +19,7 @@ from adacompute.answers.phrase import (
     REPLY_LENGTH,
     abstains,
     drop_last_sentence,
+    find_alternative,
     find_option,
     find_phrase,
     find_sentence_end,
@@ -568,9 +569,17 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
             return None
         return _read_plain_sentence(text, question) or _read_value(text, question)
     phrase = _trim_optional(find_phrase(text.strip(), question))
-    if phrase is not None or question.purpose != "value" or question.form == "yes_no" or abstains(text):
+    if phrase is None and question.form == "either" and len(text) > REPLY_LENGTH:
+        return _read_last_alternative(text, question)
+    if phrase is not None or question.purpose != "value" or abstains(text):
         return phrase
-    return _read_value(text, question)
+    return None if question.form in ("yes_no", "either") else _read_value(text, question)
+
+
+def _read_last_alternative(text: str, question: Question) -> str | None:
+    """The alternative that the last sentence of a long reply names."""
+    sentences = split_sentences(text[-REPLY_LENGTH:])
+    return _trim_optional(find_alternative(sentences[-1:], question)) if sentences else None
 
 
 def _ends_in_hash(text: str) -> bool:

@@ -8,9 +8,19 @@ characters are read.
 """
 
 import re
+from itertools import pairwise
 
 from adacompute.answers.quantity import find_date, find_quantity
-from adacompute.answers.question import Options, Question, find_stem, find_stems, make_word_set
+from adacompute.answers.question import (
+    NEGATION,
+    Options,
+    Question,
+    expand_negations,
+    find_base,
+    find_stem,
+    find_stems,
+    make_word_set,
+)
 
 __all__ = [
     "REPLY_LENGTH",
@@ -266,9 +276,9 @@ def find_phrase(reply: str, question: Question) -> str | None:
         return None
     alone = len(sentences) == 1
     if question.form == "yes_no":
-        return find_yes_no(sentences, question) or _read_bare(sentences, question)
+        return find_yes_no(sentences, question) or _read_other(sentences, question)
     if question.form == "either":
-        return find_alternative(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
+        return find_alternative(sentences, question) or _read_other(sentences, question)
     if question.form == "date":
         return find_date(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
     if question.form == "number":
@@ -286,9 +296,9 @@ def refine_statement(statement: str, question: Question, *, most: int) -> str | 
         return None
     whole = statement if len(text.split()) <= most else None
     if question.form == "yes_no":
-        return find_yes_no([text], question) or whole
+        return find_yes_no([text], question) or (whole if _read_other([text], question) else None)
     if question.form == "either":
-        return find_alternative([text], question) or whole
+        return find_alternative([text], question) or (whole if _read_other([text], question) else None)
     if question.form == "date":
         return find_date([text], question) or whole
     if question.purpose == "value" and question.numbers:
@@ -310,35 +320,45 @@ def _join_items(reply: str, question: Question) -> str:
     return ", ".join(items) if short else reply
 
 
-_NO = re.compile(
-    r"(?:no|nope|nah|false|incorrect|wrong|not really|not at all|never|(?:definitely|absolutely"
-    r"|certainly|of course"
-    r"|probably|surely|likely) not|i don't (?:think|believe)|i do not (?:think|believe))\b(?!\.?\s?\d)",
+_BREAK = r"(?=\s{0,3}(?:[,;:.!?(–—]|-\s|$))"  # what follows a word that says all by itself
+_STRONG = re.compile(
+    rf"(?:(?P<yes>yes|yeah|yep|yup|yea|aye|affirmative)|(?P<true>true)"
+    rf"|(?P<no>no|nope|nah|not|not really|not at all|never|i do not (?:think|believe) so)"
+    rf"|(?P<false>false|incorrect|wrong|untrue)){_BREAK}(?!\.\s?\d)",
     re.IGNORECASE,
 )
-_YES = re.compile(
-    r"(?:yes|yeah|yep|yup|yea|aye|indeed|correct|true|right|absolutely|definitely|certainly|of course"
-    r"|sure|probably"
-    r"|i (?:think|believe) so|affirmative)\b",
+# these agree with what follows: "of course it isn't" is no
+_WEAK = re.compile(
+    r"(?:yes|yeah|indeed|correct|true|right|exactly|absolutely|definitely|positively|certainly|of course|sure"
+    r"|surely|probably|(?:most )?likely|clearly|obviously|i (?:think|believe|guess|suppose) so)"
+    r"(?:[,;:!]?\s{1,3}|\s[–—-]\s|$)",
+    re.IGNORECASE,
+)
+_NO_IDIOM = re.compile(
+    r"no (?:doubt|problem|question|one|wonder|longer|worries|matter|idea|way to)\b", re.IGNORECASE
+)
+_LAST_VERDICT = re.compile(
+    r"(?:[,;]|\b(?:so|but|therefore|thus|hence)|\s[–—-])\s(?:(?:so|but|then|thus|therefore|hence|it is|it's"
+    r"|that is|that's|the (?:answer|statement) is),?\s){0,2}(?P<word>yes|no|nope|true|false|incorrect)$",
     re.IGNORECASE,
 )
 _TRUTH = re.compile(
-    r"(?:\b(?:is|are|would be)|'s)(?P<not>\snot|n't)?(?:\s(?:actually|indeed|definitely|generally))?\s"
-    r"(?P<word>true|correct|right|false|incorrect|wrong|untrue|a myth)\b",
+    r"(?:\b(?:is|are|would be)|'s)(?P<not>\snot)?(?:\s(?:actually|indeed|definitely|generally))?\s"
+    rf"(?P<word>true|correct|right|false|incorrect|wrong|untrue|a (?:common )?myth)"
+    rf"(?:{_BREAK}|(?=\s(?:because|since|as)\b))",
     re.IGNORECASE,
 )
-_NEGATION = re.compile(r"\b(?:not|never|cannot|no|none|neither)\b|n't\b", re.IGNORECASE)
+_POSITIVE = ("true", "correct", "right", "yes")
 _CONSEQUENCE = re.compile(r"\b(?:so|therefore|thus|hence|that means|which means)\b,?\s", re.IGNORECASE)
 _ONLY_VERB = re.compile(
     r"(?:it|they|he|she|that|this|we|you|i|there)\s(?:is|are|was|were|do|does|did|can|could|has|have"
-    r"|had|will|would|should)"
-    r"(?P<not>n't|\snot)?|(?:it|they|he|she|that|this|we|you|i|there)\s(?:cannot|won't|can't)",
+    r"|had|will|would|should)(?:\snot)?",
     re.IGNORECASE,
 )
 _FILLER_STEMS = frozenset(
     map(
         find_stem,
-        ("type", "kind", "indeed", "actually", "also", "considered", "classified", "really", "fact"),
+        ("type", "kind", "indeed", "actually", "also", "considered", "classified", "really", "fact", "true"),
     )
 )
 
@@ -354,34 +374,87 @@ def find_yes_no(sentences: list[str], question: Question) -> str | None:
 
 
 def _find_verdict(sentence: str, question: Question) -> bool | None:
-    text = sentence.strip(" .!\"'")
-    for _ in range(_STEP_LIMIT):
-        if _NO.match(text):
-            return False
-        if _YES.match(text):
-            return True
-        lead = _LEAD_IN.match(text)
-        if lead is None or lead.end() == len(text):
+    """Whether a sentence says yes or no; None where it says neither, or contradicts itself."""
+    sentence = expand_negations(sentence).strip(" .!\"'")
+    last = _find_last_verdict(sentence, question)
+    text = sentence
+    for _ in range(2 * _STEP_LIMIT):
+        strong = _match_strong(text, question)
+        if strong is not None:
+            verdict = _check_strong(strong, question)
+            return verdict if last in (None, verdict) else None
+        lead = (None if _NO_IDIOM.match(text) else _WEAK.match(text)) or _LEAD_IN.match(text)
+        if lead is None:
             break
+        if lead.end() == len(text):
+            weak = _WEAK.match(text) is not None
+            return True if weak and last is not False else _find_restatement(text, sentence, question)
         text = text[lead.end() :]
-    return _find_restatement(sentence.strip(" .!"), question)
+    if last is not None:
+        return last
+    return None if _NO_IDIOM.match(text) else _find_restatement(text, sentence, question)
 
 
-def _find_restatement(sentence: str, question: Question) -> bool | None:
-    """Whether a sentence says again what was asked, with or without a "not"; None: neither."""
-    truth = _TRUTH.search(sentence)
-    if truth is not None:
-        positive = truth["word"].lower() in ("true", "correct", "right")
-        return positive != bool(truth["not"])
-    clause = _CONSEQUENCE.split(sentence)[-1]
-    alone = _ONLY_VERB.fullmatch(clause)
-    negations = len(_NEGATION.findall(clause))
-    if alone is not None:
-        return negations == 0
-    stems = [stem for stem in find_stems(_NEGATION.sub(" ", clause)) if stem not in _FILLER_STEMS]
-    if not stems or negations > 1 or not _is_subsequence(stems, question.sequence):
+def _match_strong(text: str, question: Question) -> re.Match[str] | None:
+    """A word that says yes or no alone; "wrong" doesn't where that is what was asked about."""
+    strong = _STRONG.match(text)
+    if strong is None or (strong["true"] and not question.asks_truth and strong.end() < len(text)):
         return None
-    return negations == 0
+    about_truth = strong["true"] or strong["false"]
+    return None if about_truth and find_stem(about_truth) in question.stems else strong
+
+
+def _check_strong(strong: re.Match[str], question: Question) -> bool | None:
+    """What a strong word says; None where the sentence goes on to say the opposite."""
+    verdict = bool(strong["yes"] or strong["true"])
+    rest = strong.string[strong.end() :].strip(" ,;:.!?()–—-")
+    if strong["true"] or strong["false"] or not rest:
+        return verdict
+    if question.negated:  # "Yes, it isn't"
+        return None if question.asks_truth else verdict
+    told = _restate(rest, question)
+    return verdict if told in (None, verdict) else None
+
+
+def _find_last_verdict(sentence: str, question: Question) -> bool | None:
+    """What a sentence ends with: "It's a star, so false" says no."""
+    last = _LAST_VERDICT.search(sentence)
+    if last is None or find_stem(last["word"]) in question.stems:
+        return None
+    return last["word"].lower() in _POSITIVE
+
+
+def _find_restatement(text: str, sentence: str, question: Question) -> bool | None:
+    """Whether a sentence calls what was asked true, or says it again, with or without "not"; None: neither.
+
+    `text` is the sentence without the words that lead to it.
+    """
+    truth = _TRUTH.search(sentence)
+    if truth is not None and find_stem(truth["word"]) not in question.stems:
+        return (truth["word"].lower() in _POSITIVE) != bool(truth["not"])
+    if question.negated:  # whether "not" agrees is unclear
+        return None
+    doubt = _DOUBT.match(text)
+    told = _restate(text[doubt.end() :] if doubt is not None else text, question)
+    if doubt is not None:
+        return False if told else None
+    return told
+
+
+_DOUBT = re.compile(r"i (?:do not|would not) (?:think|believe|say)(?: that)?\s", re.IGNORECASE)
+
+
+def _restate(text: str, question: Question) -> bool | None:
+    clause = _CONSEQUENCE.split(text)[-1]
+    for part in dict.fromkeys((clause, _cut_clause(clause))):
+        part = part.strip(_EDGES)
+        negations = len(NEGATION.findall(part))
+        if _ONLY_VERB.fullmatch(part):
+            return negations == 0
+        stems = [stem for stem in find_stems(NEGATION.sub(" ", part)) if stem not in _FILLER_STEMS]
+        if stems and negations <= 1 and _is_subsequence(stems, question.sequence):
+            return negations == 0
+    return None
 
 
 def _is_subsequence(stems: list[str], sequence: tuple[str, ...]) -> bool:
@@ -389,22 +462,70 @@ def _is_subsequence(stems: list[str], sequence: tuple[str, ...]) -> bool:
     return all(stem in remaining for stem in stems)
 
 
-_COMPARED = re.compile(r"\s(?:than|compared to|compared with|unlike|versus|vs)\s.{0,200}$", re.IGNORECASE)
+_COMPARED = re.compile(r"\s(?:than|compared to|compared with|versus|vs)\s.{0,200}$", re.IGNORECASE)
+_BEFORE_COMPARED = re.compile(
+    r"^(?:compared (?:to|with)|unlike|as opposed to|in contrast to)\s[^,]{1,80},\s", re.IGNORECASE
+)
 _BOTH = re.compile(r"\b(?:both|neither)\b", re.IGNORECASE)
-_NOT_THIS = re.compile(r"\b(?:not|isn't|aren't|nor)\s(?:an?\s|the\s)?\S{1,40}(?:\s\S{1,40})?", re.IGNORECASE)
+_PART = re.compile(
+    r";\s|[,:]\s(?=(?:it|this|that)(?:'s|\sis)\s)|[,;]?\s(?:but|so|therefore|thus|hence)\s|^no,\s",
+    re.IGNORECASE,
+)
+_AFTER_NOT = re.compile(
+    r"(?:(?:,\s|\sand\s|,\sand\s)not|,?\s(?:rather than|instead of))\s[^,;]{1,80}$", re.IGNORECASE
+)
+_COMPARATIVE = re.compile(r"[^\W\d_]{4,30}")
 
 
 def find_alternative(sentences: list[str], question: Question) -> str | None:
-    """The one of two alternatives that the first sentence names, or else the last."""
+    """The one of several alternatives that the first sentence names, or else the last.
+
+    A sentence that denies one, or compares them in other words than the question, names none of them.
+    """
     both = _BOTH.search(sentences[0])
     if both is not None:
         return both.group().lower()
-    for sentence in dict.fromkeys((sentences[0], sentences[-1])):
-        text = _NOT_THIS.sub(" ", _COMPARED.sub("", sentence))
-        chosen = find_option(text, question.options)
-        if chosen is not None:
-            return question.options[int(chosen)][1]
-    return None
+    chosen = _choose_alternative(sentences[0], question)
+    if chosen is None and len(sentences) > 1:
+        unclear = _names_option(sentences[0], question)
+        repeats = all(stem in question.stems for stem in find_stems(sentences[-1]))
+        chosen = _choose_alternative(sentences[-1], question) if repeats or not unclear else None
+    return chosen
+
+
+def _choose_alternative(sentence: str, question: Question) -> str | None:
+    text = expand_negations(_BRACKETS.sub("", sentence))
+    parts = [_AFTER_NOT.sub("", part) if part.count(" ") > 1 else part for part in _PART.split(text)]
+    told = [_BEFORE_COMPARED.sub("", part) for part in parts if question.negated or not NEGATION.search(part)]
+    if not told or not all(_compares_alike(part, question) for part in told):
+        return None
+    chosen = find_option("; ".join(_COMPARED.sub("", part) for part in told), question.options)
+    return question.options[int(chosen)][1] if chosen is not None else None
+
+
+def _compares_alike(text: str, question: Question) -> bool:
+    """Whether a sentence uses the question's comparative, or none where it says nothing else."""
+    own = {word.casefold() for _, option in question.options for word in option.split()}
+    words = [word.casefold() for word in _COMPARATIVE.findall(text)]
+    bases = {base for word in words if word not in own and (base := find_base(word))}
+    if not question.compared:
+        return " than " not in text or not bases
+    if bases:
+        more = not bases.isdisjoint(("more", "less"))
+        return bases <= question.compared and (not more or _repeats_after_more(words, question))
+    return all(stem in question.stems for stem in find_stems(_strip_frame(_cut_clause(text))))
+
+
+def _repeats_after_more(words: list[str], question: Question) -> bool:
+    """Whether the word after "more" is the question's: "more expensive"."""
+    following = [after for word, after in pairwise(words) if word in ("more", "less", "most", "least")]
+    return all(after == "than" or find_stem(after) in question.stems for after in following)
+
+
+def _names_option(text: str, question: Question) -> bool:
+    """Whether a text has the words of any alternative."""
+    words = " " + " ".join(_find_words(text)) + " "
+    return any(f" {' '.join(_find_words(option))} " in words for _, option in question.options)
 
 
 def find_option(text: str, options: Options) -> str | None:
@@ -504,6 +625,14 @@ def _read_bare(sentences: list[str], question: Question) -> str | None:
     return _read_sentence(sentences[0], question)
 
 
+def _read_other(sentences: list[str], question: Question) -> str | None:
+    """A reply of a few words that is none of the answers offered; None where it may mean one of them."""
+    text = expand_negations(sentences[0])
+    if NEGATION.search(text) or _WEAK.match(text) or _names_option(text, question):
+        return None
+    return _read_bare(sentences, question)
+
+
 def _split_sides(text: str, question: Question) -> str | None:
     """The side of a sentence's verb that doesn't repeat the question; None if neither does."""
     text = _drop_place(text, question)
@@ -577,7 +706,7 @@ def _split_by_words(text: str, question: Question) -> str | None:
         ),
         None,
     )
-    if verb is None or _NEGATION.search(text[: tokens[verb].start()]):
+    if verb is None or NEGATION.search(text[: tokens[verb].start()]):
         return None
     return text[: tokens[verb].start()]
 

@@ -9,9 +9,12 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 __all__ = [
+    "NEGATION",
     "Purpose",
     "Question",
     "classify_purpose",
+    "expand_negations",
+    "find_base",
     "find_stem",
     "find_stems",
     "read_question",
@@ -188,6 +191,8 @@ class Question(NamedTuple):
     numbers: frozenset[str]  # written in it, as digits
     counted: str  # the stem of the noun that follows "how many"; "" if there is none
     head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
+    compared: frozenset[str]  # the bases of "larger" and "more", where it asks which is
+    negated: bool  # whether it has a "not", so that it is unclear what one in the answer says
     asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
     asks_year: bool
     asks_place: bool  # whether its answer may begin with "in" or "on"
@@ -210,6 +215,7 @@ _AUXILIARY = re.compile(
     re.IGNORECASE,
 )
 _YES_OR_NO = re.compile(r"\byes(?:,)? or no\b|\byes/no\b|\(yes or no\)", re.IGNORECASE)
+_VERDICTS = re.compile(r"\byes(?:,? or |/| and )no\b|\btrue(?:,? or |/| and )false\b|\bt/f\b", re.IGNORECASE)
 _TRUE_OR_FALSE = re.compile(r"\btrue or false\b|\btrue/false\b|\bt/f\b", re.IGNORECASE)
 _WHEN = re.compile(
     r"\bwhen (?:did|was|were|is|are|do|does|will|has|had|the)\b"
@@ -294,6 +300,65 @@ _IRREGULAR = {form: forms.split()[0] for forms in _VERBS.split(",") for form in 
 _SUFFIXES = ("ing", "ed", "es", "s", "e")
 
 
+NEGATION = re.compile(r"\b(?:not|never|cannot|no|none|neither|nor)\b(?!-)|n't\b", re.IGNORECASE)
+_SHORT_NOT = re.compile(r"\b(ca|wo|sha|[a-z]{2,6})n['’ʼ]t\b|\bcannot\b", re.IGNORECASE)
+_FULL_VERBS = {"ca": "can", "wo": "will", "sha": "shall"}
+
+
+def expand_negations(text: str) -> str:
+    """The text with "not" written out: "can't" is "can not", "isn't" "is not".
+
+    >>> expand_negations("It won't rain, and penguins cannot fly.")
+    'It will not rain, and penguins can not fly.'
+    """
+    return _SHORT_NOT.sub(_write_not, text)
+
+
+def _write_not(match: re.Match[str]) -> str:
+    verb = match[1] or "can"
+    return f"{_FULL_VERBS.get(verb.lower(), verb)} not"
+
+
+def _is_negated(sentence: str) -> bool:
+    """Whether a question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
+    return NEGATION.search(_ASKS_NOT.sub("", sentence)) is not None
+
+
+_ASKS_NOT = re.compile(r"^\W{0,3}[a-z]{2,6}n['’]t\b", re.IGNORECASE)
+_BASES = {
+    "better": "good", "best": "good", "worse": "bad", "worst": "bad", "more": "more", "most": "more",
+    "less": "less", "least": "less", "fewer": "few", "fewest": "few", "further": "far", "farther": "far",
+}  # fmt: skip
+_NO_COMPARATIVE = make_word_set(
+    "number water river other never ever her after under over paper power silver copper computer letter "
+    "together either whether answer order character matter winter summer player per later interest west east "
+    "forest rest test father mother brother sister daughter president"
+)
+
+
+def find_base(word: str) -> str:
+    """The base of a comparative or superlative, such as "cheap" of "cheaper"; "" for other words."""
+    word = word.lower()
+    if word in _BASES:
+        return _BASES[word]
+    if word in _NO_COMPARATIVE or not word.endswith(("er", "est")) or len(word) < 5:
+        return ""
+    stem = find_stem(word)
+    return stem.removesuffix("est").removesuffix("er")
+
+
+_COMPARES = re.compile(
+    r"(?:which|who|what|whose)\b|.{0,60}\b(?:which|who) (?:is|has|are|was)\b", re.IGNORECASE
+)
+
+
+def _find_compared(sentence: str) -> frozenset[str]:
+    """The bases of the comparatives of a question such as "Which is larger, ...?"."""
+    if not _COMPARES.match(sentence):
+        return frozenset()
+    return frozenset(filter(None, map(find_base, _CONTENT_WORD.findall(sentence))))
+
+
 @lru_cache(maxsize=4096)
 def find_stem(word: str) -> str:
     """The stem of a word, so that "wrote" and "writes", "colours" and "color" are one.
@@ -333,7 +398,8 @@ def _read_ends(text: str) -> Question:
     form = _find_form(text, sentence, options=options, either=either)
     head = _HEAD.search(sentence)
     counted = _COUNTED.search(sentence)
-    sequence = tuple(find_stems(sentence))
+    sequence = tuple(find_stems(_VERDICTS.sub(" ", sentence)))
+    asks_truth = _TRUE_OR_FALSE.search(text) is not None
     name = head[1].lower() if head is not None else ""
     return Question(
         purpose=classify_purpose(text),
@@ -344,7 +410,9 @@ def _read_ends(text: str) -> Question:
         numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
         counted=find_stem(counted[1]) if counted is not None else "",
         head="" if name in _NO_HEAD or name in STOP_WORDS else name,
-        asks_truth=_TRUE_OR_FALSE.search(text) is not None,
+        compared=_find_compared(sentence),
+        negated=_is_negated(_VERDICTS.sub(" ", text if asks_truth else sentence)),
+        asks_truth=asks_truth,
         asks_year=_YEAR.search(sentence) is not None,
         asks_place=_WHERE.search(sentence) is not None,
         asks_order=_ORDER.search(sentence) is not None,
@@ -433,14 +501,14 @@ def _find_alternatives(sentence: str) -> Options:
     before, conjunction, after = sentence.rpartition(" or ")
     if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or not _OFFERS.search(sentence):
         return ()
-    right = re.split(r"[:;.,?!'\"(]", after)[0].split()
+    right = [word.strip("'\"“”") for word in re.split(r"[:;.,?!](?=\s|$)|\s[(\"']", after)[0].split()]
     if (
         not conjunction
         or not 1 <= len(right) <= _MAX_ALTERNATIVE
         or right[0].lower() in ("not", "no", "false")
     ):
         return ()
-    left = re.split(r"[,:]\s", before)[-1].split()
+    left = [word.strip("'\"“”") for word in re.split(r"[,:]\s", before)[-1].split()]
     starts = [at for at, word in enumerate(left) if word.lower() in _ARTICLES]
     if right[0].lower() in _ARTICLES and starts:
         left = left[starts[-1] :]
