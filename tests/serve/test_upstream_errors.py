@@ -241,8 +241,70 @@ def test_c21_neither_key_nor_address_is_in_any_field_of_an_error_nor_in_a_log(
     assert KEY not in caplog.text
 
 
+PRIVATE = {  # what an upstream says, and what a client is told
+    "connect to 10.0.0.5:8080 failed": "connect to the upstream failed",
+    "no route to 10.0.0.5.": "no route to the upstream.",
+    "172.16.3.4(refused), 192.168.1.20:80 and 52.3.1.9:8000": (
+        "the upstream(refused), the upstream and the upstream"
+    ),
+    "gpu-7.svc.cluster.local is down": "the upstream is down",
+    "upstream.internal.corp:443, then (box.lan)": "the upstream, then (the upstream)",
+    "a.b.c.d.e.f.g.h.i.j.k.local/v1": "the upstream/v1",
+    "dial [fd00::1]:8080 or fe80::1ff:fe23:4567:890a": "dial the upstream or the upstream",
+    "localhost:8000 refused": "the upstream refused",
+    "Limit 3 in organization org-ABC123 on tokens": "Limit 3 in organization *** on tokens",
+    "project proj_aB3dE5gH7 has none": "project *** has none",
+    "api_key=abcdefghijkl is wrong": "api_key=*** is wrong",
+    "{'api_key': 'abcdef'}, x-api-key: abc123, apiKey:abcdef": (
+        "{'api_key': '***'}, x-api-key: ***, apiKey:***"
+    ),
+}
+PUBLIC = [
+    "See https://platform.openai.com/docs/guides/error-codes/api-errors.",
+    "See https://docs.vllm.ai/en/latest/ or docs.vllm.ai, main.py:12, threading.local() and localhost",
+    "The org-wide limit, the org-chart and q_proj_weight1 of gpt-4.1-mini or Qwen/Qwen2.5-7B",
+    "api_key: field required; pass api_key=None or set the api_key client option",
+    "CUDA version 10.1.0.243, torch 2.1.0, numpy>=1.26.4, 0.2.3.1 at 12:30:45, ratio 3:2",
+    "tools.0.function.parameters, e.g. this, i.e. that; torch.internal.foo; 8.8.8.8",
+]
+
+
+def mask(text: str) -> Any:
+    found = build_error_object(error(text, BAD, None), 400, key=None, url="https://h.example.com/v1")
+    assert found is not None
+    return found.fields["message"]
+
+
+@pytest.mark.parametrize("text", PRIVATE)
+def test_c21_hosts_accounts_and_keys_of_the_operator_are_masked_in_sentences(text: str):
+    assert mask(text) == PRIVATE[text]
+
+
+@pytest.mark.parametrize("text", PUBLIC)
+def test_links_to_documentation_and_ordinary_words_stay(text: str):
+    assert mask(text) == text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_c21_a_client_never_sees_the_operators_hosts_or_account(stream: bool):
+    said = error(" | ".join(PRIVATE), BAD, "x", innererror={"hosts": list(PRIVATE)})
+    with (
+        Upstream(Garbage(raw=json.dumps(said).encode(), code=400)) as up,
+        Running(up.url, endpoint={"attempts": 1}) as gate,
+    ):
+        reply = gate.ask(stream=stream)
+    assert (reply.status, reply.error["message"]) == (400, " | ".join(PRIVATE.values()))
+    for secret in ("10.0.0.5", "cluster.local", "corp", "fd00", "ABC123", "aB3dE5gH7", "abcdef", "8080"):
+        assert secret not in reply.raw.decode()
+
+
 @pytest.mark.parametrize(
-    "text", ["x" * 50_000, "sk-" * 20_000, "a.b-" * 15_000, "http://" * 9_000, "Bearer " * 9_000]
+    "text",
+    [
+        *("x" * 50_000, "sk-" * 20_000, "a.b-" * 15_000, "http://" * 9_000, "Bearer " * 9_000),
+        *("a." * 30_000, "org-a" * 9_000, "org-" + "a" * 50_000, "api_key: " * 9_000, "api_key=" * 9_000),
+        *("api_key" + " " * 50_000, "fd00:" * 9_000, "[::" * 9_000, "10.0.0." * 9_000, "1.1.1.1:1 " * 9_000),
+    ],
 )
 def test_c12_a_hostile_error_is_read_in_milliseconds(text: str):
     value = error(text, text, text, text, innererror={text: [text] * 9})

@@ -27,10 +27,29 @@ _MAX_HEADER = 100  # characters of a header's value
 _SHAPE = ("message", "type", "param", "code")
 _MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")  # under which servers put it
 _HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
-_SECRET_PATTERN = re.compile(r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*")
+_SECRET_PATTERN = re.compile(
+    r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*"
+    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # an account; org-wide is none
+)
+# a key by its name; after a colon and a blank only what looks like one, for "api_key: field required" is none
+_NAMED_KEY_PATTERN = re.compile(
+    r"""((?:api[_-]?key|access[_-]?token|secret[_-]?key)["']?[ ]{0,3}
+        (?:=[ ]{0,3}|:|:[ ]{0,3}(?=["'])|:[ ]{1,3}(?=[^\s0-9]{0,80}[0-9]|[^\s]{20}))["']?)
+        (?!(?:none|null|true|false|required|missing)(?![\w-]))[^\s"',;&)\]}]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
 # a scheme has a bound, else a long word without one takes quadratic time
 _URL_PATTERN = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>)\],;`]+", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
+# what may be a host's name or number; tried only where a word begins, so that it takes linear time
+_HOST_PATTERN = re.compile(r"(?<![\w.-])(?:localhost(?=:\d)|[\w-]+(?:\.[\w-]+)+)(?::\d{1,5}(?!\d))?")
+_IP6_PATTERN = re.compile(
+    r"\[[0-9a-f:.]{2,45}\]:\d{1,5}|(?<![\w:.])(?:f[cd][0-9a-f]{2}|fe80)(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
+    re.IGNORECASE,
+)
+_BARE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".intranet", ".localdomain", ".home.arpa")
+_WORDS = ("threading.local",)  # of Python, not of a network
+_VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGNORECASE)
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
 
@@ -238,9 +257,18 @@ class _Mask:
     def _apply_to_text(self, text: str, limit: int) -> str:
         text = text[: limit + _MARGIN]  # masked before it is cut, so that no piece of a key is left
         text = text if self._key is None else self._key.mask_message(text)
-        text = shorten(_mask_address(_SECRET_PATTERN.sub(_SECRET_MASK, text), self._url), max(1, limit))
+        text = shorten(_mask_address(_mask_keys(text), self._url), max(1, limit))
         self._left -= len(text)
         return text
+
+
+def _mask_keys(text: str) -> str:
+    """The text without what looks like a key, or like the operator's account.
+
+    >>> _mask_keys("org-wide limit of org-ABC123, api_key=abcdef; api_key: field required")
+    'org-wide limit of ***, api_key=***; api_key: field required'
+    """
+    return _NAMED_KEY_PATTERN.sub(rf"\1{_SECRET_MASK}", _SECRET_PATTERN.sub(_SECRET_MASK, text))
 
 
 def _mask_address(text: str, url: str) -> str:
@@ -256,7 +284,32 @@ def _mask_address(text: str, url: str) -> str:
         return match[0] if _is_public(address, host) else _ADDRESS_MASK + match[0][len(address) :]
 
     text = _URL_PATTERN.sub(mask, text)
-    return text if pattern is None else pattern.sub(_ADDRESS_MASK, text)
+    text = text if pattern is None else pattern.sub(_ADDRESS_MASK, text)
+    return _mask_hosts(text)
+
+
+def _mask_hosts(text: str) -> str:
+    """The text without names and numbers of hosts in a private network, outside of addresses with a scheme.
+
+    >>> _mask_hosts("10.0.0.5:8080 and gpu-7.svc.cluster.local refused; see docs.vllm.ai, main.py:12")
+    'the upstream and the upstream refused; see docs.vllm.ai, main.py:12'
+    """
+    return _IP6_PATTERN.sub(_ADDRESS_MASK, _HOST_PATTERN.sub(_mask_host, text))
+
+
+def _mask_host(match: re.Match[str]) -> str:
+    name, _, port = match[0].lower().partition(":")
+    if name.count(".") == 3 and name[0].isdigit() and _is_ip_address(name):
+        before = match.string[max(0, match.start() - 12) : match.start()]
+        is_private = bool(port) or (_is_private_number(name) and not _VERSION_PATTERN.search(before))
+    else:
+        is_private = name == "localhost" or (name.endswith(_BARE_SUFFIXES) and name not in _WORDS)
+    return _ADDRESS_MASK if is_private else match[0]
+
+
+def _is_private_number(name: str) -> bool:
+    """Whether an IP address is of no public host; those that begin with 0 are rather a version."""
+    return not ip_address(name).is_global and not name.startswith("0.")
 
 
 @lru_cache(maxsize=64)
