@@ -208,6 +208,26 @@ def test_a_leader_with_less_support_than_the_abstentions_is_no_winner():
     assert (Tally.of([None]).winner, Tally.of([None]).support) == (None, 0.0)
 
 
+def test_a_majority_of_labels_in_mixed_phrasings_wins():
+    question = "What is the sentiment of this review: 'The food was bad'? Answer positive or negative."
+    replies = [
+        "Negative",
+        "The sentiment is negative.",
+        "This is a negative review.",
+        "Positive",
+        "It's positive.",
+    ]
+    tally = Tally.of([extract_answer(reply, question=question) for reply in replies])
+    assert (tally.winner, tally.agreement) == ("negative", pytest.approx(3 / 5))
+
+
+def test_opposite_comparisons_are_two_answers():
+    question = "Which number is larger, 9.11 or 9.9?"
+    replies = ["9.9 is larger than 9.11.", "9.9", "9.11 is larger than 9.9."]
+    tally = Tally.of([extract_answer(reply, question=question) for reply in replies])
+    assert (tally.winner, tally.agreement) == ("9.9", pytest.approx(2 / 3))
+
+
 def test_what_was_cut_off_counts_in_the_support_but_outweighs_nobody():
     samples = [Sample(answer="4", finished=True), *[Sample(finished=False)] * 2]
     tally = Tally.of(samples)

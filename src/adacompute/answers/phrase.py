@@ -488,7 +488,7 @@ def find_alternative(sentences: list[str], question: Question) -> str | None:
     chosen = _choose_alternative(sentences[0], question)
     if chosen is None and len(sentences) > 1:
         unclear = _names_option(sentences[0], question)
-        repeats = all(stem in question.stems for stem in find_stems(sentences[-1]))
+        repeats = _says_nothing_new(sentences[-1], question)
         chosen = _choose_alternative(sentences[-1], question) if repeats or not unclear else None
     return chosen
 
@@ -513,7 +513,13 @@ def _compares_alike(text: str, question: Question) -> bool:
     if bases:
         more = not bases.isdisjoint(("more", "less"))
         return bases <= question.compared and (not more or _repeats_after_more(words, question))
-    return all(stem in question.stems for stem in find_stems(_strip_frame(_cut_clause(text))))
+    return _says_nothing_new(_strip_frame(_cut_clause(text)), question)
+
+
+def _says_nothing_new(text: str, question: Question) -> bool:
+    """Whether all words of a text are those of the question or of an alternative."""
+    own = {stem for _, option in question.options for stem in find_stems(option)}
+    return all(stem in question.stems or stem in own for stem in find_stems(text))
 
 
 def _repeats_after_more(words: list[str], question: Question) -> bool:

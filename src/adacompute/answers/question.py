@@ -394,7 +394,7 @@ def read_question(question: str) -> Question:
 def _read_ends(text: str) -> Question:
     sentence = find_asking_sentence(text)
     options = find_options(text)
-    either = () if options else _find_alternatives(sentence)
+    either = () if options else _find_labels(text, sentence) or _find_alternatives(sentence)
     form = _find_form(text, sentence, options=options, either=either)
     head = _HEAD.search(sentence)
     counted = _COUNTED.search(sentence)
@@ -421,7 +421,11 @@ def _read_ends(text: str) -> Question:
 
 
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that ends in a question mark; the text's end if there is none."""
+    """The last sentence that ends in a question mark; the text's end if there is none.
+
+    A quotation after a colon is what is asked about, no part of the sentence.
+    """
+    text = _QUOTATION.sub(" ", text)
     at = text.rfind("?")
     if at < 0:
         return text[-_QUESTION_LENGTH:].strip()
@@ -494,6 +498,40 @@ def find_options(text: str) -> Options:
     end = _LAST_OPTION_END.search(text, begin)
     options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
     return tuple(options)
+
+
+_QUOTATION = re.compile(
+    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
+)
+_LABELS = re.compile(
+    r"(?:^|[.?!:;)\"'”]\s{0,3}|\n|\bplease\s|\band\s|\bthen\s)"
+    r"(?:answer|reply|respond|classify|categori[sz]e|label|choose|pick|output)\b"
+    r"(?P<order>[^.?!\n]{0,200})",
+    re.IGNORECASE,
+)
+_LABEL_LIST = re.compile(
+    r"(?:^|[\s(:])(?P<first>(?:[\"'“‘]?[\w-]{2,30}[\"'”’]?,\s){0,6}[\"'“‘]?[\w-]{2,30}[\"'”’]?),?\sor\s"
+    r"(?P<last>[\"'“‘]?[\w-]{2,30})"
+)
+_DETERMINER = re.compile(r"\b(?:an?|the|your|its|their|his|her|any|each|every)\s{0,3}$", re.IGNORECASE)
+_NO_LABELS = make_word_set(
+    "yes no true false not word words phrase number sentence sentences one two three four five letter "
+    "digit digits name names short less fewer more brief either so paragraph line lines list text code figure"
+)
+
+
+def _find_labels(text: str, sentence: str) -> Options:
+    """The words that a prompt says to answer with: "Answer positive, negative or neutral."."""
+    if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or _asks_numeric(sentence):
+        return ()
+    for match in _LABELS.finditer(text):
+        listed = _LABEL_LIST.search(match["order"])
+        if listed is None or _DETERMINER.search(match["order"], 0, listed.start("first")):
+            continue
+        words = [word.strip("\"'“”‘’ ") for word in (*listed["first"].split(","), listed["last"])]
+        if _NO_LABELS.isdisjoint(word.lower() for word in words) and len({w.lower() for w in words}) > 1:
+            return tuple(("", word) for word in words)
+    return ()
 
 
 def _find_alternatives(sentence: str) -> Options:
