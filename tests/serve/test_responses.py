@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -10,6 +10,7 @@ import pytest
 from behaviours import Break, Honest, Reply, Status
 from openai.types import responses as types
 from other_routes import OtherRoutes, status
+from other_routes import stream as send_parts
 from pydantic import BaseModel, TypeAdapter
 from running import Running
 
@@ -329,6 +330,35 @@ def test_calls_of_tools_are_streamed_with_their_arguments():
     assert events[-1]["response"]["model"] == "real-name"
 
 
+def test_a_streamed_call_keeps_its_late_name_its_id_and_what_comes_after_a_text():
+    def delta(**fields: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"index": 0, **fields}]}
+
+    raw = chunks(
+        delta(id=7, type="function", function={"arguments": '{"a"'}),
+        delta(function={"name": "f", "arguments": ": "}),
+        {"content": "One moment."},
+        delta(function={"arguments": "1}"}),
+        {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
+        finish="tool_calls",
+    )
+    with Upstream(Break(after=0, how=raw)) as up, Running(up.url, mode="pass") as gate:
+        events = events_of(gate.ask({**ASK, "tools": [TOOL], "stream": True}, path=PATH).raw)
+        stream = sdk(gate).responses.stream(model="m", input="x", tools=[TOOL])  # type: ignore[list-item]
+        with stream as seen:
+            assert list(seen)[-1].type == "response.completed"
+    call, message, nameless = types.Response.model_validate(events[-1]["response"]).output
+    assert isinstance(call, types.ResponseFunctionToolCall)
+    assert isinstance(nameless, types.ResponseFunctionToolCall)
+    assert (call.name, call.arguments, message.type) == ("f", '{"a": 1}', "message")
+    assert (nameless.name, nameless.arguments) == ("", "{}")
+    told = [one["item"] for one in events if one.get("item", {}).get("type") == "function_call"]
+    assert {one["call_id"] for one in told} == {call.call_id, nameless.call_id}
+    assert [one["name"] for one in told if one["call_id"] == call.call_id] == ["f", "f"]
+    added = [one["output_index"] for one in events if one["type"] == "response.output_item.added"]
+    assert added == [0, 1, 2]
+
+
 def test_what_was_cut_off_is_incomplete_and_says_why():
     for finish, reason in (("length", "max_output_tokens"), ("content_filter", "content_filter")):
         script = [
@@ -384,6 +414,8 @@ def test_errors_are_those_of_the_sdk_and_name_the_field_of_a_response(gate: Runn
     client = sdk(gate)
     with pytest.raises(openai.BadRequestError, match="max_output_tokens is 0"):
         client.responses.create(model="m", input="x", max_output_tokens=0)
+    with pytest.raises(openai.BadRequestError, match=r"max_output_tokens is 1.* larger max_tokens$"):
+        client.responses.create(model="m", input="x", max_output_tokens=10**9)
     with pytest.raises(openai.BadRequestError, match="input is missing"):
         client.responses.create(model="m")
     with pytest.raises(openai.BadRequestError, match="give input"):
@@ -486,6 +518,114 @@ def test_a_missing_model_or_response_is_not_taken_for_a_missing_route():
         assert len(up.of(PATH)) == 2
 
 
+def test_a_flat_error_about_a_model_does_not_switch_the_route_off():
+    flat = {"object": "error", "message": "The model `zz` does not exist.", "code": 404}
+
+    def answer(request: Any, received: Any) -> Any:
+        known = json.loads(received.body)["model"] == "m"
+        return status(200 if known else 404, NATIVE if known else flat)(request, received)
+
+    with OtherRoutes(responses=answer) as up, Running(up.url) as gate:
+        for model, code in (("zz", 404), ("m", 200)):
+            assert gate.ask({"model": model, "input": "x", "background": True}, path=PATH).status == code
+
+
+NATIVE = {"id": "resp_native", "object": "response", "usage": {"input_tokens": 3, "output_tokens": 4}}
+CHAT_ROUTE = "/v1/chat/completions"
+ONLY = "This model is only supported in v1/responses and not in v1/chat/completions."
+REFUSAL = {"message": ONLY, "type": "invalid_request_error", "param": "model", "code": None}
+
+
+def test_what_is_to_be_stored_is_passed_on_with_a_note_and_all_else_is_voted_on():
+    chat = status(200, whole({"content": "The answer is 42."}).body)
+    routes = {"responses": status(200, NATIVE), "chat/completions": chat}
+    with OtherRoutes(**routes) as up, Running(up.url) as gate:
+        raw = sdk(gate).responses.with_raw_response.create(model="m@3", input="x", store=True)
+        assert raw.parse().id == "resp_native"
+        assert raw.headers["x-adacompute-note"] == "no vote: store needs the upstream's own /v1/responses"
+        assert raw.headers.get_list("x-adacompute-note") == [raw.headers["x-adacompute-note"]]
+        assert json.loads(up.of(PATH)[0].body) == {"model": "m", "input": "x", "store": True}
+        assert not up.of(CHAT_ROUTE)
+        for fields in ({}, {"store": False}, {"store": None}):
+            answer = gate.ask({**ASK, **fields}, path=PATH)
+            assert (answer.json["store"], answer.json["adacompute"]["votes"].keys()) == (False, {"42"})
+        assert len(up.of(PATH)) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_to_be_stored_is_voted_on_where_the_upstream_has_no_such_route(stream: bool):
+    with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url) as gate:
+        for _ in range(2):
+            answer = gate.ask({**ASK, "store": True, "stream": stream}, path=PATH)
+            final = events_of(answer.raw)[-1]["response"] if stream else answer.json
+            assert (answer.status, final["store"]) == (200, False)
+            assert final["adacompute"]["votes"].keys() == {"42"}
+        assert gate.get("/dashboard/data").json["refused"] == {}
+    routes = {"responses": status(200, NATIVE), "chat/completions": status(200, whole({"content": "4"}).body)}
+    with OtherRoutes(**routes) as other, Running(other.url, forward=False) as gate:
+        assert gate.ask({**ASK, "store": True}, path=PATH).json["store"] is False
+
+
+@pytest.mark.parametrize("code", [400, 404])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_has_only_this_route_is_asked_there_and_remembered(code: int, stream: bool):
+    def chat(request: Any, received: Any) -> Any:
+        if json.loads(received.body)["model"] == "pro":
+            return status(code, {"error": REFUSAL})(request, received)
+        return status(200, whole({"content": "The answer is 42."}).body)(request, received)
+
+    routes = {"responses": status(200, NATIVE), "chat/completions": chat}
+    with OtherRoutes(**routes) as up, Running(up.url, mode="pass", unit="tokens", cap=1e6) as gate:
+        for _ in range(3):
+            answer = gate.ask({**ASK, "model": "pro", "stream": stream}, path=PATH)
+            assert (answer.status, answer.json) == (200, NATIVE)
+            assert answer.headers["x-adacompute-note"].startswith("no vote: model needs")
+        assert len(up.of(CHAT_ROUTE)) == 1
+        assert sdk(gate).responses.create(model="m", input="x").output_text == "The answer is 42."
+        assert gate.gateway.resources.ledger.account().spent.tokens == 3 * 7 + 14
+        assert gate.gateway.under_way == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def leave_stream(gate: Running, **fields: Any) -> None:
+    """Asks for a stream, and leaves it when its first event has come."""
+    stream = sdk(gate).responses.create(model="pro", input="Write a story.", stream=True, **fields)
+    for event in stream:
+        if event.type in ("response.output_text.delta", "response.queued"):
+            break
+    stream.close()
+    wait_for(lambda: not gate.gateway.under_way)
+
+
+def test_c08_a_client_that_leaves_ends_the_upstream_s_stream_on_the_second_route_too():
+    slow = Reply(texts=["word " * 200], pieces=100, gap=0.1)
+    with Upstream(slow) as up, Running(up.url, mode="pass") as gate:
+        leave_stream(gate, store=True)  # passed on in vain, then a chat
+        wait_for(lambda: up.count.aborted == 1)
+    event = b'event: response.queued\ndata: {"type": "response.queued"}\n\n'
+    refuse = status(404, {"error": REFUSAL})
+    routes = {"responses": send_parts(*[event] * 300, gap=0.1), "chat/completions": refuse}
+    with OtherRoutes(**routes) as other, Running(other.url) as gate:
+        leave_stream(gate)  # a chat in vain, then passed on
+        wait_for(lambda: other.of(PATH)[0].aborted)
+
+
+def test_the_refusal_stays_where_there_is_no_such_route():
+    refuse = status(404, {"error": REFUSAL})
+    for settings in ({}, {"forward": False}):
+        with OtherRoutes(**{"chat/completions": refuse}) as up, Running(up.url, **settings) as gate:
+            for _ in range(2):
+                with pytest.raises(openai.NotFoundError, match="only supported in v1/responses"):
+                    sdk(gate).responses.create(model="pro", input="x")
+            assert len(up.of(PATH)) == (0 if settings else 1)
+
+
 @pytest.mark.parametrize(
     ("code", "body", "expected"),
     [
@@ -497,6 +637,14 @@ def test_a_missing_model_or_response_is_not_taken_for_a_missing_route():
         (404, b'{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}', False),
         (404, b'{"error":{"message":"model not found"}}', False),
         (400, b'{"detail":"Not Found"}', False),
+        (404, b'{"object":"error","message":"The model `zz` does not exist.","code":404}', False),
+        (404, b'{"message":"x","code":"model_not_found"}', False),
+        (404, b'{"error":"model \'zz\' not found"}', False),
+        (404, b'{"detail":"Model zz not found"}', False),
+        (404, b'{"object":"error","message":"Not Found","code":404}', True),
+        (404, b'{"status":404,"error":"Not Found","path":"/v1/responses"}', True),
+        (404, b'{"error":{"message":"Unknown request URL: POST /v1/responses","code":"unknown_url"}}', True),
+        (404, b'"Not Found"', True),
     ],
 )
 def test_a_missing_route_is_told_from_what_it_says(code: int, body: bytes, expected: bool):
@@ -587,6 +735,11 @@ def test_tool_choices_become_those_of_a_chat():
     assert "tool_choice" not in translate("x", tool_choice="auto", parallel_tool_calls=True)
     with pytest.raises(UntranslatableRequest):
         translate("x", tools=[TOOL], tool_choice={"type": "mcp"})
+    wrong_names: tuple[Any, ...] = (["x"], {}, None, 7)
+    for name in wrong_names:
+        wrong = {**allowed, "tools": [{"type": "function", "name": name}]}
+        with pytest.raises(RequestInvalid, match=r"tool_choice\.tools\[0\]\.name"):
+            translate("x", tools=[TOOL], tool_choice=wrong)
     with pytest.raises(RequestInvalid, match="tool_choice"):
         translate("x", tools=[TOOL], tool_choice="maybe")
 

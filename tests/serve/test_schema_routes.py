@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from behaviours import Reply
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from other_routes import OtherRoutes
+from other_routes import status as reply
 from running import Running
 from wires import connect, reply_of
 
@@ -31,6 +33,19 @@ def gate() -> Iterator[Running]:
         Upstream(Reply(texts=["The answer is 42."], logprobs=False)) as up,
         Running(up.url, price=0.5, cors=(ORIGIN,)) as running,
     ):
+        yield running
+        assert running.gateway.under_way == 0
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Running]:
+    """Over an upstream that has /v1/responses of its own."""
+    completion = {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "42"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+    }
+    routes = {"responses": reply(200, {"object": "response"}), "chat/completions": reply(200, completion)}
+    with OtherRoutes(**routes) as up, Running(up.url, cap=1e6) as running:
         yield running
         assert running.gateway.under_way == 0
 
@@ -98,6 +113,61 @@ def test_c10_any_items_of_a_response_are_served_or_refused_in_words(
 ):
     answer = gate.ask({**ASKED, "input": given_items, "stream": stream}, path="/v1/responses")
     check(answer.status, b"" if answer.status == 200 else answer.raw)
+
+
+tool_kinds = st.sampled_from(("function", "web_search", "allowed_tools", "mcp", "custom")) | values
+named_tools = st.fixed_dictionaries({"type": tool_kinds}, optional={"name": st.just("f") | values})
+tools = st.fixed_dictionaries(
+    {"type": st.just("function") | tool_kinds},
+    optional={
+        "name": st.just("f") | values,
+        **dict.fromkeys(("parameters", "strict", "description", "defer_loading"), values),
+    },
+)
+choices = st.fixed_dictionaries(
+    {"type": st.just("allowed_tools") | tool_kinds},
+    optional={
+        "mode": st.sampled_from(("auto", "required")) | values,
+        "tools": st.lists(named_tools, max_size=3) | values,
+        "name": st.just("f") | values,
+    },
+)
+forms = st.fixed_dictionaries(
+    {"type": st.sampled_from(("text", "json_object", "json_schema", "grammar")) | values},
+    optional=dict.fromkeys(("name", "schema", "strict", "description"), values),
+)
+structures = st.fixed_dictionaries(
+    {},
+    optional={
+        "tools": st.lists(tools, max_size=3) | values,
+        "tool_choice": choices | values,
+        "parallel_tool_calls": values,
+        "text": st.fixed_dictionaries({}, optional={"format": forms | values, "verbosity": values}) | values,
+        "include": st.lists(st.just("message.output_text.logprobs") | values, max_size=3) | values,
+        "top_logprobs": values,
+        "reasoning": st.fixed_dictionaries({}, optional={"effort": values, "summary": values}) | values,
+        "stream_options": values,
+        "store": st.booleans() | values,
+        "background": values,
+        "max_output_tokens": values,
+        "metadata": values,
+        "model": st.just("m") | values,
+    },
+)
+
+
+UNHASHABLE = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": ["x"]}]}
+
+
+@given(more=structures, stream=st.booleans())
+@example(more={"tool_choice": UNHASHABLE}, stream=False)
+@settings(max_examples=60, **QUIET)
+def test_c10_any_structure_in_a_response_is_served_or_refused_in_words(
+    gate: Running, native: Running, more: dict[str, Any], stream: bool
+):
+    for running in (gate, native):
+        answer = running.ask({**ASKED, **more, "stream": stream}, path="/v1/responses")
+        check(answer.status, b"" if answer.status == 200 else answer.raw)
 
 
 words = st.sampled_from(

@@ -1,7 +1,7 @@
 """The Responses API over chat completions: a request translated into a chat, and the reply built from it.
 
 What a chat can't express, such as tools that the server runs, or a conversation that it keeps, is named by
-`UntranslatableRequest`. Nothing is stored, so a reply says `store: false`, and its id can't be referred to.
+`UntranslatableRequest`. Chats aren't stored, so a reply says `store: false`, and its id can't be referred to.
 Fields that the Responses API doesn't know go upstream as they came.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adacompute.errors import RequestInvalid
+from adacompute.errors import EndpointError, RequestInvalid
 from adacompute.serve.request_parser import ChatRequest
 
 __all__ = [
@@ -52,12 +52,14 @@ _TOOL_CHOICES = ("none", "auto", "required")
 
 
 class UntranslatableRequest(Exception):
-    """A request that a chat can't express; `field` is why, `body` the request."""
+    """A request that a chat can't express, or should not answer; `field` is why, `body` the request."""
 
     def __init__(self, field: str) -> None:
         super().__init__(field)
         self.field = field
         self.body: Body = {}
+        self.needed = True  # False: a chat could answer it
+        self.refusal: EndpointError | None = None  # what the upstream said when a chat was tried
 
 
 def translate_request(body: Body) -> Body:
@@ -145,7 +147,8 @@ _RENAMED = {  # fields of a chat, and what they are made of
     "reasoning_effort": "reasoning.effort",
     "messages": "input",
 }
-_NAMES = re.compile(rf"(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
+# the operator's setting max_tokens keeps its name
+_NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
 
 
 def translate_names(text: str) -> str:
@@ -153,6 +156,8 @@ def translate_names(text: str) -> str:
 
     >>> translate_names("max_completion_tokens is 0; give 1 to 9")
     'max_output_tokens is 0; give 1 to 9'
+    >>> translate_names("max_tokens is 10; give 1 to 9, or ask the operator for a larger max_tokens")
+    'max_output_tokens is 10; give 1 to 9, or ask the operator for a larger max_tokens'
     """
     return _NAMES.sub(lambda match: _RENAMED[match[1]], text)
 
@@ -269,11 +274,10 @@ def _translate_tools(body: Body) -> Body:
     translated = [_translate_tool(tool, f"tools[{number}]") for number, tool in enumerate(tools)]
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         translated, choice = _select_allowed(translated, choice)
+    chat: Body = {} if choice is None else {"tool_choice": _translate_choice(choice)}
     if not translated:
         return {}
-    chat: Body = {"tools": translated}
-    if choice is not None:
-        chat["tool_choice"] = _translate_choice(choice)
+    chat["tools"] = translated
     if body.get("parallel_tool_calls") is not None:
         chat["parallel_tool_calls"] = body["parallel_tool_calls"]
     return chat
@@ -310,7 +314,7 @@ def _select_allowed(tools: list[Body], choice: Body) -> tuple[list[Body], object
         raise _make_invalid("tool_choice", "give mode and tools")
     if not all(isinstance(entry, dict) and entry.get("type") == "function" for entry in entries):
         raise UntranslatableRequest("tool_choice")
-    names = {entry.get("name") for entry in entries}
+    names = {_read_text(entry, "name", f"tool_choice.tools[{at}]") for at, entry in enumerate(entries)}
     return [tool for tool in tools if tool["function"]["name"] in names], choice["mode"]
 
 

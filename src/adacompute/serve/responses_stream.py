@@ -31,14 +31,15 @@ _DONE = b"[DONE]"
 class _OpenItem:
     """An item of the output while it is being streamed."""
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind  # message, reasoning or function_call
-        self.index = index  # in the output
+        self.index = -1  # in the output; -1 until the client has heard of it
         self.id = make_id({"message": "msg", "reasoning": "rs"}.get(kind, "fc"))
         self.text = ""
         self.refusal = ""
         self.logprobs: list[Body] = []
-        self.call: Body = {}  # of a tool
+        self.call: Body = {"id": "", "function": {"name": ""}}  # of a tool
+        self.sent = 0  # characters of its arguments
         self.has_text = False  # whether a part of text has been begun
         self.has_refusal = False
 
@@ -64,7 +65,7 @@ class ResponseStream:
         self._base = base
         self._now = now
         self._number = 0  # of the next event
-        self._open: dict[object, _OpenItem] = {}  # by a call's index, or by kind
+        self._open: dict[int | str, _OpenItem] = {}  # by a call's index, or by kind
         self._done: dict[int, Body] = {}  # finished items by their place in the output
         self._count = 0  # items so far
         self._completion: Body = {}  # what the chunks say of the whole
@@ -125,21 +126,24 @@ class ResponseStream:
                 yield from self._add_call(call)
         self._reason = choice.get("finish_reason") or self._reason
 
-    def _open_item(self, key: object, kind: str, call: Body | None = None) -> Iterator[bytes]:
-        """Begins an item, unless it is open; others than calls are one after the other."""
-        if key in self._open:
-            return
-        for other in [name for name in self._open if kind != "function_call" or not isinstance(name, int)]:
+    def _open_item(self, key: str) -> Iterator[bytes]:
+        """Begins an item of that kind, unless it is open."""
+        if key not in self._open:
+            item = _OpenItem(key)
+            yield from self._announce_item(item)
+            self._open[key] = item
+
+    def _announce_item(self, item: _OpenItem) -> Iterator[bytes]:
+        """Tells of a new item. It ends the one before it; calls stay open, as any chunk may continue one."""
+        for other in [key for key in self._open if isinstance(key, str)]:
             yield from self._close_item(other, "completed")
-        item = self._open[key] = _OpenItem(kind, self._count)
-        self._count += 1
-        item.call = call or {}
+        item.index, self._count = self._count, self._count + 1
         yield self._format(
             "response.output_item.added", output_index=item.index, item=item.build("in_progress")
         )
 
     def _add_thought(self, text: str) -> Iterator[bytes]:
-        yield from self._open_item("reasoning", "reasoning")
+        yield from self._open_item("reasoning")
         item = self._open["reasoning"]
         if not item.text:
             part = {"type": "reasoning_text", "text": ""}
@@ -155,14 +159,14 @@ class ResponseStream:
         yield self._format_part("response.output_text.delta", item, delta=text, logprobs=logprobs)
 
     def _begin_text(self) -> Iterator[bytes]:
-        yield from self._open_item("message", "message")
+        yield from self._open_item("message")
         item = self._open["message"]
         if not item.has_text:
             item.has_text = True
             yield self._format_part("response.content_part.added", item, part=make_text(""))
 
     def _add_refusal(self, text: str) -> Iterator[bytes]:
-        yield from self._open_item("message", "message")
+        yield from self._open_item("message")
         item = self._open["message"]
         place = int(item.has_text)
         if not item.has_refusal:
@@ -177,22 +181,38 @@ class ResponseStream:
         index = index if isinstance(index, int) else 0
         function = call.get("function")
         function = function if isinstance(function, Mapping) else {}
-        head = {"id": call.get("id") or make_id("call"), "function": {"name": function.get("name") or ""}}
-        yield from self._open_item(index, "function_call", head)
+        if index not in self._open:
+            self._open[index] = _OpenItem("function_call")
         item = self._open[index]
-        if isinstance(arguments := function.get("arguments"), str) and arguments:
+        if not item.call["id"] and isinstance(given := call.get("id"), str):
+            item.call["id"] = given
+        head = item.call["function"]
+        if not head["name"] and isinstance(name := function.get("name"), str):
+            head["name"] = name
+        if isinstance(arguments := function.get("arguments"), str):
             item.text += arguments
+        if head["name"]:  # what comes before it waits: clients read the name when they hear of the call
+            yield from self._send_call(item)
+
+    def _send_call(self, item: _OpenItem) -> Iterator[bytes]:
+        """What the client hasn't heard of a call."""
+        if item.index < 0:
+            item.call["id"] = item.call["id"] or make_id("call")
+            yield from self._announce_item(item)
+        if delta := item.text[item.sent :]:
+            item.sent = len(item.text)
             item.call["function"]["arguments"] = item.text
             yield self._format(
                 "response.function_call_arguments.delta",
                 item_id=item.id,
                 output_index=item.index,
-                delta=arguments,
+                delta=delta,
             )
 
-    def _close_item(self, key: object, status: str) -> Iterator[bytes]:
+    def _close_item(self, key: int | str, status: str) -> Iterator[bytes]:
         item = self._open.pop(key)
         if item.kind == "function_call":
+            yield from self._send_call(item)  # even if it has no name
             yield self._format(
                 "response.function_call_arguments.done",
                 item_id=item.id,
@@ -224,7 +244,7 @@ class ResponseStream:
         if not self._open and not any(item["type"] != "reasoning" for item in self._done.values()):
             yield from self._begin_text()  # an empty answer is a message, too
         status = "incomplete" if self._reason in ("length", "content_filter") else "completed"
-        for key in list(self._open):
+        for key in sorted(self._open, key=lambda key: isinstance(key, int)):  # calls come last
             yield from self._close_item(key, status)
         output = [self._done[index] for index in sorted(self._done)]
         response = finish_response(self._base, self._completion, output, self._reason, self._now())
