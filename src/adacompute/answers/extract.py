@@ -26,6 +26,7 @@ from adacompute.answers.phrase import (
     refine_statement,
     split_sentences,
 )
+from adacompute.answers.quantity import UNCLEAR
 from adacompute.answers.question import (
     Options,
     Question,
@@ -568,7 +569,10 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
         if abstains(text):
             return None
         return _read_plain_sentence(text, question) or _read_value(text, question)
-    phrase = _trim_optional(find_phrase(text.strip(), question))
+    found = find_phrase(text.strip(), question)
+    if found == UNCLEAR:
+        return None
+    phrase = _trim_optional(found)
     if phrase is None and question.form == "either" and len(text) > REPLY_LENGTH:
         return _read_last_alternative(text, question)
     if phrase is not None or question.purpose != "value" or abstains(text):

@@ -262,7 +262,7 @@ def drop_last_sentence(reply: str) -> str:
 
 
 def find_phrase(reply: str, question: Question) -> str | None:
-    """The phrase of a short reply that answers the question, or None.
+    """The phrase of a short reply that answers the question, or None; UNCLEAR if it states several.
 
     >>> from adacompute.answers.question import read_question
     >>> find_phrase("The capital of Vietnam is Hanoi.", read_question("What is the capital of Vietnam?"))
@@ -280,9 +280,11 @@ def find_phrase(reply: str, question: Question) -> str | None:
     if question.form == "either":
         return find_alternative(sentences, question) or _read_other(sentences, question)
     if question.form == "date":
-        return find_date(sentences, question) or _read_sentence(sentences[0], question, alone=alone)
+        date = find_date(sentences, question)
+        return date if date is not None else _read_sentence(sentences[0], question, alone=alone)
     if question.form == "number":
-        return find_quantity(sentences, question) or _read_bare(sentences, question)
+        quantity = find_quantity(sentences, question)
+        return quantity if quantity is not None else _read_bare(sentences, question)
     return _read_sentence(sentences[0], question, alone=alone)
 
 
