@@ -81,14 +81,25 @@ def test_other_threads_go_on_while_it_is_read():
         "top_logprobs": [{"token": "y", "logprob": -2.0}] * 5,
     }
     raw = orjson.dumps({"choices": [{"logprobs": {"content": [token] * 60_000}, "text": 'a\\"b' * 100_000}]})
+    shares = []
+    for _ in range(4):  # a busy machine may hold up a thread by itself, though not each time
+        took, waited = _read_beside_a_watch(raw)
+        shares.append(waited / took)
+        if waited < max(0.25, took / 4):
+            return
+    pytest.fail(f"others waited for {min(shares):.0%} of the time, at best")
+
+
+def _read_beside_a_watch(raw: bytes) -> tuple[float, float]:
+    """Seconds that reading takes, and the longest that another thread waits meanwhile."""
     longest, ended = [0.0], threading.Event()
 
     def watch() -> None:
-        last = time.thread_time(), time.perf_counter()
+        last = time.perf_counter()
         while not ended.is_set():
             time.sleep(0.001)
             now = time.perf_counter()
-            longest[0], last = max(longest[0], now - last[1]), (0.0, now)
+            longest[0], last = max(longest[0], now - last), now
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -98,5 +109,4 @@ def test_other_threads_go_on_while_it_is_read():
     ended.set()
     watching.join()
     assert value == orjson.loads(raw)
-    print(f"{len(raw) / 2**20:.0f} MiB in {took:.2f} s, others waited {1000 * longest[0]:.0f} ms at most")
-    assert longest[0] < max(0.25, took / 4)
+    return took, longest[0]
