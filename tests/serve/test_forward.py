@@ -14,7 +14,7 @@ from typing import Any
 
 import openai
 import pytest
-from other_routes import OtherRoutes, status, stream
+from other_routes import OtherRoutes, completion, status, stream
 from running import Running
 from starlette.exceptions import HTTPException
 
@@ -333,6 +333,113 @@ def test_c14_what_waited_for_its_turn_is_checked_against_the_cap_again():
         assert spent(gate, "tokens") == (100_000, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "expected"),
+    [
+        ({"n": 100}, "text/plain", (415, "content-type")),
+        ({"n": 100}, "", (415, "content-type")),
+        ({"n": 100}, "application/x-www-form-urlencoded", (415, "content-type")),
+        ({"n": 100}, "multipart/form-data; boundary=b", (415, "content-type")),
+        ({"n": "100"}, "application/json", (400, "n is a text")),
+        ({"n": 100.0}, "application/json", (400, "n is 100.0")),
+        ({"n": 129}, "application/json", (400, "max_n")),
+        ({"best_of": [5]}, "application/json", (400, "best_of is a list")),
+        ({"best_of": 129}, "application/json", (400, "max_n")),
+        ({"n_cmpl": 100}, "application/json", (400, "n_cmpl")),
+        ({"num_return_sequences": 100}, "application/json", (400, "give n")),
+        ({"n_predict": 5}, "application/json", (400, "give max_tokens")),
+        ({"max_completion_tokens": 5}, "application/json", (400, "give max_tokens")),
+        ({"max_tokens": 32_769}, "application/json", (400, "larger max_tokens")),
+        ({"max_tokens": "5"}, "application/json", (400, "max_tokens is a text")),
+    ],
+)
+def test_c14_what_a_request_asks_for_is_held_to_the_rules_of_chats(
+    body: dict[str, Any], kind: str, expected: tuple[int, str]
+):
+    with OtherRoutes() as up, Running(up.url, cap=10) as gate:
+        raw = json.dumps({"model": "m", "prompt": "x", **body}).encode()
+        answer = gate.ask(raw, {"content-type": kind}, path="/v1/completions")
+        assert answer.status == expected[0]
+        assert expected[1] in answer.error["message"].lower()
+        assert not up.of("/v1/completions")
+        assert gate.ask(b"[]", path="/v1/completions").status == 400
+        assert gate.ask({"prompt": "x", "max_tokens": 0}, path="/v1/completions").status == 200
+
+
+def test_c14_more_samples_than_asked_for_are_counted_as_they_came():
+    images = status(200, {"created": 1, "data": [{"b64_json": "x" * 300_000}] * 4})
+    few = status(200, {"created": 1, "data": [{"url": "x"}] * 3})
+    routes = {"images/edits": images, "images/generations": few}
+    more = status(200, completion(5))
+    form = {"content-type": "multipart/form-data; boundary=b"}
+    with OtherRoutes(completions=more, **routes) as up, Running(up.url, cap=12) as gate:
+        assert gate.ask({"prompt": "x", "n": 2}, path="/v1/completions").status == 200
+        assert spent(gate, "samples") == (5, 0, 0)
+        assert gate.ask(b"--b--", form, path="/v1/images/edits").status == 200
+        assert spent(gate, "samples") == (9, 0, 0)
+        assert gate.ask({"prompt": "x"}, path="/v1/images/generations").status == 200
+        assert spent(gate, "samples") == (12, 0, 0)
+        assert gate.ask(b"{}", {"content-type": "text/plain"}, path="/v1/images/edits").status == 415
+        assert gate.ask({"prompt": "x"}, path="/v1/completions").status == 429
+
+
+def test_c14_work_in_the_background_is_refused_under_a_cap_and_stored_prompts_are_bounded():
+    native = status(200, {"id": "resp_1", "object": "response", "output": [], "usage": None})
+    stored = {"model": "m", "input": "x", "previous_response_id": "resp_0", "max_output_tokens": 16}
+    with (
+        OtherRoutes(responses=native) as up,
+        Running(up.url, unit="tokens", cap=1e6, max_tokens=1000) as gate,
+    ):
+        refused = gate.ask({"model": "m", "input": "x", "background": True}, path="/v1/responses")
+        assert (refused.status, refused.error["code"]) == (403, "cost_unknown")
+        assert not up.of("/v1/responses")
+        assert gate.ask(stored, path="/v1/responses").status == 200
+        size = len(up.of("/v1/responses")[0].body)
+        assert spent(gate, "tokens") == (size + 64 + 1000 + 16, 0, 0)
+    with OtherRoutes(responses=native) as up, Running(up.url) as gate:
+        assert gate.ask({"model": "m", "input": "x", "background": True}, path="/v1/responses").status == 200
+
+
+def test_counting_tokens_and_storing_a_conversation_are_free():
+    free = ("responses/input_tokens", "conversations", "conversations/c1/items", "messages/count_tokens")
+    replies = {path: status(200, {"input_tokens": 3}) for path in free}
+    with OtherRoutes(**replies) as up, Running(up.url, cap=1) as gate:
+        for path in free * 2:
+            assert gate.ask({"model": "m", "input": "x"}, path=f"/v1/{path}").status == 200
+        assert spent(gate, "samples") == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"choices": [{"text": "x"}], "usage": {"prompt_tokens": 0, "completion_tokens": 0}},
+        {"choices": [{"text": "x"}], "echo": {"usage": {"prompt_tokens": 1, "completion_tokens": 0}}},
+        {
+            "choices": [{"text": "x" * 600_000}],
+            "tools": [{"usage": {"prompt_tokens": 1, "completion_tokens": 0}}],
+        },
+    ],
+)
+def test_usage_of_nothing_or_of_something_else_isn_t_believed(reply: Any):
+    body = {"prompt": "x", "max_tokens": 100}
+    with OtherRoutes(completions=status(200, reply)) as up, Running(up.url, unit="tokens", cap=1e6) as gate:
+        assert gate.ask(body, path="/v1/completions").status == 200
+        assert spent(gate, "tokens") == (len(json.dumps(body)) + 64 + 100, 0, 0)
+
+
+def test_usage_of_a_reply_is_its_own_whatever_it_repeats():
+    usage = {"input_tokens": 20, "output_tokens": 4}
+    other = [{"usage": {"prompt_tokens": 1, "completion_tokens": 0}}]
+    whole = {"choices": [], "usage": usage, "tools": other}
+    long = {"choices": [{"text": "x" * 600_000}], **whole}
+    event = {"type": "response.completed", "response": {"output": "x" * 80_000, **whole}, "at": 1}
+    events = stream(b"data: %s\n\n" % json.dumps(event).encode())
+    for reply in (status(200, whole), status(200, long), events):
+        with OtherRoutes(completions=reply) as up, Running(up.url, unit="tokens", cap=1e6) as gate:
+            gate.ask({"prompt": "x"}, path="/v1/completions")
+            assert spent(gate, "tokens") == (24, 0, 0)
+
+
 def test_work_that_can_t_be_counted_is_passed_on_only_without_a_cap():
     batch = status(200, {"id": "batch_1"})
     with OtherRoutes(batches=batch) as up, Running(up.url, cap=100) as gate:
@@ -387,6 +494,12 @@ def test_c04_an_upstream_that_doesn_t_answer_is_given_up_at_the_deadline():
         "/v1/files/%00",
         "/v1/files/a%0d%0aHost:%20evil",
         "/v1/v1/models",
+        "/v1/organization%2Fcosts",
+        "/v1/organization%2fcosts",
+        "/v1/organization;x/costs",
+        "/v1/%2Forganization/costs",
+        "/v1/fine_tuning%2Fjobs",
+        "/v1/fine_tuning%3Fx/jobs",
         "/v1",
     ],
 )
@@ -445,6 +558,32 @@ def test_c21_the_key_and_the_upstream_s_address_are_masked_in_whatever_comes_bac
             assert code == 200 or str(up.port) not in text
 
 
+def test_c21_an_error_keeps_its_words_and_loses_addresses_whatever_its_shape():
+    said = {
+        "message": "model m: see http://10.0.0.7:80/x",
+        "type": "t",
+        "param": None,
+        "code": "model_not_found",
+    }
+    with OtherRoutes() as up, Running(up.url.replace("127.0.0.1", "localhost")) as gate:
+
+        def ask(code: int, value: Any, kind: str = "application/json") -> Any:
+            up.script["/v1/embeddings"] = status(code, value, content_type=kind)
+            answer = gate.ask(EMBED, path="/v1/embeddings")
+            assert (answer.status, answer.headers["content-type"]) == (code, "application/json")
+            return answer.json
+
+        shown = ask(404, {"type": "error", "error": said, "request_id": "r1"})
+        assert shown["error"] == {**said, "message": "model m: see the upstream"}
+        assert (shown["type"], shown["request_id"]) == ("error", "r1")
+        assert (
+            ask(422, {"detail": f"localhost:{up.port} is full"})["error"]["message"] == "the upstream is full"
+        )
+        assert ask(400, b"too long", "text/plain")["error"]["message"] == "too long"
+        page = ask(503, b"<html>10.0.0.7</html>", "text/html")
+        assert page["error"]["message"] == "the upstream answered 503"
+
+
 def test_a_compressed_reply_that_nobody_asked_for_is_refused_unread():
     packed = status(200, b"\x1f\x8b", content_encoding="gzip")
     with OtherRoutes(embeddings=packed) as up, Running(up.url) as gate:
@@ -481,6 +620,40 @@ def test_a_key_is_needed_and_the_operator_can_switch_it_off(tmp_path: Path):
         assert (answer.status, answer.error["code"]) == (404, "not_found")
         assert "forward" in answer.error["message"]
         assert not up.of("/v1/embeddings")
+
+
+def test_unknown_routes_and_changes_of_models_are_the_operator_s(tmp_path: Path):
+    keys = tmp_path / "keys.toml"
+    keys.write_text(
+        '[me]\nkey = "client-key-0123456789"\n[op]\nkey = "operator-key-0123456789"\noperator = true\n'
+    )
+    paths = [
+        ("POST", "load_lora_adapter"),
+        ("GET", "server_info"),
+        ("DELETE", "models/m"),
+        ("POST", "models"),
+    ]
+    with OtherRoutes() as up, Running(up.url, keys_file=str(keys)) as gate:
+        for method, path in paths:
+            for key, code in (("client", 403), ("operator", 200)):
+                up.script[f"/v1/{path}"] = status(200, {"data": []})
+                raw = b"{}" if method == "POST" else None
+                sent = {"authorization": f"Bearer {key}-key-0123456789"}
+                answer = gate._send(method, f"/v1/{path}", raw, sent)
+                assert answer.status == code
+                assert code == 200 or answer.error["code"] == "not_the_operator"
+        assert len([one for one in up.requests if (one.method, one.path[4:]) in paths]) == len(paths)
+        mine = {"authorization": "Bearer client-key-0123456789"}
+        assert gate.ask(EMBED, mine, path="/v1/embeddings").status == 200
+
+
+def test_made_up_paths_take_no_model_s_place_at_the_rate_limiter():
+    with OtherRoutes() as up, Running(up.url) as gate:
+        for number in range(20):
+            gate.ask(EMBED, path=f"/v1/junk{number}")
+        gate.ask(EMBED, path="/v1/embeddings")
+        limiters = gate.gateway.resources.client._require_open().limiters
+        assert set(limiters._by_model) - {""} == {"/other", "/embeddings"}
 
 
 def test_c27_it_is_counted_apart_with_bounded_labels_and_not_in_the_average():
@@ -538,6 +711,10 @@ def test_a_reply_of_unknown_length_reaches_a_client_of_the_oldest_http():
         (b"/v1/images/generations", {"prompt": "x", "n": 2}, (2, 164, 2 * 8192)),
         (b"/v1/audio/transcriptions", None, (1, 8192, 8192)),
         (b"/v1/files", None, (0, 0, 0)),
+        (b"/v1/completions", {"prompt": "a", "prompt_embeds": ["b", "c"], "max_tokens": 1}, (2, 164, 2)),
+        (b"/v1/completions/cancel", {"max_tokens": 1}, (1, 164, 1)),
+        (b"/v1/responses", {"input": [{"type": "item_reference"}]}, (1, 164 + 32_768, 32_768)),
+        (b"/v1/responses", {"input": "x", "max_tokens": 1}, (1, 164, 32_768)),
         (b"/v1/batches/b1/cancel", {}, (0, 0, 0)),
     ],
 )

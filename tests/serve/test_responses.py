@@ -491,7 +491,7 @@ UNTRANSLATABLE = [
 @pytest.mark.parametrize(("fields", "name"), UNTRANSLATABLE)
 def test_what_a_chat_cant_express_is_passed_on_or_refused_by_its_name(fields: dict[str, Any], name: str):
     native = {"id": "resp_native", "object": "response", "usage": {"input_tokens": 3, "output_tokens": 4}}
-    with OtherRoutes(responses=status(200, native)) as up, Running(up.url, unit="tokens", cap=1e6) as gate:
+    with OtherRoutes(responses=status(200, native)) as up, Running(up.url, unit="tokens") as gate:
         answer = gate.ask({**ASK, **fields, "adacompute": {"extract": "auto"}}, path=PATH)
         assert (answer.status, answer.json) == (200, native)
         (asked,) = up.of(PATH)

@@ -4,15 +4,16 @@ It waits for a turn at the rate limiter where its body is complete, and neither 
 breaker: another route that fails says nothing about chat completions.
 """
 
-import json
 import re
 import time
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from yarl import URL
 
+from adacompute.client.error_object import build_error_object, mask_object
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
@@ -30,8 +31,11 @@ __all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
 if TYPE_CHECKING:
     from adacompute.client.transport import RawReply
 
-_TAIL_BYTES = 65_536  # of a reply, kept to find the usage in
+_WHOLE_BYTES = 524_288  # of a reply of JSON, up to which it is read as a whole
+_TAIL_BYTES = 65_536  # of a longer one, or a stream, kept to find the usage in
+_MAX_PLACES = 16  # where the usage may be in it
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
+_IMAGE = b'"b64_json"'  # once for each image of a reply
 _MAX_TOKENS = 2**53  # a larger number is no count
 _REPLY_HEADERS = frozenset(
     {
@@ -56,6 +60,8 @@ class ForwardRequest:
     samples: int = 0  # that it is counted as; 0: it is free, and not in the totals
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
+    route: str = ""  # one of a few names: requests of a route wait for their turns together
+    counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,7 @@ class ForwardUsage:
 
 
 class UsageReader:
-    """Finds the usage in a reply of any size, of which it keeps only the end.
+    """Finds the usage and the number of samples in a reply of any size, of which it keeps a bounded part.
 
     >>> reader = UsageReader()
     >>> reader.feed(b'{"object": "list", "data": [], "usage": {"prompt_tokens": 3, "total_tokens": 3}}')
@@ -76,23 +82,68 @@ class UsageReader:
     3
     """
 
-    def __init__(self) -> None:
-        self._tail = b""
+    def __init__(self, *, stream: bool = False) -> None:
+        self._stream = stream
+        self._kept = bytearray()  # all of it, or the end of a long one
+        self._limit = _TAIL_BYTES if stream else _WHOLE_BYTES
+        self._whole = True
+        self._images, self._end = 0, b""
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes."""
-        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        self._images += (self._end + chunk).count(_IMAGE)
+        self._end = (self._end + chunk)[1 - len(_IMAGE) :]
+        self._kept += chunk
+        if len(self._kept) > self._limit:
+            self._whole, self._limit = False, 2 * _TAIL_BYTES
+            del self._kept[:-_TAIL_BYTES]
 
     def read(self) -> ForwardUsage | None:
-        """The last usage in the reply; None where it has none that can be used."""
-        for match in reversed(list(_USAGE.finditer(self._tail))):
-            try:
-                text = self._tail[match.end() :].decode("utf-8", "replace")
-                value, _ = json.JSONDecoder().raw_decode(text)
-            except (ValueError, RecursionError):
-                continue
-            return _read_usage(value)
-        return None
+        """The reply's own usage; None where it has none that can be used."""
+        if self._stream:
+            events = [line.removeprefix(b"data:") for line in self._kept.splitlines() if b'"usage"' in line]
+            found = [usage for event in events[-_MAX_PLACES:] if (usage := _find_usage(event)) is not None]
+            return _read_usage(found[-1]) if found else None
+        usage = _find_usage(self._kept)
+        return None if usage is None else _read_usage(usage)
+
+    def count(self, lists: Collection[str]) -> int:
+        """Items of the longest of these lists; of a long reply, its images."""
+        if self._stream or not lists:
+            return 0
+        if not self._whole:
+            return self._images
+        value = _load_object(self._kept)
+        return max((len(value[name]) for name in lists if isinstance(value.get(name), list)), default=0)
+
+
+def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
+    """An object of JSON; empty where it is none."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _find_usage(raw: bytes | bytearray) -> Mapping[str, Any] | None:
+    """The usage of an object, or of the response in an event; not one that is deeper in it.
+
+    Of a long one only the end may be there: from its own usage on it is the rest of an object.
+    """
+    if value := _load_object(raw):
+        return _get_usage(value)
+    for match in list(_USAGE.finditer(raw))[: -_MAX_PLACES - 1 : -1]:
+        for start in (b"{", b'{"response":{'):
+            if value := _load_object(start + raw[match.start() :]):
+                return _get_usage(value)
+    return None
+
+
+def _get_usage(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    places = (value, value.get("response"))
+    found = [place["usage"] for place in places if isinstance(place, dict) and place.get("usage")]
+    return next((usage for usage in found if isinstance(usage, dict)), None)
 
 
 def _read_usage(value: Mapping[str, Any]) -> ForwardUsage | None:
@@ -103,8 +154,8 @@ def _read_usage(value: Mapping[str, Any]) -> ForwardUsage | None:
         prompt, completion = total, 0
     elif completion is None:
         completion = total - prompt if _is_count(total) and _is_count(prompt) and total >= prompt else 0
-    if not (_is_count(prompt) and _is_count(completion)):
-        return None
+    if not (_is_count(prompt) and _is_count(completion)) or prompt + completion == 0:
+        return None  # a reply for nothing at all isn't believed
     details = _first_of(value, "prompt_tokens_details", "input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return ForwardUsage(
@@ -157,7 +208,9 @@ class ForwardReply:
         self._raw = raw
         self._mask = KeyMask(call.context.endpoint.key)
         kind = self.headers.get("content-type", "").lower()
-        self._usage = UsageReader() if "json" in kind or "event-stream" in kind else None
+        stream = "event-stream" in kind
+        readable = call.is_counted and (stream or "json" in kind)
+        self._usage = UsageReader(stream=stream) if readable else None
         self._ended = False
 
     async def read(self) -> bytes:
@@ -169,11 +222,12 @@ class ForwardReply:
                 self._usage.feed(chunk)
             if masked := self._mask.mask(chunk, last=self._ended):
                 return masked
-        self._call.report_reply(self.status, None if self._usage is None else self._usage.read())
+        if not self._call.is_reported:
+            self._call.report_reply(self.status, self._usage)
         return b""
 
-    async def read_error(self) -> bytes:
-        """The whole of an error, with the key and the endpoint's address masked.
+    async def read_error(self) -> tuple[bytes, bytes]:
+        """The body of an error as it came, and one in OpenAI's shape, with key and addresses masked.
 
         An error about the endpoint's own key, and a redirect, which isn't followed, are raised.
         """
@@ -182,15 +236,14 @@ class ForwardReply:
         self._call.report_reply(self.status, None)
         key, url = self._call.context.endpoint.key, self._call.url
         try:
-            value, unchanged = read_json(raw, key)
-            body = raw if unchanged else encode_json(value)
+            value, _ = read_json(raw, key)
         except ValueError:
             value = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide the key
-            body = (value if key is None else key.mask_message(value)).encode()
         if self.status < 400 or self.status in (401, 402, 403):
             raise build_refusal(url, HttpReply(self.status, value), key)[0]
         self.headers.pop("content-length", None)
-        return _hide_address(body, url)
+        self.headers["content-type"] = "application/json"
+        return raw, encode_json(_shape_error(value, self.status, key, str(url)))
 
     async def close(self) -> None:
         """Ends it: the connection is kept for the next request if the reply was read to its end."""
@@ -212,11 +265,21 @@ def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _hide_address(body: bytes, url: URL) -> bytes:
-    """An error without the endpoint's address."""
-    for name in (f"{url.host}:{url.port}", url.host or ""):
-        body = body.replace(name.encode(), b"upstream") if len(name) > 3 else body
-    return body
+def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:
+    """An error in OpenAI's shape; one that came so keeps its keys, and what is beside it."""
+    error = build_error_object(value, status, key=key, url=url)
+    said = value if isinstance(value, dict) else {}
+    if error is None:
+        spoken = {"message": f"the upstream answered {status}"}
+        error = build_error_object(spoken, status, key=None, url="")
+    elif not error.native:
+        said = {}
+    fields = {} if error is None else dict(error.fields)
+    if isinstance(inner := said.get("error"), dict):
+        own = {*fields, *inner} - ({"type", "param", "code"} - set(inner))
+        fields = {name: item for name, item in fields.items() if name in own}
+    rest = {name: item for name, item in said.items() if name != "error"}
+    return mask_object(rest, key=key, url=url) | {"error": fields}
 
 
 class ForwardCall:
@@ -234,7 +297,7 @@ class ForwardCall:
         self._on_call = on_call
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
-        self._limiter = context.limiters.pick("/" + request.path.split("/")[1])  # each route has its own
+        self._limiter = context.limiters.pick("/" + request.route)  # each route has its own
         self._has_turn = self._reported = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
@@ -258,18 +321,31 @@ class ForwardCall:
             raise
         return ForwardReply(self, raw)
 
-    def report_reply(self, status: int, usage: ForwardUsage | None) -> None:
-        """A reply came whole, with that usage, if it says so."""
+    @property
+    def is_counted(self) -> bool:
+        """Whether it counts as samples."""
+        return self._request.samples > 0
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self._reported
+
+    def report_reply(self, status: int, reader: UsageReader | None) -> None:
+        """A reply came whole; `reader` has read it, if it can say what it cost."""
         request = self._request
         if status >= 300:
             self.report_failure(error_from_status(status, f"{self.url}: answered {status}"))
             return
         if self._has_turn:
             self._limiter.report_success()
+        usage = None if reader is None else reader.read()
+        got = max(request.samples, 0 if reader is None else reader.count(request.counted))
         count = usage or ForwardUsage(
-            prompt_tokens=request.prompt_tokens, completion_tokens=request.completion_tokens
+            prompt_tokens=request.prompt_tokens,
+            completion_tokens=request.completion_tokens * got // max(1, request.samples),
         )
-        self._record("ok", "yes", status, got=request.samples, usage=count, estimated=usage is None)
+        self._record("ok", "yes", status, got=got, usage=count, estimated=usage is None)
 
     def report_failure(self, error: EndpointError) -> None:
         """It failed."""

@@ -4,7 +4,9 @@ Nothing of it is voted on. Bodies of JSON are read whole, because they say what 
 such as uploads, are passed on while they come. Replies are passed on as they come.
 
 What a request may cost is reserved before it is sent. What it did cost is what its reply says in `usage`; a
-success that says nothing costs what was reserved. Reading, deleting and storing files is free.
+success that says nothing costs what was reserved. Reading, deleting and storing files is free. What says how
+many choices and tokens it asks for is held to the rules of chats. Routes that nobody has heard of, and
+changes to the upstream's models, are the operator's.
 """
 
 import asyncio
@@ -43,6 +45,8 @@ from adacompute.serve.request_parser import (
     MEDIA_TOKENS,
     ClientDisconnected,
     check_content_length,
+    check_content_type,
+    check_sample_fields,
     make_too_long_error,
     read_body,
 )
@@ -59,18 +63,32 @@ _ROUTES = frozenset(
     {
         *("completions", "embeddings", "moderations", "audio", "images", "videos", "files", "uploads"),
         *("models", "responses", "batches", "fine_tuning", "vector_stores", "messages", "rerank", "score"),
+        *("classify", "tokenize", "detokenize", "fim"),
         *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
     }
 )
-_FREE_ROUTES = ("files", "uploads")  # storing costs nothing; what is done with a file later does
-_WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score")  # routes that generate nothing
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # of a path: no separator is hidden in it
+# storing costs nothing; what is done with a file or a conversation later does
+_FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
+_FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
+# routes that generate nothing
+_WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "tokenize", "detokenize")
 _MEDIA_ROUTES = ("images", "audio", "videos")
 # routes that start work whose cost nobody tells the gateway
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
 _ADMINISTRATION = ("organization", "dashboard", "usage")  # of the operator's own account
-_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# names of the most tokens of a response, by route
+_TOKEN_LIMITS = {
+    "completions": ("max_tokens",),
+    "messages": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+}
+_ANY_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds what it has stored
+_SAMPLE_LISTS = ("choices", "data")  # of a reply
 _PROMPT_TOKENS = 64  # that a model's template may add
 _MAX_VALUES = 200_000  # of a JSON body: more would hold up the event loop while they are parsed
+_MAX_SMALL = 65_536  # bytes of JSON that take no time to parse
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
@@ -99,6 +117,7 @@ class ForwardTarget:
     route: str  # the first word of its path, or "other"
     path: str  # below the upstream's address, percent-encoded
     free: bool  # costs nothing
+    private: bool = False  # only the operator's, where there are keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +135,14 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     HTTPException, as of a router, if there can't be such a route; RequestInvalid if it isn't passed on.
 
     >>> parse_target("POST", b"/v1/audio/transcriptions")
-    ForwardTarget(route='audio', path='/audio/transcriptions', free=False)
+    ForwardTarget(route='audio', path='/audio/transcriptions', free=False, private=False)
     """
     segments = [unquote_to_bytes(part) for part in raw_path.removeprefix(b"/v1/").rstrip(b"/").split(b"/")]
     if raw_path == _CHAT_PATH:
         raise HTTPException(405, headers={"Allow": "POST"})
     if method not in _METHODS:
         raise HTTPException(405, headers={"Allow": ", ".join(_METHODS)})
-    if any(map(_is_devious, segments)) or segments[0] in (b"", b"v1"):
+    if any(map(_is_devious, segments)) or segments[0] == b"v1" or not _FIRST_WORD.fullmatch(segments[0]):
         raise HTTPException(404)
     first = segments[0].decode("latin-1").lower()
     if first in _ADMINISTRATION:
@@ -133,9 +152,15 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
             code="not_forwarded",
         )
     route = first if first in _ROUTES else "other"
-    free = method in _FREE_METHODS or route in _FREE_ROUTES or segments[-1] == b"cancel"
     path = "".join("/" + quote_from_bytes(segment, safe=_SAFE) for segment in segments)
-    return ForwardTarget(route=route, path=path, free=free)
+    private = route == "other" or (route == "models" and method not in ("GET", "HEAD"))
+    return ForwardTarget(route=route, path=path, free=_is_free(method, route, segments), private=private)
+
+
+def _is_free(method: str, route: str, segments: list[bytes]) -> bool:
+    if method in _FREE_METHODS or route in _FREE_ROUTES or segments in _FREE_PATHS:
+        return True
+    return len(segments) > 2 and segments[-1] == b"cancel"
 
 
 def _is_devious(segment: bytes) -> bool:
@@ -149,28 +174,49 @@ def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeCo
     """The most that a request can cost, by its JSON (None: it has none) of `size` bytes.
 
     It counts as a sample for each choice of each prompt. Its prompt has at most a token a byte. A body
-    that isn't JSON, an image and a recording count as so many tokens as a medium does in a chat.
+    that isn't JSON, an image and a recording count as so many tokens as a medium does in a chat. What the
+    upstream adds to a prompt of what it has stored is bounded by the operator's `max_tokens`.
     """
     if target.free:
         return ForwardCost()
     if not isinstance(body, Mapping):
         return ForwardCost(samples=1, prompt_tokens=MEDIA_TOKENS, completion_tokens=MEDIA_TOKENS)
-    prompt = body.get("prompt")
-    prompts = len(prompt) if isinstance(prompt, list) and prompt and not _is_number(prompt[0]) else 1
-    samples = prompts * max([1, *(body[name] for name in ("n", "best_of") if _is_number(body.get(name)))])
+    samples = _count_prompts(body) * max(
+        [1, *(body[name] for name in ("n", "best_of") if _is_number(body.get(name)))]
+    )
     return ForwardCost(
         samples=samples,
-        prompt_tokens=size + _PROMPT_TOKENS,
+        prompt_tokens=size + _PROMPT_TOKENS + (settings.max_tokens if _is_stateful(target, body) else 0),
         completion_tokens=samples * _bound_completion(target, body, settings),
     )
+
+
+def _count_prompts(body: Mapping[str, Any]) -> int:
+    lists = [body[name] for name in ("prompt", "prompt_embeds") if isinstance(body.get(name), list)]
+    return max(1, sum(len(items) for items in lists if items and not _is_number(items[0])))
+
+
+def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
+    """Whether the prompt has more than what the body says."""
+    if target.route != "responses":
+        return False
+    items = body.get("input")
+    refers = isinstance(items, list) and any(
+        isinstance(item, dict) and item.get("type") == "item_reference" for item in items
+    )
+    return refers or any(body.get(name) is not None for name in _STATEFUL)
 
 
 def _bound_completion(target: ForwardTarget, body: Mapping[str, Any], settings: ServeConfig) -> int:
     """Tokens of one response."""
     if target.route in _WITHOUT_OUTPUT:
         return 0
-    limits = [max(0, body[name]) for name in _TOKEN_LIMITS if _is_number(body.get(name))]
+    limits = [max(0, body[name]) for name in _get_limits(target) if _is_number(body.get(name))]
     return max(limits, default=MEDIA_TOKENS if target.route in _MEDIA_ROUTES else settings.max_tokens)
+
+
+def _get_limits(target: ForwardTarget) -> tuple[str, ...]:
+    return _TOKEN_LIMITS.get(target.route, _ANY_TOKEN_LIMITS)
 
 
 def _is_number(value: object) -> bool:
@@ -227,7 +273,11 @@ class ForwardEndpoint:
         self._check_allowed(scope, headers, target, key)
         with ExitStack() as stack:
             count_bytes = stack.enter_context(self._slots.count_bytes())
-            request, upload, watch = await self._read_request(scope, receive, headers, target, count_bytes)
+            body, parsed, watch = await self._read_body(scope, receive, headers, target, count_bytes)
+            self._check_body(target, parsed, key)
+            size = len(body) if isinstance(body, bytes) else 0
+            request = self._make_request(scope, headers, target, body, parsed, size=size)
+            upload = body if isinstance(body, UploadBody) else None
             stack.enter_context(self._slots.hold())
             exchange = ForwardExchange(self._gateway, target, request, key)
             async with DisconnectWatch(watch):
@@ -241,6 +291,7 @@ class ForwardEndpoint:
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
+        self._check_body(target, body, key)
         raw = encode_json(body)
         request = self._make_request(scope, headers, target, raw, body, size=len(raw))
         with self._slots.hold():
@@ -252,7 +303,7 @@ class ForwardEndpoint:
         self, scope: Scope, headers: Mapping[str, str], target: ForwardTarget, key: str
     ) -> None:
         gateway = self._gateway
-        settings, caps = gateway.settings, gateway.resources.ledger.caps
+        settings = gateway.settings
         if not gateway.ready:
             raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
         if not settings.forward:
@@ -263,45 +314,62 @@ class ForwardEndpoint:
             )
         if scope["method"] not in ("GET", "HEAD"):
             _check_origin(scope, headers, settings)
-        has_cap = caps.for_key(key) is not None or caps.total is not None
-        if has_cap and not target.free and target.route in _UNMETERED:
+        if target.private:
+            self._check_operator(scope, key)
+        if not target.free and target.route in _UNMETERED:
+            self._refuse_under_cap(repr(scope["path"][:100]), key)
+        self._slots.check()
+
+    def _check_operator(self, scope: Scope, key: str) -> None:
+        """Unauthorized if there are keys, and this one isn't an operator's."""
+        keys = self._gateway.keys
+        if len(keys) and not any(known.operator for known in keys if known.name == key):
+            raise Unauthorized(
+                f"{scope['method']} {scope['path'][:100]!r} is passed on for the operator only: "
+                "operator = true in the keys file",
+                status=403,
+                code="not_the_operator",
+            )
+
+    def _refuse_under_cap(self, what: str, key: str) -> None:
+        caps = self._gateway.resources.ledger.caps
+        if caps.for_key(key) is not None or caps.total is not None:
             raise RequestInvalid(
-                f"{scope['path'][:100]!r} starts work whose cost can't be counted, and there is a cap; "
+                f"{what} starts work whose cost can't be counted, and there is a cap; "
                 "ask the operator for a key without one",
                 status=403,
                 code="cost_unknown",
             )
-        self._slots.check()
 
-    async def _read_request(
+    def _check_body(self, target: ForwardTarget, parsed: object, key: str) -> None:
+        """RequestInvalid if a body of JSON asks for more than a chat may, or for what can't be counted."""
+        if not isinstance(parsed, Mapping):
+            return
+        if parsed.get("background"):
+            self._refuse_under_cap("background", key)
+        check_sample_fields(parsed, _get_limits(target), self._gateway.settings)
+
+    async def _read_body(
         self,
         scope: Scope,
         receive: Receive,
         headers: Mapping[str, str],
         target: ForwardTarget,
         count_bytes: Callable[[int], None],
-    ) -> tuple[ForwardRequest, UploadBody | None, Receive]:
-        """What to send; also the upload, if it is one, and from where to hear of a disconnect."""
+    ) -> tuple[bytes | UploadBody | None, object, Receive]:
+        """What to send; also its JSON, as far as that matters, and from where to hear of a disconnect."""
         settings = self._gateway.settings
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        upload: UploadBody | None = None
-        body: bytes | UploadBody | None = None
-        watch, parsed = receive, None
         if scope["method"] in ("GET", "HEAD") or not _has_body(headers):
-            pass
-        elif kind == "application/json" or kind.endswith("+json"):
-            _check_encoding(headers)
+            return None, None, receive
+        _check_kind(headers, target)
+        if _is_json(headers):
             check_content_length(headers, settings.max_body)
             with self._slots.receive():
                 body = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
-            parsed = {} if target.free or target.route in _WITHOUT_OUTPUT else _parse_json(body)
-        else:
-            _check_encoding(headers)
-            check_content_length(headers, settings.max_upload, "max_upload")
-            body = upload = UploadBody(receive, settings.max_upload)
-            watch = upload.watch
-        size = len(body) if isinstance(body, bytes) else 0
-        return self._make_request(scope, headers, target, body, parsed, size=size), upload, watch
+            return body, _read_json(body, target), receive
+        check_content_length(headers, settings.max_upload, "max_upload")
+        upload = UploadBody(receive, settings.max_upload)
+        return upload, None, upload.watch
 
     def _make_request(
         self,
@@ -325,10 +393,12 @@ class ForwardEndpoint:
             query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
             headers={"accept": "*/*"} | passed | (read_trace_headers(headers) or {}),
             body=body,
-            model=str(parsed.get("model", "")) if isinstance(parsed, Mapping) else "",
+            model=str(parsed.get("model") or "") if isinstance(parsed, Mapping) else "",
             samples=cost.samples,
             prompt_tokens=cost.prompt_tokens,
             completion_tokens=cost.completion_tokens,
+            route=target.route,
+            counted=() if target.free or target.route in _WITHOUT_OUTPUT else _SAMPLE_LISTS,
         )
 
 
@@ -404,8 +474,8 @@ class ForwardExchange:
         return self._refusal is None
 
     async def _relay_error(self, send: Send, reply: ForwardReply, reservation: Reservation | None) -> None:
-        body = await reply.read_error()
-        if self._on_error is not None and (error := self._on_error(reply.status, body)) is not None:
+        raw, body = await reply.read_error()
+        if self._on_error is not None and (error := self._on_error(reply.status, raw)) is not None:
             raise error
         self._settle(reservation)
         await send_reply(send, reply.status, {**reply.headers, **_SHIELD_HEADERS}, body)
@@ -476,6 +546,27 @@ def _has_body(headers: Mapping[str, str]) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
+def _read_kind(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    kind = _read_kind(headers)
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
+    """RequestInvalid with status 415 if a body that says what it may cost isn't plain JSON.
+
+    Forms are taken where media are sent; anything is where nothing is counted.
+    """
+    form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
+    if form or target.free or target.route in _UNMETERED:
+        _check_encoding(headers)
+    else:
+        check_content_type(headers)
+
+
 def _check_encoding(headers: Mapping[str, str]) -> None:
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
@@ -486,20 +577,35 @@ def _check_encoding(headers: Mapping[str, str]) -> None:
         )
 
 
-def _parse_json(raw: bytes) -> object:
+def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
+    """As much of a body as matters: of what generates nothing, its model, where that is found at once."""
+    if not target.free and target.route not in _WITHOUT_OUTPUT:
+        return _parse_json(raw)
+    if target.free or len(raw) > _MAX_SMALL:
+        return {}
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}  # the upstream says what is wrong with it
+    return {"model": body.get("model")} if isinstance(body, dict) else {}
+
+
+def _parse_json(raw: bytes) -> Mapping[str, Any]:
     if raw.count(b",") > _MAX_VALUES:
         raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer at once")
     try:
-        return orjson.loads(raw)
+        body = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
         raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send JSON") from None
+    if not isinstance(body, dict):
+        raise RequestInvalid("the body is JSON, but no object; send one")
+    return body
 
 
 def _check_origin(scope: Scope, headers: Mapping[str, str], settings: ServeConfig) -> None:
     """A page of another site can send what isn't JSON without asking first; such requests are refused."""
     origin = headers.get("origin", "")
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not origin or kind == "application/json" or {origin, "*"} & set(settings.cors):
+    if not origin or _read_kind(headers) == "application/json" or {origin, "*"} & set(settings.cors):
         return
     own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
     if not own or urlsplit(origin).scheme != scope.get("scheme"):

@@ -53,6 +53,7 @@ __all__ = [
     "Route",
     "check_content_length",
     "check_content_type",
+    "check_sample_fields",
     "choose_route",
     "make_too_long_error",
     "parse_request",
@@ -603,12 +604,7 @@ def _check_supported(body: Body) -> None:
                 f"{name} belongs to the older completions API, which is not supported; give messages",
                 param=name,
             )
-    for name in _FOREIGN_N_FIELDS:
-        if body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give n", param=name)
-    for name in _FOREIGN_TOKEN_LIMITS:
-        if body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give max_tokens", param=name)
+    _check_foreign(body, _TOKEN_LIMITS)
     if body.get("modalities") not in (None, ["text"]):
         raise RequestInvalid(
             'modalities other than ["text"] are not supported; leave it out', param="modalities"
@@ -617,6 +613,28 @@ def _check_supported(body: Body) -> None:
         raise RequestInvalid("audio is not supported as a response; leave it out", param="audio")
     for name in ("tools", "functions"):
         _read_typed(body, name, list)
+
+
+def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
+    """RequestInvalid for names by which only some servers would draw more, or stop at another limit."""
+    for name in _FOREIGN_N_FIELDS:
+        if body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give n", param=name)
+    for name in (*_FOREIGN_TOKEN_LIMITS, *_TOKEN_LIMITS):
+        if name not in limits and body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
+
+
+def check_sample_fields(body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig) -> None:
+    """RequestInvalid if what another route's request says of choices and tokens breaks the rules of chats.
+
+    `limits` are that route's names for the most tokens of a response.
+    """
+    _check_foreign(body, limits)
+    for name in ("n", "best_of"):
+        _read_int(body, name, 1, settings.max_n, "max_n")
+    for name in limits:  # 0: only the prompt is scored
+        _read_int(body, name, 0, settings.max_tokens, "max_tokens")
 
 
 def _check_sampling(body: Body) -> None:
@@ -689,7 +707,7 @@ def _read_typed(body: Mapping[str, Any], field: str, kind: type, place: str = ""
     )
 
 
-def _read_int(body: Body, field: str, low: int, high: int, setting: str = "") -> int | None:
+def _read_int(body: Mapping[str, Any], field: str, low: int, high: int, setting: str = "") -> int | None:
     """A whole number within limits; `setting` is the operator's that sets the upper one."""
     value = body.get(field)
     if value is None:
