@@ -205,7 +205,8 @@ _LEAD_IN = re.compile(
     r"|in my opinion|as far as i know|to my knowledge|if i (?:recall|remember) correctly|if i'm not mistaken"
     r"|if i had to guess|probably|perhaps|maybe|most likely|likely|possibly|presumably|surely"
     r"|definitely|obviously"
-    r"|according to [\w ]{1,30}(?=,)|the (?:correct |right |final |short )?answer(?: to (?:your|the"
+    r"|no(?=,)|contrary to [\w ]{1,30}(?=,)|according to [\w ]{1,30}(?=,)"
+    r"|the (?:correct |right |final |short )?answer(?: to (?:your|the"
     r"|this) question)?"
     r"(?: is| would be|:)|my (?:best )?(?:guess|answer)(?: is| would be|:)|answer:"
     r"|(?:that|it|this|he|she)(?: would| should| must| might| may| could)? be|(?:that|it|this|there|he|she)'s"
@@ -274,18 +275,17 @@ def find_phrase(reply: str, question: Question) -> str | None:
     sentences = _select_sentences(split_sentences(_clean(reply)))
     if not sentences:
         return None
-    alone = len(sentences) == 1
     if question.form == "yes_no":
         return find_yes_no(sentences, question) or _read_other(sentences, question)
     if question.form == "either":
         return find_alternative(sentences, question) or _read_other(sentences, question)
     if question.form == "date":
         date = find_date(sentences, question)
-        return date if date is not None else _read_sentence(sentences[0], question, alone=alone)
+        return date if date is not None else _read_statement(sentences, question)
     if question.form == "number":
         quantity = find_quantity(sentences, question)
         return quantity if quantity is not None else _read_bare(sentences, question)
-    return _read_sentence(sentences[0], question, alone=alone)
+    return _read_statement(sentences, question)
 
 
 def refine_statement(statement: str, question: Question, *, most: int) -> str | None:
@@ -307,7 +307,7 @@ def refine_statement(statement: str, question: Question, *, most: int) -> str | 
         return whole  # a problem to solve: what it states is the value
     if question.form == "number":
         return find_quantity([text], question) or whole
-    return _read_sentence(text, question) or whole
+    return _read_statement([text], question) or (None if _denies(text, question) else whole)
 
 
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
@@ -591,6 +591,63 @@ _CHAT = re.compile(
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
+
+
+_DENIAL = re.compile(  # in lower case: a title may have a "Not"
+    r"(?:\b(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should)|'s)\s(?:[a-z]{3,12}ly\s)?"
+    r"(?:not|no|neither|never)\b|^[Nn](?:ot|either)\s|\bnever\b"
+)
+_BELIEF = re.compile(
+    r"(?:(?:many|most|some|a lot of|lots of)\s)?(?:people|many|most|some)\s(?:[a-z]{3,12}ly\s|often\s)?"
+    r"(?:think|believe|say|assume|guess)\b|(?:it is|it's) (?:often|commonly|widely) \w"
+    r"|(?:you|one) m(?:ight|ay)\b"
+    r"|i (?:first |once )?thought\b",
+    re.IGNORECASE,
+)
+_TURN = re.compile(r";\s|,?\sbut\s|,\s(?=(?:it|that)(?:'s|\sis|\swas)\s)", re.IGNORECASE)
+_NOW = re.compile(r"(?:now|today|currently|since then|these days|actually|in fact|rather),?\s", re.IGNORECASE)
+_CORRECTED = re.compile(
+    r"(?:(?<=is)|(?<=are)|(?<=was)|(?<=were)|(?<='s)) not\s[^,;]{1,60}?,?\sbut(?=\s(?!it\b|that\b))"
+)
+_ELLIPSIS = re.compile(r"(.{1,60}?)\s(?:is|was|are|were|does|did|has)")
+
+
+def _denies(clause: str, question: Question) -> bool:
+    """Whether a clause only says what the answer is not, or what others believe."""
+    if question.negated:
+        return False
+    return bool(_BELIEF.match(clause) or _DENIAL.search(_cut_clause(expand_negations(clause))))
+
+
+def _read_statement(sentences: list[str], question: Question) -> str | None:
+    """The phrase of the first sentence that states something; one that denies something is passed over."""
+    sentence, *others = sentences
+    if others and sentence.endswith("?"):
+        return _read_after_denial(others[0], question)
+    corrected = _CORRECTED.sub("", expand_negations(sentence))
+    first, *later = _TURN.split(corrected, maxsplit=1)
+    now = _NOW.match(later[0]) if later else None
+    if now is not None:
+        return _read_after_denial(later[0][now.end() :], question)
+    if _denies(first, question):
+        following = [*later, *others][:1]
+        return _read_after_denial(following[0], question) if following else None
+    plain = sentence if corrected == expand_negations(sentence) else corrected
+    return _read_sentence(_drop_ellipsis(plain), question, alone=not others)
+
+
+def _drop_ellipsis(clause: str) -> str:
+    """The name of a clause that has only a verb after it: "The Nile is"."""
+    short = _ELLIPSIS.fullmatch(clause)
+    return short[1] if short is not None else clause
+
+
+def _read_after_denial(clause: str, question: Question) -> str | None:
+    """The name or number that a clause puts in the place of what was denied: "It's Jupiter"."""
+    if _denies(clause, question):
+        return None
+    phrase = _read_sentence(_drop_ellipsis(clause), question)
+    return phrase if phrase is not None and (phrase[0].isupper() or phrase[0].isdigit()) else None
 
 
 def _read_sentence(sentence: str, question: Question, *, alone: bool = True) -> str | None:
