@@ -40,6 +40,8 @@ from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 __all__ = [
+    "DATA",
+    "HEDGE",
     "check_pattern",
     "close_sandbox",
     "count_timeouts",
@@ -531,12 +533,12 @@ def _run_plan(plan: ReaderPlan, text: str) -> str | None:
 
 _STATED_WORDS = 12  # words of an answer that is stated in words
 # how a sentence continues that has no answer: "the answer is far from clear", "the answer is that …"
-_HEDGE = re.compile(
+HEDGE = re.compile(
     r"(?:not|far|simple|complex|complicated|more|less|that|it|this|both|often|usually|somewhere|unclear|nuanced"
     r"|a (?:bit|little|matter|resounding|mix)|likely to|to \w+|in the|up to|always|never)\b",
     re.IGNORECASE,
 )
-_DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
+DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of its own
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
@@ -554,12 +556,12 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
     if question.purpose == "text":
         return None
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
-    if stated is not None and not _HEDGE.match(stated):
+    if stated is not None and not HEDGE.match(stated):
         offered = question.options if question.form == "choice" else ()
         answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
         if answer is not None or len(stated.split()) <= _STATED_WORDS:
             return answer
-    if _DATA.match(text) or _ASKS.search(text[-20:]):
+    if DATA.match(text) or _ASKS.search(text[-20:]):
         return None
     if not finished:
         return _read_whole_sentences(text, question)

@@ -23,6 +23,7 @@ from adacompute.answers.question import (
 )
 
 __all__ = [
+    "CHAT",
     "REPLY_LENGTH",
     "abstains",
     "drop_last_sentence",
@@ -586,7 +587,7 @@ _QUALIFIER = re.compile(r"[A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20}){0,2}")  # "P
 _EDGES = " \t\n.,;:!?'\"()[]-–—_"
 _JOINT = re.compile(r",?\s(?:and|or|&)\s|,\s", re.IGNORECASE)
 _EMPTY = make_word_set("it that this they these those he she there here one so yes no none indeed")
-_CHAT = re.compile(
+CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
@@ -655,7 +656,7 @@ def _read_sentence(sentence: str, question: Question, *, alone: bool = True) -> 
 
     `alone`: it is all of the reply.
     """
-    if question.purpose == "" and _CHAT.search(sentence):
+    if question.purpose == "" and CHAT.search(sentence):
         return None
     if sentence.isalpha():  # most answers that are stated are one word
         return None if sentence.lower() in _EMPTY else sentence

@@ -8,8 +8,8 @@ import re
 from typing import Literal
 
 from adacompute.answers import Tally, Task, extract, extract_answer
-from adacompute.answers.extract import is_slow_pattern
-from adacompute.answers.phrase import abstains
+from adacompute.answers.extract import DATA, HEDGE, is_slow_pattern
+from adacompute.answers.phrase import CHAT, abstains
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
@@ -40,18 +40,6 @@ _MAX_ANSWER_WORDS = 12  # words of an answer that is stated in words
 _SHORT_REPLY_WORDS = 4  # words of a reply that is itself an answer
 _SENTENCE_WORDS = 20  # words of a reply of one line to a question of fact
 
-# how a sentence continues that has no answer: "the answer is far from clear", "the answer is that …"
-_HEDGE = re.compile(
-    r"(?:not|far|simple|complex|complicated|more|less|that|it|this|both|often|usually|somewhere|unclear|nuanced"
-    r"|a (?:bit|little|matter|resounding|mix)|likely to|to \w+|in the|up to|always|never)\b",
-    re.IGNORECASE,
-)
-_CHAT = re.compile(
-    r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
-    r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
-    re.IGNORECASE,
-)
-_DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
 _MAX_INSTRUCTIONS = 20  # messages at a request's beginning, and parts of one, that are read for instructions
 _LAST_WORD = re.compile(r"\w{1,40}\Z")
@@ -185,7 +173,7 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     ending = extract.strip_thinking(text[-_TAIL:])
     if not ending.strip():
         return "the first sample is empty"
-    if _DATA.match(text[:200]):
+    if DATA.match(text[:200]):
         return "the first sample is code or data"
     if purpose and abstains(ending):
         return ""  # it can't tell, which counts as an abstention
@@ -199,7 +187,7 @@ def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WO
         extract.find_answer_line(end, finished=finished),
         extract.find_answer_phrase(end, finished=finished),
     ):
-        if statement and len(statement.split()) <= longest and not _HEDGE.match(statement.lstrip("*_ ")):
+        if statement and len(statement.split()) <= longest and not HEDGE.match(statement.lstrip("*_ ")):
             return True
     return False
 
@@ -211,8 +199,8 @@ def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
     (True, False)
     """
     reply = beginning.strip()
-    chat = _CHAT.search(_LAST_WORD.sub("", beginning[:300]))  # "Hi" may become "Himalaya"
-    if (chat is not None and (wish == "" or chat.group() != "!")) or _DATA.match(reply):
+    chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))  # "Hi" may become "Himalaya"
+    if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
     if "\n" in reply or len(reply) > 300:  # "Answer: …", and then a reason
         return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
