@@ -278,3 +278,17 @@ def test_where_nothing_is_stated_few_samples_are_spent(text, samples):
         told = ask(gate, "", VIETNAM).json["adacompute"]
     assert (told["samples"], told["agreement"]) == (samples, None)
     assert any(note.startswith("no vote: ") for note in told["notes"])
+
+
+def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_says_nothing():
+    script = in_turn("The Earth is not flat, but rather an ellipsoid.", "No.")
+    body = {
+        "model": "m",
+        "temperature": 0.7,
+        "messages": [{"role": "user", "content": "Is the Earth flat? Answer yes or no."}],
+    }
+    with Upstream(script) as up, Running(up.url, price=0.0001) as gate:
+        told = gate.ask(body).json["adacompute"]
+    assert told["samples"] > 2
+    assert told["answer"] == "No"
+    assert told["abstained"] == 1

@@ -567,6 +567,7 @@ _COPULA = re.compile(
     r"|lies)\s",
     re.IGNORECASE,
 )
+_KIND = re.compile(r"\s(?:is|was|are|were)\san?\s", re.IGNORECASE)
 _SHORT_COPULA = re.compile(r"(?<=\w)'s\s")
 _PASSIVE = re.compile(
     r"(?:[a-z]{1,15}ly\s)?(?:also\s|first\s|originally\s|commonly\s|officially\s)?(?:[a-z]{2,15}(?:ed"
@@ -621,7 +622,14 @@ def _denies(clause: str, question: Question) -> bool:
 
 
 def _read_statement(sentences: list[str], question: Question) -> str | None:
-    """The phrase of the first sentence that states something; one that denies something is passed over."""
+    """The phrase of the first sentence that states something; one that denies something is passed over.
+
+    So is one that is about the question's subject, and doesn't say what is asked of it.
+    """
+    while _misses_point(sentences, question):
+        sentences = sentences[1:]
+    if not sentences:
+        return None
     sentence, *others = sentences
     if others and sentence.endswith("?"):
         return _read_after_denial(others[0], question)
@@ -635,6 +643,20 @@ def _read_statement(sentences: list[str], question: Question) -> str | None:
         return _read_after_denial(following[0], question) if following else None
     plain = sentence if corrected == expand_negations(sentence) else corrected
     return _read_sentence(_drop_ellipsis(plain), question, alone=not others)
+
+
+def _misses_point(sentences: list[str], question: Question) -> bool:
+    """Whether the first sentence repeats words of the question, none of them what is asked.
+
+    It does so only to say what kind of thing something is ("Peru is a country"), or before one that answers.
+    """
+    if not (sentences and question.focus and _COPULA.search(sentences[0])):
+        return False
+    first, *later = (frozenset(find_stems(sentence)) for sentence in sentences)
+    if first.isdisjoint(question.stems) or not first.isdisjoint(question.focus):
+        return False
+    answered_later = any(not stems.isdisjoint(question.focus) for stems in later)
+    return answered_later or _KIND.search(sentences[0]) is not None
 
 
 def _drop_ellipsis(clause: str) -> str:
@@ -694,7 +716,7 @@ def _read_bare(sentences: list[str], question: Question) -> str | None:
 def _read_other(sentences: list[str], question: Question) -> str | None:
     """A reply of a few words that is none of the answers offered; None where it may mean one of them."""
     text = expand_negations(sentences[0])
-    if NEGATION.search(text) or _WEAK.match(text) or _names_option(text, question):
+    if NEGATION.search(text) or _WEAK.match(text) or _COPULA.search(text) or _names_option(text, question):
         return None
     return _read_bare(sentences, question)
 
@@ -716,6 +738,8 @@ def _split_sides(text: str, question: Question) -> str | None:
             return _strip_verb(right)
         if right_share >= 0.5 and right_share > left_share:
             return left
+        if left_share == right_share == 1.0 and len(find_stems(right)) == 1 and _covers(left, question):
+            return _strip_verb(right)  # "The past tense of catch is caught."
     return _split_by_words(text, question)
 
 
@@ -733,6 +757,11 @@ def _share(text: str, question: Question) -> float:
     """The share of a text's content words that the question has too."""
     stems = find_stems(text)
     return sum(stem in question.stems for stem in stems) / len(stems) if stems else 0.0
+
+
+def _covers(text: str, question: Question) -> bool:
+    """Whether a text repeats all that is asked."""
+    return bool(question.focus) and question.focus <= frozenset(find_stems(text))
 
 
 def _strip_verb(text: str) -> str:

@@ -187,6 +187,7 @@ class Question(NamedTuple):
     form: AnswerForm  # of its answer
     stems: frozenset[str]  # of its content words, which an answer may repeat
     sequence: tuple[str, ...]  # the same, in their order
+    focus: frozenset[str]  # of these, what is asked: "capital" of "the capital of Peru", or its superlatives
     options: Options  # of lettered choices; of "either", each with the letter ""
     numbers: frozenset[str]  # written in it, as digits
     counted: str  # the stem of the noun that follows "how many"; "" if there is none
@@ -390,6 +391,16 @@ def read_question(question: str) -> Question:
     return _read_ends(shorten_question(question))
 
 
+_SUPERLATIVE = re.compile(r"\b(?:[a-z]{2,15}est|most|least)\b")
+_NAME = re.compile(r"(?<!^)\b[A-Z][\w'’-]*")
+
+
+def _find_focus(sentence: str) -> frozenset[str]:
+    """The stems of a question that tell what is asked, rather than of what."""
+    superlatives = find_stems(" ".join(_SUPERLATIVE.findall(sentence)))
+    return frozenset(superlatives or find_stems(_NAME.sub(" ", _VERDICTS.sub(" ", sentence))))
+
+
 @lru_cache(maxsize=256)
 def _read_ends(text: str) -> Question:
     sentence = find_asking_sentence(text)
@@ -406,6 +417,7 @@ def _read_ends(text: str) -> Question:
         form=form,
         stems=frozenset(sequence),
         sequence=sequence,
+        focus=_find_focus(sentence),
         options=options or either,
         numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
         counted=find_stem(counted[1]) if counted is not None else "",

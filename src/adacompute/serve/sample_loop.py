@@ -412,7 +412,7 @@ class SampleLoop:
     def _find_no_vote_reason(self) -> str:
         """Why there is nothing to vote on, judging by the samples so far; "": there may be."""
         eligibility, reader = self._resources.eligibility, self.reader
-        if self.waves == 1:
+        if self.waves == 1 and not self._answered_without_first:
             reason = None if eligibility.reads_everything else reader.check_first_sample()
             if reason is None:
                 first = reader.get_text(self.responses[0])
@@ -423,6 +423,11 @@ class SampleLoop:
         return eligibility.check_tally(self.tally) or (
             "" if eligibility.reads_everything else reader.check_different()
         )
+
+    @property
+    def _answered_without_first(self) -> bool:
+        """Whether the first sample states no answer, and another of its wave does, which is paid for."""
+        return self.samples[0].answer is None and self.tally.answered > 0
 
     def _ask_policy(self) -> int:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.tally
