@@ -29,6 +29,7 @@ TOLD = RequestOutcome(
     votes={"4": 2},
     agreement=1.0,
     agreed=True,
+    abstained=1,
     weak=True,
     notes=("a note",),
 )
