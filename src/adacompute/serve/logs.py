@@ -258,6 +258,8 @@ class RequestLog:
             fields["missing"] = outcome.missing
         if outcome.would is not None:
             fields["would"] = outcome.would
+        if (reason := outcome.no_vote_reason) is not None:
+            fields["no_vote"] = reason
         self._log.handle(_RequestRecord(fields))
 
     def log_call(self, call: Call) -> None:

@@ -698,7 +698,7 @@ class Observability:
 
         Times are seconds since 1970; pairs and triples are lists.
 
-        - Settings: `mode`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
+        - Settings: `mode`, `budget`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
           `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
@@ -725,6 +725,7 @@ class Observability:
             "at": self._now(),
             "since": self._since,
             "mode": settings.mode,
+            "budget": settings.budget,
             "exploring": settings.explore > 0,
             "unit": settings.unit,
             "window": settings.window,

@@ -147,6 +147,12 @@ class RequestOutcome:
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
+    def no_vote_reason(self) -> str | None:
+        """Why there was no vote; None where there was one, or where none was wanted."""
+        prefix = "no vote: "
+        return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
+
+    @property
     def counts_in_average(self) -> bool:
         """Does it count in the average? Only if it cost something and a policy decided it."""
         return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1

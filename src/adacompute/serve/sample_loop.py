@@ -573,7 +573,7 @@ class SampleLoop:
         if missing:
             self.missing += missing
             kind = "" if self._error is None else f" ({self._error.kind})"
-            suffix = "; the vote is on what came" if self.has_vote else ""
+            suffix = "; the vote is on what came" if self.has_vote and responses else ""
             self.notes.append(f"{missing} of {count} samples failed{kind}{suffix}")
         self.responses += responses
         if not self.has_vote:

@@ -274,7 +274,7 @@ function render() {
   banners(board);
   if (!board) return;
   const fresh = !board.requests;
-  const first = board.dials[0];
+  const first = board.dials.find((one) => one.budget === board.budget) || board.dials[0];
   put("#serving", [first ? `${first.policy} @${first.budget}` : "", board.mode === "adaptive" ? "" : `${board.mode} mode`, `up ${lasted(board.at - board.since)}`].filter(Boolean).join(" · "));
   $("#empty").hidden = !fresh;
   $("#full").hidden = fresh;
