@@ -60,7 +60,7 @@ def gone(gate: Running) -> int:
 
 PASSED = {"stream": True, "temperature": 0}
 FACT = {"stream": True, "messages": [{"role": "user", "content": "Who keeps the light?"}]}
-TEXT = {"stream": True, "messages": [{"role": "user", "content": "Write a story about a keeper."}]}
+STORY = {"stream": True, "messages": [{"role": "user", "content": "Write a story about a keeper."}]}
 FIRST, FOUR = {"x-adacompute-stream-mode": "first"}, {"x-adacompute-policy": "four"}
 LONG = Reply(texts=["once upon a time, " * 30], pieces=30)
 
@@ -86,7 +86,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, str], Script, int, bytes]] = {
     "voted, four calls": ({"stream": True}, {"x-adacompute-policy": "four"}, Stall(), 4, b""),
     "held back": (FACT, {}, Break(after=3), 1, b""),
     "held back, then passed on": (FACT, {}, Break(after=9, reply=LONG), 1, b'"content":"on'),
-    "at once": (TEXT, {}, Break(after=3), 1, b'"content"'),
+    "at once": (STORY, {}, Break(after=3), 1, b'"content"'),
     "first, in the middle": ({"stream": True}, FIRST, Break(after=3), 1, b'"content"'),
     "first, with the others": ({"stream": True}, FIRST | FOUR, stall_all, 4, b'"content"'),
     "first, in the vote": ({"stream": True}, FIRST | FOUR, answer_then_stall, 3, b"7."),
@@ -306,6 +306,6 @@ def test_c13_idle_clients_and_such_that_do_not_read_cost_little_memory_and_nobod
         f"alone {1000 * alone[0]:.1f} ms, p99 {1000 * alone[1]:.1f} ms; among 1,000 idle and 20 that don't "
         f"read {1000 * crowded[0]:.1f} ms, p99 {1000 * crowded[1]:.1f} ms; memory {grown / 1e6:+.1f} MB"
     )
-    assert grown < 50_000_000
+    assert grown < 75_000_000  # 20 MB of replies, in two forms, and what the thread for large ones keeps
     assert crowded[0] < 5 * alone[0] + 0.05
     assert crowded[1] < 5 * alone[1] + 1.0

@@ -122,7 +122,10 @@ def test_one_connection_serves_on_after_each_kind_of_error(gate: Running, upstre
         ):
             line.sendall(post(**body))
             assert reply_of(line)[0] == status
-        line.sendall(b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+        line.sendall(
+            b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 2\r\n\r\n{}"
+        )
         assert reply_of(line)[0] == 404
         upstream.script = Reply(texts=["The answer is 42."])
         line.sendall(post())

@@ -15,6 +15,7 @@ from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
+from adacompute.client.large_json import run_in_thread
 from adacompute.client.rate_limit import LoopShare, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -494,7 +495,7 @@ class Client:
     async def list_models(self) -> list[dict[str, Any]]:
         """The models, with what the endpoint says of each: masked, and as far as there is room."""
         models = await self._fetch_models()
-        return await asyncio.to_thread(_mask_models, models, self.endpoint)
+        return await run_in_thread(_mask_models, models, self.endpoint)
 
     async def _fetch_models(self) -> list[dict[str, Any]]:
         context, url = self._require_open(), URL(self.endpoint.models)

@@ -5,18 +5,24 @@ nothing else is served meanwhile. So the places of brackets and commas are found
 then containers that are too large for one call are split at their own commas, and the parts are parsed.
 """
 
+import asyncio
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ANY_REPLY", "MAX_INLINE", "ReplyLimits", "find_reply_limits", "load_large_json"]
+__all__ = ["ANY_REPLY", "MAX_INLINE", "ReplyLimits", "find_reply_limits", "load_large_json", "run_in_thread"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_INLINE = 2**18  # bytes of a reply that an event loop parses itself
 _MAX_SIZE = 64 * 2**20  # bytes of any reply
@@ -56,6 +62,20 @@ def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -
     size = min(_MAX_SIZE, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
     content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
     return ReplyLimits(size, content, marks)
+
+
+_executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
+
+
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls a function that reads a large reply in the one thread for these.
+
+    More threads would read no faster, because they share Python's lock, and each keeps some memory.
+    """
+    global _executor
+    if _executor is None or _executor[0] != os.getpid():
+        _executor = (os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="adacompute-large-replies"))
+    return await asyncio.get_running_loop().run_in_executor(_executor[1], lambda: function(*args, **kwargs))
 
 
 def load_large_json(raw: bytes, *, step: int = _STEP, max_marks: int = _MAX_MARKS) -> object:

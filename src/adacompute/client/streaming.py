@@ -3,14 +3,13 @@
 Parses the bytes into events, and puts the chunks of a stream together as one completion.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from adacompute.client.error_object import infer_status
-from adacompute.client.large_json import MAX_INLINE
+from adacompute.client.large_json import MAX_INLINE, run_in_thread
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
     HttpReply,
@@ -470,7 +469,7 @@ class Stream:
             parts.append(chunk)
         raw = b"".join(parts)
         split = self._split_completion
-        reply, events = split(raw) if len(raw) <= MAX_INLINE else await asyncio.to_thread(split, raw)
+        reply, events = split(raw) if len(raw) <= MAX_INLINE else await run_in_thread(split, raw)
         self._ready.extend(events)
         self._ready.append(Event(DONE, None))
         self._record_success(reply)
@@ -499,7 +498,7 @@ class Stream:
             return await self._finish()
         if len(payload) <= MAX_INLINE:
             return self._take_event(self._read_event(payload, limits.marks))
-        return self._take_event(await asyncio.to_thread(self._read_event, payload, limits.marks))
+        return self._take_event(await run_in_thread(self._read_event, payload, limits.marks))
 
     def _feed(self, chunk: bytes) -> None:
         try:
@@ -544,7 +543,7 @@ class Stream:
 
     async def _finish(self) -> Event:
         large = self._reply_stream.size > MAX_INLINE
-        self._record_success(await asyncio.to_thread(self._interpret) if large else self._interpret())
+        self._record_success(await run_in_thread(self._interpret) if large else self._interpret())
         self._payloads.clear()
         return Event(DONE, None)
 

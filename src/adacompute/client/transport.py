@@ -19,7 +19,7 @@ from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from adacompute.client.error_object import pick_error_headers
-from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits
+from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -311,7 +311,7 @@ class Transport:
         async with timer:
             response, raw = await self._send_and_read(url, timer, body, headers, limits)
         if len(raw) > MAX_INLINE:
-            return await asyncio.to_thread(self._parse_reply, response, raw, limits)
+            return await run_in_thread(self._parse_reply, response, raw, limits)
         await self.share.take_turn()
         return self._parse_reply(response, raw, limits)
 

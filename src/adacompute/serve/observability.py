@@ -698,7 +698,8 @@ class Observability:
 
         Times are seconds since 1970; pairs and triples are lists.
 
-        - Settings: `mode`, `budget`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are they shown?).
+        - Settings: `mode`, `budget`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are
+          they shown?).
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
           `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
