@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,11 @@ def _uvicorn_s_loggers_as_they_come() -> None:
         logger = logging.getLogger(f"uvicorn{name}")
         logger.setLevel(logging.NOTSET)
         logger.propagate = True
+
+
+@pytest.fixture(autouse=True)
+def _close_sdk_clients() -> Iterator[None]:
+    """Closes the clients of OpenAI that a test has made by `sdk_clients.sdk`."""
+    yield
+    if (clients := sys.modules.get("sdk_clients")) is not None:
+        clients.close_clients()

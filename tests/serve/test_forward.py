@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import openai
 import pytest
 from other_routes import OtherRoutes, completion, status, stream
 from running import Running
+from sdk_clients import sdk
 from starlette.exceptions import HTTPException
 
 from adacompute.config import ServeConfig
@@ -34,21 +34,6 @@ def until(true: Any, seconds: float = 20.0) -> None:
 
 def connection(gate: Running) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", int(gate.base.rpartition(":")[2]), timeout=30)
-
-
-_clients: list[openai.OpenAI] = []
-
-
-@pytest.fixture(autouse=True)
-def _close_clients() -> Iterator[None]:
-    yield
-    while _clients:
-        _clients.pop().close()
-
-
-def sdk(gate: Running) -> openai.OpenAI:
-    _clients.append(openai.OpenAI(base_url=gate.url, api_key="none", max_retries=0, timeout=60.0))
-    return _clients[-1]
 
 
 def spent(gate: Running, unit: str) -> tuple[float, float, float]:

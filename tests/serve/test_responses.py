@@ -13,6 +13,7 @@ from other_routes import OtherRoutes, status
 from other_routes import stream as send_parts
 from pydantic import BaseModel, TypeAdapter
 from running import Running
+from sdk_clients import sdk
 
 from adacompute.errors import RequestInvalid
 from adacompute.serve.responses import UntranslatableRequest, translate_request
@@ -39,21 +40,6 @@ CALL = {
 }
 EVENT: TypeAdapter[Any] = TypeAdapter(types.ResponseStreamEvent)
 PATH = "/v1/responses"
-
-
-_clients: list[openai.OpenAI] = []
-
-
-@pytest.fixture(autouse=True)
-def _close_clients() -> Iterator[None]:
-    yield
-    while _clients:
-        _clients.pop().close()
-
-
-def sdk(gate: Running) -> openai.OpenAI:
-    _clients.append(openai.OpenAI(base_url=gate.url, api_key="none", max_retries=0, timeout=60.0))
-    return _clients[-1]
 
 
 def whole(message: dict[str, Any], finish: str = "stop", **usage: Any) -> Reply:

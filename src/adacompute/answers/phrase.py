@@ -10,7 +10,7 @@ characters are read.
 import re
 from itertools import pairwise
 
-from adacompute.answers.quantity import find_date, find_quantity
+from adacompute.answers.quantity import BRACKETS, find_date, find_quantity
 from adacompute.answers.question import (
     NEGATION,
     Options,
@@ -225,7 +225,6 @@ _TRAIL = re.compile(
     r"|as well)[\s.!?]{0,3}$",
     re.IGNORECASE,
 )
-_BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")
 _CONTRAST = re.compile(
     r"(?:,\s|\s)(?:and\s|but\s)?(?:not|rather than|instead of|as opposed to|unlike)\s[^,;]{1,80}$",
     re.IGNORECASE,
@@ -246,7 +245,7 @@ _STEP_LIMIT = 4  # lead-ins before an answer
 
 def _strip_frame(sentence: str) -> str:
     """The sentence without the hedges and polite words around it, and without remarks in brackets."""
-    stripped = _BRACKETS.sub("", sentence).strip() or sentence
+    stripped = BRACKETS.sub("", sentence).strip() or sentence
     for _ in range(_STEP_LIMIT):
         lead = _LEAD_IN.match(stripped)
         if lead is None or lead.end() == len(stripped):
@@ -497,7 +496,7 @@ def find_alternative(sentences: list[str], question: Question) -> str | None:
 
 
 def _choose_alternative(sentence: str, question: Question) -> str | None:
-    text = expand_negations(_BRACKETS.sub("", sentence))
+    text = expand_negations(BRACKETS.sub("", sentence))
     parts = [_AFTER_NOT.sub("", part) if part.count(" ") > 1 else part for part in _PART.split(text)]
     told = [_BEFORE_COMPARED.sub("", part) for part in parts if question.negated or not NEGATION.search(part)]
     if not told or not all(_compares_alike(part, question) for part in told):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from adacompute.answers.question import Question, find_stem, find_stems
 from adacompute.answers.units import is_measure, split_unit
 
-__all__ = ["UNCLEAR", "find_date", "find_quantity"]
+__all__ = ["BRACKETS", "UNCLEAR", "find_date", "find_quantity"]
 
 UNCLEAR = ""  # what is found in a reply that states several dates or quantities, none of them as the answer
-_BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")
+BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")  # a remark
 _DENIAL = (
     r"(?:(?:\bnot|n't)(?!\s(?:[a-z]{1,15}\s){0,3}(?:until|till|only|just|exactly)\b)|\bunlike"
     r"|\brather than|\binstead of|\bas opposed to|\bcompared (?:to|with))\s"
@@ -97,7 +97,7 @@ def _choose_date(texts: list[str], dates: list[_Stated], question: Question) -> 
 
 
 def _drop_brackets(sentence: str) -> str:
-    return _BRACKETS.sub("", sentence).strip() or sentence
+    return BRACKETS.sub("", sentence).strip() or sentence
 
 
 def _list_precise(dates: list[_Found]) -> list[str]:

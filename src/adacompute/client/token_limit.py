@@ -13,7 +13,15 @@ from typing import Any
 
 from adacompute.errors import EndpointError
 
-__all__ = ["ADDED_LIMIT", "LIMIT_NAME", "LimitSearch", "TokenLimits", "find_refused_limit", "read_limit"]
+__all__ = [
+    "ADDED_LIMIT",
+    "LIMIT_NAME",
+    "LIMIT_NAMES",
+    "LimitSearch",
+    "TokenLimits",
+    "find_refused_limit",
+    "read_limit",
+]
 
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 # As optional fields of a call. ADDED_LIMIT: the caller has added `max_tokens` itself, and can do with less

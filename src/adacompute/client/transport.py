@@ -223,12 +223,9 @@ class Transport:
         body = None if data is None else _Body(data, timer)
         try:
             return await self._send_and_parse(url, timer, body, headers, limits)
-        except EndpointError as exc:
-            error = exc
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
-            error = self._map_error(exc, url, timer)
-        error.__cause__ = error.__context__ = None
-        raise error.with_traceback(None)
+            error = self.strip_error(exc, url, timer)
+        raise error
 
     async def open_stream(
         self,
@@ -251,12 +248,9 @@ class Transport:
                     _check_encoding(response)
                     return ReplyStream(self, url, timer, response, limits)
                 return self._parse_reply(response, await _read_or_close(response, limits), limits)
-        except EndpointError as exc:
-            error = exc
         except Exception as exc:  # noqa: BLE001 - as above
-            error = self._map_error(exc, url, timer)
-        error.__cause__ = error.__context__ = None
-        raise error.with_traceback(None)
+            error = self.strip_error(exc, url, timer)
+        raise error
 
     async def open_reply(
         self,
@@ -289,16 +283,11 @@ class Transport:
                     auto_decompress=False,
                 )
             timer.mark_answering()
-            if response.headers.get("Content-Encoding", "identity").lower() in ("", "identity"):
-                return RawReply(self, url, timer, response)
-            response.close()
-            error: EndpointError = ReplyInvalid(
-                f"{url}: answered with a compressed body, which wasn't asked for", paid=True
-            )
+            _check_encoding(response)
+            return RawReply(self, url, timer, response)
         except Exception as exc:  # noqa: BLE001 - as above
-            error = self._map_error(exc, url, timer)
-        error.__cause__ = error.__context__ = None
-        raise error.with_traceback(None)
+            error = self.strip_error(exc, url, timer)
+        raise error
 
     async def _send_and_parse(
         self,
@@ -354,6 +343,12 @@ class Transport:
             value = "it is a redirect to " + redact(response.headers.get("Location", "nowhere"), key)
         retry_after = parse_retry_after(response.headers, now=time.time())
         return HttpReply(status, value, retry_after, pick_error_headers(response.headers, key))
+
+    def strip_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
+        """One of our errors for what a request failed by, without causes and frames, which hold the key."""
+        error = exc if isinstance(exc, EndpointError) else self._map_error(exc, url, timer)
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
@@ -426,13 +421,12 @@ class ReplyStream:
             async with self._timer:
                 chunk = await self._response.content.readany()
             self.size += len(chunk)
-            if self.size <= self.limits.size or not self.has_limit:
-                return chunk
-            error: EndpointError = _build_too_large_error(self._response, self.limits.size)
+            if self.size > self.limits.size and self.has_limit:
+                raise _build_too_large_error(self._response, self.limits.size)
+            return chunk
         except Exception as exc:  # noqa: BLE001 - as in `exchange`
-            error = self._transport._map_error(exc, self._url, self._timer)
-        error.__cause__ = error.__context__ = None
-        raise error.with_traceback(None)
+            error = self._transport.strip_error(exc, self._url, self._timer)
+        raise error
 
     def parse_reply(self, raw: bytes) -> HttpReply:
         """Everything that was read, as one reply; ReplyInvalid where it is no JSON."""

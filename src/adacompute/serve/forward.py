@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.client import ForwardReply, ForwardRequest
 from adacompute.client.response_parser import encode_json
+from adacompute.client.token_limit import LIMIT_NAMES
 from adacompute.config import ServeConfig
 from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.records import Call
@@ -44,6 +45,7 @@ from adacompute.serve.reply import CLIENT_GONE_STATUS, build_error
 from adacompute.serve.request_parser import (
     MEDIA_TOKENS,
     ClientDisconnected,
+    check_content_encoding,
     check_content_length,
     check_content_type,
     check_sample_fields,
@@ -83,7 +85,7 @@ _TOKEN_LIMITS = {
     "messages": ("max_tokens",),
     "responses": ("max_output_tokens",),
 }
-_ANY_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
 _STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds what it has stored
 _SAMPLE_LISTS = ("choices", "data")  # of a reply
 _PROMPT_TOKENS = 64  # that a model's template may add
@@ -562,19 +564,9 @@ def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
     """
     form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
     if form or target.free or target.route in _UNMETERED:
-        _check_encoding(headers)
+        check_content_encoding(headers)
     else:
         check_content_type(headers)
-
-
-def _check_encoding(headers: Mapping[str, str]) -> None:
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise RequestInvalid(
-            f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed",
-            status=415,
-            code="unsupported_media_type",
-        )
 
 
 def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import orjson
 
+from adacompute.client.token_limit import LIMIT_NAMES
 from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
@@ -51,6 +52,7 @@ __all__ = [
     "Keys",
     "Mode",
     "Route",
+    "check_content_encoding",
     "check_content_length",
     "check_content_type",
     "check_sample_fields",
@@ -210,6 +212,11 @@ def check_content_type(headers: Mapping[str, str]) -> None:
             status=415,
             code="unsupported_media_type",
         )
+    check_content_encoding(headers)
+
+
+def check_content_encoding(headers: Mapping[str, str]) -> None:
+    """RequestInvalid with status 415 if the body is compressed."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RequestInvalid(
@@ -454,7 +461,6 @@ _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
 _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
-_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")  # of a response; servers follow one or the other
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
@@ -495,7 +501,7 @@ def parse_request(
     stream, include_usage = _read_stream_options(body)
     limits = [
         limit
-        for field in _TOKEN_LIMITS
+        for field in LIMIT_NAMES
         if (limit := _read_int(body, field, 1, settings.max_tokens, "max_tokens")) is not None
     ]
     upstream_body = {field: value for field, value in body.items() if field not in _GATEWAY_FIELDS} | {
@@ -604,7 +610,7 @@ def _check_supported(body: Body) -> None:
                 f"{name} belongs to the older completions API, which is not supported; give messages",
                 param=name,
             )
-    _check_foreign(body, _TOKEN_LIMITS)
+    _check_foreign(body, LIMIT_NAMES)
     if body.get("modalities") not in (None, ["text"]):
         raise RequestInvalid(
             'modalities other than ["text"] are not supported; leave it out', param="modalities"
@@ -620,7 +626,7 @@ def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
     for name in _FOREIGN_N_FIELDS:
         if body.get(name) is not None:
             raise RequestInvalid(f"{name} is not supported; give n", param=name)
-    for name in (*_FOREIGN_TOKEN_LIMITS, *_TOKEN_LIMITS):
+    for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
         if name not in limits and body.get(name) is not None:
             raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
 
