@@ -3,11 +3,12 @@
 They are no part of the lock, and hold nothing of adacompute. Their versions stand in `pins/`, made from the
 names beside them by `uv pip compile NAME.in -o NAME.txt --universal --python-version 3.11 --no-header
 --no-annotate --no-emit-index-url --no-emit-find-links`. Two are for Python, because some clients still need
-openai 2 and others have openai 3; aider pins all that it needs, and has one of its own; `node` is for npm's.
-This uses the standard library alone.
+openai 2 and others have openai 3; aider pins all that it needs, and has one of its own, as has LiteLLM's
+proxy, which needs a hundred packages; `node` is for npm's. This uses the standard library alone.
 """
 
 import fcntl
+import functools
 import hashlib
 import shutil
 import subprocess
@@ -19,17 +20,38 @@ __all__ = ["NAMES", "Absent", "prepare"]
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
 PINS = Path(__file__).resolve().parent / "pins"
-NAMES = ("current", "older", "node", "aider")
+NAMES = ("current", "older", "node", "aider", "proxy")
 UV = "uv==0.13.7"
 LIMIT = 600.0  # seconds for one command
 
 
 class Absent(Exception):
-    """An environment that can't be made on this machine."""
+    """An environment that can't be made on this machine: why in brief, and what was said about it."""
+
+    def __init__(self, why: str, said: str = "") -> None:
+        super().__init__(f"{why}: {said}" if said else why)
+        self.why = why
 
 
 def prepare(name: str) -> Path:
-    """The program that runs an environment's adapters, Python or node; made by one process at a time."""
+    """The program that runs an environment's adapters, Python or node; Absent if there can't be one."""
+    found = try_once(name)
+    if isinstance(found, Absent):
+        raise found
+    return found
+
+
+@functools.cache
+def try_once(name: str) -> Path | Absent:
+    """The program, or why there is none: an installer that has failed isn't waited for again."""
+    try:
+        return make(name)
+    except Absent as exc:
+        return exc
+
+
+def make(name: str) -> Path:
+    """Makes an environment unless it is there; one process at a time."""
     FOLDER.mkdir(exist_ok=True)
     pins = PINS / ("package.json" if name == "node" else f"{name}.txt")
     wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
@@ -82,19 +104,22 @@ def call(*words: str, folder: Path = FOLDER) -> None:
     try:
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired as exc:
-        raise Absent(f"{Path(words[0]).name} takes longer than {LIMIT:.0f} s") from exc
+        raise Absent(f"{Path(words[0]).name} takes longer than {LIMIT:.0f} s to install it") from exc
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-        raise Absent(f"{Path(words[0]).name} says: {said[:200]}")
+        raise Absent(f"{Path(words[0]).name} can't install it", said[:200])
 
 
-def main() -> None:
+def main() -> int:
+    absent = 0
     for name in sys.argv[1:] or NAMES:
         try:
             prepare(name)
         except Absent as exc:
             print(f"{name}: {exc}", file=sys.stderr)
+            absent += 1
+    return 1 if absent else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

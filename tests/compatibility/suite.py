@@ -1,8 +1,9 @@
 """`make clients`: real clients, directly at a scripted model and through the gateway, beside each other.
 
 Each client is put through its cases (adapters/cases.py) twice, in its own environment. A case is `same`,
-`better` (more answers are right, for they were voted on) or `worse`, with the reason. The table of all is
-written to docs/clients.md; `python suite.py NAME …` runs some, and renews their rows.
+`better` (more answers are right, for they were voted on) or `worse`, with the reason. A client whose
+environment can't be made is skipped, and its row says why. The whole table in docs/clients.md is written by
+one run; `python suite.py NAME …` runs some clients, and renews their rows.
 """
 
 import concurrent.futures
@@ -11,6 +12,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +72,7 @@ CLIENTS = (
     Client("pydantic-ai, chat", "current", "pydantic_ai_client.py", "pydantic-ai-slim"),
     Client("pydantic-ai, responses", "current", "pydantic_ai_client.py", "pydantic-ai-slim", "responses"),
     Client("litellm", "older", "litellm_client.py", "litellm"),
+    Client("litellm, proxy", "proxy", "litellm_proxy_client.py", "litellm"),
     Client("llm", "current", "llm_client.py", "llm"),
     Client("dspy", "older", "dspy_client.py", "dspy"),
     Client("inspect_ai", "current", "inspect_client.py", "inspect-ai"),
@@ -82,8 +85,16 @@ CLIENTS = (
 class Verdict:
     """A case of a client: what the gateway made of it."""
 
-    word: str  # same, better or worse
+    word: str  # same, better, worse or skipped
     why: str = ""
+
+    @property
+    def cell(self) -> str:
+        """Its words in the table."""
+        return f"skipped: {self.why}" if self.word == "skipped" else self.word
+
+
+Verdicts = dict[str, Verdict]  # by case
 
 
 @dataclass(frozen=True)
@@ -109,9 +120,13 @@ def start_servers() -> Iterator[Servers]:
             model.terminate()
 
 
-def run_client(client: Client, servers: Servers) -> dict[str, Verdict]:
+def run_client(client: Client, servers: Servers) -> Verdicts:
     """Each of its cases, through the gateway beside directly."""
-    program = environments.prepare(client.environment)
+    try:
+        program = environments.prepare(client.environment)
+    except environments.Absent as exc:
+        print(f"--- {client.name}\nskipped: {exc}", file=sys.stderr)
+        return {"plain": Verdict("skipped", exc.why)}
     with tempfile.TemporaryDirectory() as home:
         urls = [servers.direct, servers.gateway]
         reset = servers.direct.removesuffix("/v1") + "/reset"
@@ -128,10 +143,15 @@ def call(words: list[str], environ: dict[str, str]) -> tuple[str, str]:
     """What a command printed; and why it broke off, if it did."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(words, env=environ, stdout=out, stderr=err, start_new_session=True)
         try:
-            code = subprocess.run(words, env=environ, stdout=out, stderr=err, timeout=LIMIT).returncode
+            code = process.wait(LIMIT)
         except subprocess.TimeoutExpired:
             code = 124
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+            process.wait()
         out.seek(0)
         err.seek(0)
         said = f"{out.read()}({time.monotonic() - began:.1f} s)\n"
@@ -210,32 +230,32 @@ def version(client: Client) -> str:
     return found[1]
 
 
-def build_row(client: Client, verdicts: dict[str, Verdict]) -> str:
+def build_row(client: Client, verdicts: Verdicts) -> str:
     """A line of the table."""
-    words = [verdicts[case].word if case in verdicts else "–" for case in CASES]
+    words = [verdicts[case].cell if case in verdicts else "–" for case in CASES]
     return f"| {client.name} | {version(client)} | {' | '.join(words)} |"
 
 
-def write_rows(rows: list[str]) -> None:
-    """Puts rows into the table of docs/clients.md, in the place of those of the same clients."""
-    text = PAGE.read_text("utf-8")
+def write_rows(rows: list[str], page: Path) -> None:
+    """Puts rows into the table of a page, in the place of those of the same clients."""
+    text = page.read_text("utf-8")
     known = {row.split(" | ")[0]: row for row in [*TABLE.findall(text), *rows]}
     table = [known[f"| {client.name}"] for client in CLIENTS if f"| {client.name}" in known]
     head = [f"| client | version | {' | '.join(CASES)} |", f"|{' --- |' * (len(CASES) + 2)}"]
     start, end = text.index("| client"), text.rindex("|\n") + 2
-    PAGE.write_text(text[:start] + "".join(f"{line}\n" for line in [*head, *table]) + text[end:], "utf-8")
+    page.write_text(text[:start] + "".join(f"{line}\n" for line in [*head, *table]) + text[end:], "utf-8")
 
 
-def run_all(clients: tuple[Client, ...]) -> dict[str, dict[str, Verdict]]:
+def run_all(clients: tuple[Client, ...]) -> dict[str, Verdicts]:
     """All verdicts by the client's name, some clients at the same time."""
     for name in {client.environment for client in clients}:
-        environments.prepare(name)
+        environments.try_once(name)  # before anything is timed
     with contextlib.ExitStack() as stack:
         lanes: queue.Queue[Servers] = queue.Queue()
         for _ in range(LANES):
             lanes.put(stack.enter_context(start_servers()))
 
-        def run(client: Client) -> dict[str, Verdict]:
+        def run(client: Client) -> Verdicts:
             servers = lanes.get()
             try:
                 return run_client(client, servers)
@@ -248,19 +268,25 @@ def run_all(clients: tuple[Client, ...]) -> dict[str, dict[str, Verdict]]:
 
 def main() -> int:
     """Runs all clients, or those that are named, and writes their rows into the page."""
-    chosen = tuple(client for client in CLIENTS if not sys.argv[1:] or client.key in sys.argv[1:])
+    names = set(sys.argv[1:])
+    if unknown := names - {client.key for client in CLIENTS}:
+        sys.exit(f"{sorted(unknown)} are no clients; there are {[client.key for client in CLIENTS]}")
+    chosen = tuple(client for client in CLIENTS if not names or client.key in names)
     verdicts = run_all(chosen)
     rows = [build_row(client, verdicts[client.name]) for client in chosen]
-    print("\n".join(rows))
-    worse = [
-        f"{name}, {case}: {verdict.why}"
+    write_rows(rows, PAGE)
+    print("\n".join([*rows, *list_findings(verdicts)]))
+    return 1 if any(told.word == "worse" for cases in verdicts.values() for told in cases.values()) else 0
+
+
+def list_findings(verdicts: dict[str, Verdicts]) -> list[str]:
+    """Each case that is worse, and each client that was skipped, with the reason."""
+    return [
+        f"{name}, {case}: {told.cell if told.word == 'skipped' else told.why}"
         for name, cases in verdicts.items()
-        for case, verdict in cases.items()
-        if verdict.word == "worse"
+        for case, told in cases.items()
+        if told.word in ("worse", "skipped")
     ]
-    print("\n".join(worse))
-    write_rows(rows)
-    return 1 if worse else 0
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Real clients meet nothing worse through the gateway than directly; docs/clients.md says what they meet."""
 
-import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import environments
 import pytest
 import suite
 from suite import CLIENTS, Client, Servers, Verdict, judge
 
-SLOWEST = ("aider",)  # its command starts six times: left to `make clients`
+SLOWEST = ("aider",)  # its command starts six times
 PAGE = suite.PAGE.read_text("utf-8")
 
 
@@ -19,18 +19,15 @@ def servers() -> Iterator[Servers]:
         yield both
 
 
-CHECKED = [client for client in CLIENTS if client.name not in SLOWEST]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("client", CHECKED, ids=[client.key for client in CHECKED])
+@pytest.mark.parametrize("client", CLIENTS, ids=[client.key for client in CLIENTS])
 def test_a_client_meets_nothing_worse_through_the_gateway(client: Client, servers: Servers):
+    if client.name in SLOWEST:
+        pytest.skip("takes minutes, and is left to `make clients`")
     try:
         environments.prepare(client.environment)
     except environments.Absent as exc:
-        if client.environment == "node" and shutil.which("node") is None:
-            pytest.skip("needs node and npm, which are not installed")
-        pytest.skip(f"needs the client environments, which can't be made: {exc}")
+        pytest.skip(f"needs the client environment {client.environment!r}: {exc}")
     verdicts = suite.run_client(client, servers)
     assert [f"{case}: {told.why}" for case, told in verdicts.items() if told.word == "worse"] == []
     # whether votes made one more answer right hangs on the order in which samples come: not compared
@@ -43,6 +40,42 @@ def test_the_page_has_a_row_for_each_client_and_none_is_worse():
     begin = [f"| {client.name} | {suite.version(client)} |" for client in CLIENTS]
     assert [row[: len(start)] for row, start in zip(rows[1:], begin, strict=True)] == begin
     assert "worse |" not in PAGE
+    assert "skipped:" not in PAGE, "run `make clients` where every client can be installed"
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without node, on which no environment has been made, and no installer works."""
+    monkeypatch.setattr(environments, "FOLDER", tmp_path / "clients")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(environments, "call", refuse)
+    environments.try_once.cache_clear()
+    yield
+    environments.try_once.cache_clear()
+
+
+def refuse(*words: str, folder: Path = Path()) -> None:
+    raise environments.Absent("pip can't install it", "No matching distribution found")
+
+
+def test_a_client_that_can_t_be_installed_is_skipped_and_its_row_says_why(
+    bare_machine: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    known = {client.name: client for client in CLIENTS}
+    node, python = known["openai (npm)"], known["openai-python"]
+    nowhere = Servers("http://127.0.0.1:1/v1", "http://127.0.0.1:1/v1")
+    verdicts = {client.name: suite.run_client(client, nowhere) for client in (node, python)}
+    page = tmp_path / "clients.md"
+    page.write_text(PAGE, "utf-8")
+    suite.write_rows([suite.build_row(client, verdicts[client.name]) for client in (node, python)], page)
+    assert f"| openai (npm) | {suite.version(node)} | skipped: node and npm are not installed | – |" in (
+        page.read_text("utf-8")
+    )
+    assert suite.list_findings(verdicts) == [
+        "openai (npm), plain: skipped: node and npm are not installed",
+        "openai-python, plain: skipped: pip can't install it",
+    ]
+    assert "No matching distribution found" in capsys.readouterr().err  # all that was said: in the run alone
 
 
 def test_pins_name_no_registry():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 BASE_URL = ""  # of the server, with /v1
+URLS: tuple[str, ...] = ()  # of all servers that the adapter is run for
 VARIANT = ""  # of the adapter
 KEY = "sk-none"
 MODEL = "gpt-4o-mini"

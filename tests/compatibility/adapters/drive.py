@@ -13,7 +13,7 @@ import cases
 
 
 def main(reset: str, adapter: str, variant: str, *urls: str) -> None:
-    cases.VARIANT = variant
+    cases.VARIANT, cases.URLS = variant, urls
     for url in urls:
         urllib.request.urlopen(urllib.request.Request(reset, method="POST")).read()
         print(f"SERVER {url}", flush=True)
