@@ -173,6 +173,74 @@ def test_an_error_has_its_type_and_only_the_gateway_s_own_fault_is_one_of_the_re
     assert [metric.attributes["error.type"] for metric in metrics] == [code]
 
 
+PLAIN, UNREAD = {"content-type": "text/plain"}, "unsupported_media_type"
+REFUSED = [  # what is asked, and the span's name, route, status and error
+    ({"body": b"canary {"}, "chat", "/v1/chat/completions", 400, "invalid_request"),
+    ({"headers": {"host": "elsewhere.example"}}, "chat", "/v1/chat/completions", 403, "host_not_allowed"),
+    ({"path": "/v1/responses", "body": b"[]"}, "chat", "/v1/responses", 400, "invalid_request"),
+    ({"path": "/v1/embeddings", "headers": PLAIN}, "embeddings", "/v1/embeddings", 415, UNREAD),
+    ({"path": "/v1/completions", "body": b"{"}, "text_completion", "/v1/completions", 400, "invalid_request"),
+    ({"path": "/v1/canary/x%00y", "body": b"{}"}, "POST", None, 404, "not_found"),
+    ({"path": "/canary", "body": b"{}"}, "POST", None, 404, "not_found"),
+    ({"path": "/metrics", "body": b"{}"}, "POST /metrics", "/metrics", 405, "method_not_allowed"),
+]
+
+
+@pytest.mark.parametrize(("asked", "name", "route", "status", "code"), REFUSED)
+def test_a_request_that_is_refused_has_one_span_with_its_error_and_nothing_of_its_text(
+    asked: dict, name: str, route: str | None, status: int, code: str
+):
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url) as gate:
+            body, headers = asked.get("body", QUESTION), asked.get("headers", {}) | SENT
+            answer = gate.ask(body, headers, path=asked.get("path", "/v1/chat/completions"))
+        (span,) = collector.spans()
+        metrics = collector.metrics("gen_ai.server.request.duration")
+    assert (answer.status, answer.json["error"]["code"]) == (status, code)
+    assert (span.kind, span.name, span.trace, span.parent) == ("SERVER", name, TRACE, PARENT)
+    assert span.attributes["http.response.status_code"] == status
+    assert span.attributes["error.type"] == code
+    assert span.attributes.get("http.route") == route
+    assert "gen_ai.request.model" not in span.attributes
+    assert not span.error  # the client's fault
+    assert span.start <= span.end
+    is_operation = "gen_ai.operation.name" in span.attributes
+    assert is_operation == (route is not None and route.startswith("/v1/"))
+    assert [metric.attributes["error.type"] for metric in metrics] == [code] * is_operation
+    assert not any(b"canary" in body for body in collector.raw)
+
+
+def test_a_gateway_that_turns_a_request_away_is_at_fault():
+    with Collector() as collector:
+        with Upstream() as up, Running(up.url, otel=collector.url) as gate:
+            gate.gateway.ready = False  # as while it closes down
+            assert gate.ask().status == 503
+        (span,) = collector.spans()
+    assert (span.attributes["error.type"], span.error) == ("overloaded", True)
+
+
+def test_a_request_beyond_its_cap_has_one_span_also_where_it_would_be_passed_on():
+    with Collector() as collector:
+        with OtherRoutes() as up, Running(up.url, otel=collector.url, cap=1.0) as gate:
+            embed = json.dumps({"model": "embedder", "input": "x"}).encode()
+            statuses = [gate.ask(embed, path="/v1/embeddings").status for _ in range(2)]
+        first, second = collector.spans("SERVER")
+    assert statuses == [200, 429]
+    assert (second.name, second.attributes["error.type"]) == ("embeddings", "insufficient_quota")
+    assert first.attributes["http.response.status_code"] == 200
+
+
+def test_tokens_of_reasoning_are_told_apart():
+    usage = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 5}
+    with Collector() as collector:
+        with Upstream(Reply(usage=usage)) as up, Running(up.url, otel=collector.url, mode="pass") as gate:
+            assert gate.ask().json["usage"]["completion_tokens_details"]["reasoning_tokens"] == 5
+        spans = collector.spans()
+    assert len(spans) == 2
+    assert [span.attributes["gen_ai.usage.reasoning.output_tokens"] for span in spans] == [5, 5]
+
+
 def test_a_client_that_goes_away_leaves_a_span_that_says_so():
     with Collector() as collector:
         with Upstream(Stall()) as up, Running(up.url, otel=collector.url, mode="pass") as gate:

@@ -3,8 +3,10 @@
 It is pure ASGI throughout: middleware that hands replies on through queues would hide a client's disconnect.
 """
 
+import contextlib
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
@@ -22,16 +24,17 @@ from adacompute.serve.chat import (
     Gateway,
     RequestSlots,
     get_reply_id,
+    has_begun,
     read_headers,
     send_reply,
 )
 from adacompute.serve.cors import CorsMiddleware
 from adacompute.serve.dashboard import HEADERS, PAGE
-from adacompute.serve.forward import ForwardEndpoint
-from adacompute.serve.observability import Observability
-from adacompute.serve.reply import build_error, dump_json
+from adacompute.serve.forward import ForwardEndpoint, parse_target
+from adacompute.serve.reply import Refusal, build_error, dump_json, find_error_code
 from adacompute.serve.request_parser import ClientDisconnected, Key
 from adacompute.serve.responses_endpoint import ResponsesEndpoint
+from adacompute.serve.trace_context import read_trace_headers
 
 __all__ = ["build_app"]
 
@@ -63,7 +66,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
-    app = _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway.observability)
+    app = _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway)
     return CorsMiddleware(app, gateway.settings.cors) if gateway.settings.cors else app
 
 
@@ -180,9 +183,9 @@ class _ErrorMiddleware:
     Every reply has an id: that of the completion, if there is one.
     """
 
-    def __init__(self, app: ASGIApp, observability: Observability) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
-        self._observability = observability
+        self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request, and replies with the error if there is one."""
@@ -190,7 +193,7 @@ class _ErrorMiddleware:
             return
         scope["app"] = self
         _normalise_path(scope)
-        started = False
+        started, came_at = False, time.time_ns()
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
@@ -207,9 +210,9 @@ class _ErrorMiddleware:
             if started:
                 _log.exception("a reply was cut off")
                 raise
-            await send_reply(send_with_id, *self._build_reply(exc, scope))
+            await send_reply(send_with_id, *self._build_reply(exc, scope, came_at))
 
-    def _build_reply(self, exc: Exception, scope: Scope) -> Reply:
+    def _build_reply(self, exc: Exception, scope: Scope, came_at: int) -> Reply:
         allow: Mapping[str, str] = {}
         counted_by_endpoint = scope["path"] in _COUNTED_PATHS and not isinstance(exc, HTTPException)
         if isinstance(exc, HTTPException):  # the router's
@@ -219,8 +222,12 @@ class _ErrorMiddleware:
             _log.error("a request failed unexpectedly", exc_info=exc)
             exc = ServeError("the gateway failed; its log says why")
         if isinstance(exc, ServeError) and not counted_by_endpoint:
-            self._observability.on_refusal(exc.status, exc.code)
+            self._gateway.observability.on_refusal(exc.status, exc.code)
         status, headers, body = build_error(exc)
+        telemetry = self._gateway.telemetry
+        if telemetry is not None and not has_begun(scope):
+            refusal = _describe_refusal(scope, status, find_error_code(exc), came_at)
+            self._gateway.guard(telemetry.record_refusal, refusal, read_trace_headers(read_headers(scope)))
         if _log.isEnabledFor(logging.DEBUG):
             context = {"id": get_reply_id(scope), "method": scope["method"][:20], "path": scope["path"][:100]}
             code = exc.code if isinstance(exc, ServeError) else exc.kind
@@ -243,6 +250,27 @@ def _set_reply_id(message: Message, scope: Scope) -> None:
     headers = message.setdefault("headers", [])
     if not any(name == b"x-request-id" for name, _ in headers):
         headers.append((b"x-request-id", get_reply_id(scope).encode()))
+
+
+def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:
+    """What is told of a request that was refused: nothing that the client can make up."""
+    path, method = scope["path"], scope["method"]
+    route, operation = (path, "") if path in _PATHS else ("", "")
+    if method == "POST" and path in _COUNTED_PATHS:
+        operation = "chat"
+    elif not route:
+        with contextlib.suppress(HTTPException, ServeError):  # it may be refused for its path
+            target = parse_target(method, scope["raw_path"])
+            route, operation = f"/v1/{target.route}", "" if target.free else target.route
+    return Refusal(
+        method=method,
+        route=route,
+        operation=operation,
+        status=status,
+        code=code,
+        started_at=came_at,
+        ended_at=time.time_ns(),
+    )
 
 
 def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:

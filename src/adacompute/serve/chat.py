@@ -70,6 +70,7 @@ __all__ = [
     "Reporter",
     "RequestSlots",
     "get_reply_id",
+    "has_begun",
     "read_headers",
     "send_body",
     "send_reply",
@@ -752,6 +753,11 @@ def read_headers(scope: Scope) -> dict[str, str]:
 def get_reply_id(scope: Scope) -> str:
     """The id of the reply to a request: that of its completion, or a new one."""
     return str(scope.setdefault(_ID_KEY, f"req-{os.urandom(16).hex()}"))
+
+
+def has_begun(scope: Scope) -> bool:
+    """Whether an endpoint has begun to serve a request: then it has reported what came of it."""
+    return _ID_KEY in scope
 
 
 async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:

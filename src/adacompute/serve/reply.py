@@ -39,6 +39,7 @@ from adacompute.serve.stream_gate import StreamGate
 
 __all__ = [
     "CLIENT_GONE_STATUS",
+    "Refusal",
     "RequestOutcome",
     "StreamRelay",
     "Usage",
@@ -92,6 +93,19 @@ def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: value for name in _SERVER_INFO if isinstance(value := body.get(name), str) and len(value) <= 200
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that was answered by an error before anything of it was begun."""
+
+    method: str
+    route: str  # as of `http.route`; "": there is no such route
+    operation: str  # the first word of a route that generates something; "": it doesn't
+    status: int
+    code: str
+    started_at: int  # nanoseconds since 1970
+    ended_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

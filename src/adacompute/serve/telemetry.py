@@ -42,7 +42,7 @@ from adacompute.config import OTEL_FROM_ENV, ServeConfig
 from adacompute.errors import ConfigError, shorten
 from adacompute.records import Call
 from adacompute.serve.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
-from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.reply import CLIENT_GONE_STATUS, Refusal, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.trace_context import TRACE_PARENT, TRACE_STATE
 
@@ -71,6 +71,7 @@ _FIRST_TOKEN_BUCKETS: Final = [
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
 _OPERATIONS: Final = {"completions": "text_completion"}  # of routes that the conventions name otherwise
+_REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")  # in a usage
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 
 
@@ -281,7 +282,7 @@ class Telemetry:
     ) -> None:
         """Completes the span of a request, and counts the request; `model` is as the upstream names it."""
         label = self.models.label(_read_model(request), answered=outcome.status == 200)
-        error = self._label_error(outcome)
+        error = self._label_error(outcome.error)
         attributes = _describe_operation(label)
         if model:
             attributes["gen_ai.response.model"] = self._answering_models.label(model, answered=True)
@@ -323,6 +324,31 @@ class Telemetry:
             _mark_error(span, kind, is_fault=status >= 500)
             span.end(ended_at)
 
+    def record_refusal(self, refusal: Refusal, trace: Mapping[str, str] | None) -> None:
+        """The span of a request that was refused before it had one; counted if it asked for a completion.
+
+        It names no model: what was asked for has not been read, or can't be relied on.
+        """
+        error = self._label_error(refusal.code)
+        operation: _Attributes = {}
+        if refusal.operation:
+            operation = _describe_operation("", _OPERATIONS.get(refusal.operation, refusal.operation))
+            seconds = (refusal.ended_at - refusal.started_at) / 1e9
+            self._request_seconds.record(seconds, operation | _describe_error(error), Context())
+        name = operation.get("gen_ai.operation.name") or f"{refusal.method} {refusal.route}".strip()
+        attributes: _Attributes = {
+            **operation,
+            "http.request.method": refusal.method,
+            "http.response.status_code": refusal.status,
+            **({"http.route": refusal.route} if refusal.route else {}),
+        }
+        parent = Context() if trace is None else _PROPAGATOR.extract(trace, Context())
+        span = self._tracer.start_span(
+            str(name), parent, SpanKind.SERVER, attributes, start_time=refusal.started_at
+        )
+        _mark_error(span, error, is_fault=refusal.status >= 500)
+        span.end(refusal.ended_at)
+
     def _describe_vote(self, outcome: RequestOutcome) -> _Attributes:
         unvoted = outcome.agreement is None and outcome.status == 200
         optional = {
@@ -345,9 +371,8 @@ class Telemetry:
         }
         return attributes | {f"adacompute.{name}": v for name, v in optional.items() if v is not None}
 
-    def _label_error(self, outcome: RequestOutcome) -> str:
+    def _label_error(self, code: str) -> str:
         """The code of a request's error, of which there may be so many; "": there is none."""
-        code = outcome.error
         if not code or code in self._errors:
             return code
         if len(self._errors) >= MAX_LABELS or not _REASON.fullmatch(code):
@@ -489,9 +514,16 @@ def _describe_tokens(call: Call) -> _Attributes:
         "gen_ai.usage.input_tokens": call.prompt_tokens,
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
+        "gen_ai.usage.reasoning.output_tokens": _read_reasoning(call.usage_details),
         "adacompute.call.estimated": call.estimated or None,  # the tokens are not as the upstream said
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
+    """The tokens of the completions that were spent on reasoning; None: the upstream says nothing of it."""
+    tokens = details.get(_REASONING_PATH)
+    return None if tokens is None else int(tokens)
 
 
 def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
@@ -506,6 +538,8 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
     }
     if usage.cached_tokens:
         attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    if (reasoning := _read_reasoning(usage.details)) is not None:
+        attributes["gen_ai.usage.reasoning.output_tokens"] = reasoning
     if outcome.status != CLIENT_GONE_STATUS:  # which nobody got
         attributes["http.response.status_code"] = outcome.status
     if returned:
