@@ -275,9 +275,8 @@ class Gateway:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
         if route.policy == SINGLE:
             route = replace(route, mode="pass")
-        served, fixed = self.policy_registry.get(route.policy), self.settings.price
-        pacer = self._get_pacer(served, route.budget)
-        dial = None if served.policy.dial is None else pacer.price if pacer is not None else max(0.0, fixed)
+        served = self.policy_registry.get(route.policy)
+        pacer, dial = self._choose_dial(served, route)
         explore = self.settings.explore
         span, tracer = self._begin_span(request, route)
         sampling = SampleLoop(
@@ -431,6 +430,13 @@ class Gateway:
         pacer = self._get_pacer(served, budget)
         if pacer is not None and pacer.requests:
             self.observability.on_price(served.name, budget, pacer.price, pacer.average)
+
+    def _choose_dial(self, served: ServedPolicy, route: Route) -> tuple[PacerProtocol | None, float | None]:
+        """The dial that a request is decided at, and the pacer that gave it; None where there is none."""
+        if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
+            return None, None
+        pacer = self._get_pacer(served, route.budget)
+        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
 
     def _get_pacer(self, served: ServedPolicy, budget: float) -> PacerProtocol | None:
         bounds = served.bounds

@@ -285,8 +285,10 @@ class Pacer:
         """
         if not math.isfinite(cost) or cost < 0:
             return
-        dial = self._position if price is None or not math.isfinite(price) else self._to_scale(price)
-        self._measure_flight(price)
+        if price is not None and not math.isfinite(price):
+            price = None
+        dial = self._position if price is None else self._to_scale(price)
+        self._measure_flight(price, dial)
         self.requests += 1
         self._spent += cost
         excess = cost - self.target
@@ -343,13 +345,16 @@ class Pacer:
     def _max_credit(self) -> float:
         return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
 
-    def _measure_flight(self, price: float | None) -> None:
-        """Learns how many requests are in flight, by the age of the dial that this one was given."""
+    def _measure_flight(self, price: float | None, position: float) -> None:
+        """Learns how many requests are in flight, by the age of the dial that this one was given.
+
+        `position` is where that is on the scale.
+        """
         now = self._now()
         if now - self._last_settled > _SILENCE:
             self._in_flight = 0.0
         self._last_settled = now
-        if price is None or not self._bottom < self._to_scale(price) < self._top:
+        if price is None or not self._bottom < position < self._top:
             return  # at a bound all dials are equal, and tell no age
         age = self._dial_ages.find_age(price, at=self.requests)
         if age is not None:
