@@ -61,6 +61,8 @@ class Spend:
     nanos: int = 0  # billionths of the unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
+        if other is NO_SPEND or self is NO_SPEND:  # as in most sums: a new object takes 1 µs
+            return self if other is NO_SPEND else other
         return Spend(
             samples=self.samples + other.samples,
             tokens=self.tokens + other.tokens,
@@ -81,11 +83,20 @@ class Spend:
             return self
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
+    def beyond(self, limit: "Spend") -> "Spend":
+        """What of it is above a limit, in each unit; `NO_SPEND` if nothing is."""
+        if self.samples <= limit.samples and self.tokens <= limit.tokens and self.nanos <= limit.nanos:
+            return NO_SPEND
+        return (self - limit).positive
+
     def amount_in(self, unit: Unit) -> float:
         """The amount in one unit."""
         if unit == "money":
             return self.nanos / NANOS
         return float(self.samples if unit == "samples" else self.tokens)
+
+
+NO_SPEND = Spend()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +118,20 @@ class Rates:
 
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
         """What the calls that were paid for cost."""
-        return self._add_up([call for call in calls if call.paid == "yes"])
+        samples = fresh = cached = completions = 0
+        for call in calls:
+            if call.paid == "yes":
+                prompt = call.prompt_tokens or 0
+                from_cache = min(call.cached_tokens, prompt) if call.cached_tokens else 0
+                samples += call.got + call.surplus
+                fresh += prompt - from_cache
+                cached += from_cache
+                completions += call.completion_tokens or 0
+        return Spend(
+            samples=samples,
+            tokens=fresh + cached + completions,
+            nanos=self._compute_nanos(fresh, cached, completions),
+        )
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that calls may be charged for beyond what `compute_spent` counts.
@@ -115,13 +139,13 @@ class Rates:
         A call without a result may be charged for in full, and one whose usage is missing or can't be
         right for up to its reservation: an estimate by the length of a text may be too low.
         """
-        total = Spend()
+        total = NO_SPEND
         for call in calls:
             if call.paid == "maybe":
                 total += self._bound_call(call.asked, prompt_tokens, max_tokens)
             elif call.paid == "yes" and call.unmetered:
                 samples = max(call.asked, call.got + call.surplus)
-                counted = replace(self._add_up([call]), samples=samples)
+                counted = replace(self.compute_spent([call]), samples=samples)
                 total += (self._bound_call(samples, prompt_tokens, max_tokens) - counted).positive
         return total
 
@@ -131,16 +155,6 @@ class Rates:
             samples=samples,
             tokens=prompt_tokens + completions,
             nanos=self._compute_nanos(prompt_tokens, 0, completions),
-        )
-
-    def _add_up(self, calls: list[Call]) -> Spend:
-        prompts = sum(call.prompt_tokens or 0 for call in calls)
-        cached = sum(min(call.cached_tokens or 0, call.prompt_tokens or 0) for call in calls)
-        completions = sum(call.completion_tokens or 0 for call in calls)
-        return Spend(
-            samples=sum(call.got + call.surplus for call in calls),
-            tokens=prompts + completions,
-            nanos=self._compute_nanos(prompts - cached, cached, completions),
         )
 
     def _compute_nanos(self, fresh: int, cached: int, completions: int) -> int:
@@ -179,9 +193,6 @@ def find_window_end(name: str) -> float | None:
     if len(name) == _NAME_LENGTHS["day"]:
         return (datetime.strptime(name, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)).timestamp()
     return (datetime.strptime(name, "%Y-%m-%dT%H").replace(tzinfo=UTC) + timedelta(hours=1)).timestamp()
-
-
-NO_SPEND = Spend()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,10 +265,9 @@ class SpendCounter:
 
 def add_spend(sums: list[int], spend: Spend, times: int = 1) -> None:
     """Adds to sums in place."""
-    if spend is not NO_SPEND:
-        sums[0] += times * spend.samples
-        sums[1] += times * spend.tokens
-        sums[2] += times * spend.nanos
+    sums[0] += times * spend.samples
+    sums[1] += times * spend.tokens
+    sums[2] += times * spend.nanos
 
 
 class WindowSums:
@@ -283,10 +293,14 @@ class WindowSums:
         if sums is None:
             sums = self.keys[key] = SpendCounter()
         for counter in (self.total, sums):
-            add_spend(counter.spent, spent)
-            add_spend(counter.maybe, maybe)
-            add_spend(counter.reserved, reserved)
-            add_spend(counter.reserved, released, -1)
+            if spent is not NO_SPEND:
+                add_spend(counter.spent, spent)
+            if maybe is not NO_SPEND:
+                add_spend(counter.maybe, maybe)
+            if reserved is not NO_SPEND:
+                add_spend(counter.reserved, reserved)
+            if released is not NO_SPEND:
+                add_spend(counter.reserved, released, -1)
         if not sums:
             del self.keys[key]
 
@@ -318,6 +332,7 @@ class CapChecker:
         self._unit_index = unit_index(caps.unit)
         self._keys: dict[str, int | None] = {}
         self.total_limit = to_whole_units(caps.total, caps.unit)  # of all together; None: none
+        self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
         """The limit of a key; None: no limit."""
@@ -341,6 +356,8 @@ class CapChecker:
 
         `key_sums` is None before the key has spent anything.
         """
+        if not self.has_limits:
+            return
         index = self._unit_index
         units = (amount.samples, amount.tokens, amount.nanos)[index]
         for limit, owner, sums in self._list_limits(key, key_sums, total_sums):

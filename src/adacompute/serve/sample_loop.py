@@ -47,6 +47,7 @@ class Wave:
         self._ledger = ledger
         self._rates = rates
         self._reserved = self._bound_cost(count)
+        self._used = (NO_SPEND, NO_SPEND)  # what `calls` cost, and what they may have cost
         self._extension: asyncio.Future[bool] | None = None  # a pending extension of the reservation
         self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
         self.unsent = 0  # samples that were not asked for, because of that
@@ -78,11 +79,12 @@ class Wave:
         self.calls.append(call)
         if call.status is not None or call.paid != "no":  # it was sent
             self._under_way -= call.asked
+        self._used = self._sum_used()
         self._count_excess()
         if self._extension is not None and not self._extension.done():
             return self._extension  # it checks again before it ends
         more = self._find_shortfall()
-        if more == NO_SPEND:
+        if more is NO_SPEND:
             return True
         granted = self._ledger.extend(self._reservation, more)
         if not isinstance(granted, bool):
@@ -98,9 +100,8 @@ class Wave:
             self.unsent += count
 
     def _count_excess(self) -> None:
-        spent, maybe = self._sum_used()
-        excess = (spent + maybe + self._bound_cost(self._under_way) - self._reserved).positive
-        if excess != NO_SPEND:
+        excess = self._find_lack(self._under_way)
+        if excess is not NO_SPEND:
             self._ledger.grow(self._reservation, excess)
             self._reserved += excess
 
@@ -108,20 +109,29 @@ class Wave:
         while granted if isinstance(granted, bool) else await granted:
             self._reserved += more
             more = self._find_shortfall()
-            if more == NO_SPEND:
+            if more is NO_SPEND:
                 return True
             granted = self._ledger.extend(self._reservation, more)
         return False
 
     def _find_shortfall(self) -> Spend:
         """What the reservation lacks for all that was, or may have been, used and is still to come."""
-        spent, maybe = self._sum_used()
-        remaining = max(0, self.count - sum(call.got for call in self.calls))
-        return (spent + maybe + self._bound_cost(remaining) - self._reserved).positive
+        remaining = self.count
+        for call in self.calls:
+            remaining -= call.got
+        return self._find_lack(max(0, remaining))
+
+    def _find_lack(self, samples: int) -> Spend:
+        """What the reservation lacks for what was, or may have been, used and so many samples besides."""
+        spent, maybe = self._used
+        needed = spent + maybe
+        if samples:
+            needed += self._bound_cost(samples)
+        return needed.beyond(self._reserved)
 
     def settle(self) -> tuple[Spend, Spend]:
         """Ends the wave: what it cost, and what it may have cost."""
-        spent, maybe = self._sum_used()
+        spent, maybe = self._used
         self._ledger.settle(self._reservation, spent, maybe)
         return spent, maybe
 
@@ -182,8 +192,8 @@ class SampleLoop:
         self.missing = 0  # samples requested but not received
         self.waves = 0
         self.would: int | None = None  # in shadow mode, how many more the policy would have drawn
-        self.spent = Spend()
-        self.maybe = Spend()
+        self.spent = NO_SPEND
+        self.maybe = NO_SPEND
         self.calls: list[Call] = []
         self.weigh: VoteWeights | None = None
         self._resources = resources
