@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +54,7 @@ from adacompute.serve.request_parser import (
 )
 from adacompute.serve.trace_context import read_trace_headers
 
-__all__ = ["ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
+__all__ = ["FormScanner", "ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
 
 _log = logging.getLogger("adacompute.serve")
 _CHAT_PATH = b"/v1/chat/completions"
@@ -104,6 +104,11 @@ _SHIELD_HEADERS = {
     "cache-control": "no-store",
     "x-adacompute-note": "no vote: this route is passed on to the upstream",
 }
+_BOUNDARY = re.compile(r"""(?i);\s*boundary=["']?([^"';,\s]{1,200})""")  # of a form, in its content type
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_NAMED_N = re.compile(rb"""(?i)[;\s]name\*?\s*=\s*(?:utf-8'\w*')?["']?n["']?\s*(?:[;\r\n]|$)""")
+_MAX_DIGITS = 10  # of a number in a form
+_MAX_FIELD = 8192  # bytes of a form's `n`, or of the head of a part
 _MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for a client of HTTP/1.0, which gets it as a whole
 _RETRY_SECONDS = 1.0
 
@@ -225,15 +230,77 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-class UploadBody:
-    """A body that is passed on while it comes, up to a size; also says when the client disconnects."""
+class FormScanner:
+    """Finds the field `n` of a multipart form while the form passes, in pieces of any size.
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    >>> scanner = FormScanner('multipart/form-data; boundary=b')
+    >>> scanner.feed(b'--b\\r\\nContent-Disposition: form-data; name="n"\\r\\n\\r\\n4\\r\\n--')
+    []
+    >>> scanner.feed(b'b--')
+    [4]
+    """
+
+    def __init__(self, content_type: str) -> None:
+        boundary = _BOUNDARY.search(content_type)
+        self._delimiter = b"--" + boundary[1].encode("latin-1") if boundary else b""
+        self._state = "other"  # what is being read: the head of a part, a field "n", or something else
+        self._kept = b""  # of which the rest is still to come
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> list[int | str]:
+        """The values of `n` that this piece completes; a text where it is no whole number."""
+        if not self._delimiter:
+            return []
+        data, start, values = self._kept + chunk, 0, []
+        while (end := self._find_end(data, start)) is not None:
+            if self._state == "n":
+                values.append(_read_field(data[start : end[0]]))
+            self._state = _choose_state(self._state, data[start : end[0]])
+            start = end[1]
+        if last and self._state == "n":
+            values.append(_read_field(data[start:]))
+        start = max(start, len(data) - len(self._delimiter)) if self._state == "other" else start
+        self._kept = data[start:]
+        if len(self._kept) > _MAX_FIELD:
+            raise RequestInvalid(
+                f"a form's n, or the head of a part, is above {_MAX_FIELD} bytes; shorten it"
+            )
+        return values
+
+    def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
+        """Where what is being read ends, and what follows begins; None: not in this piece."""
+        if self._state == "head":
+            match = _HEAD_END.search(data, start)
+            return None if match is None else match.span()
+        place = data.find(self._delimiter, start)
+        return None if place < 0 else (place, place + len(self._delimiter))
+
+
+def _choose_state(state: str, text: bytes) -> str:
+    """What follows in a form: after a head, the field or file that it is the head of."""
+    if state != "head":
+        return "head"
+    return "n" if _NAMED_N.search(text) and b"filename" not in text.lower() else "other"
+
+
+def _read_field(value: bytes) -> int | str:
+    text = value.strip()
+    return int(text) if text.isdigit() and len(text) < _MAX_DIGITS else text.decode("latin-1")
+
+
+class UploadBody:
+    """A body that is passed on while it comes, up to a size; also says when the client disconnects.
+
+    `on_choices` is called with the field `n` of a form before that is passed on.
+    """
+
+    def __init__(self, receive: Receive, limit: int, content_type: str = "") -> None:
         self._receive = receive
         self._limit = limit
+        self._form = FormScanner(content_type)
         self._ended = asyncio.Event()
         self._disconnected = False
-        self.error: RequestInvalid | None = None  # why the upload was broken off
+        self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
+        self.error: ServeError | None = None  # why the upload was broken off
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, more = 0, True
@@ -245,13 +312,22 @@ class UploadBody:
                     raise ClientDisconnected
                 chunk, more = event.get("body", b""), event.get("more_body", False)
                 size += len(chunk)
-                if size > self._limit:
-                    self.error = make_too_long_error(self._limit, "max_upload")
-                    raise self.error
+                try:
+                    await self._check(chunk, size, last=not more)
+                except ServeError as exc:
+                    self.error = exc
+                    raise
                 if chunk:
                     yield chunk
         finally:
             self._ended.set()
+
+    async def _check(self, chunk: bytes, size: int, *, last: bool) -> None:
+        if size > self._limit:
+            raise make_too_long_error(self._limit, "max_upload")
+        if self.on_choices is not None:
+            for choices in self._form.feed(chunk, last=last):
+                await self.on_choices(choices)
 
     async def watch(self) -> Message:
         """As ASGI's `receive`, for whoever waits for the disconnect: silent until the body has ended."""
@@ -370,7 +446,7 @@ class ForwardEndpoint:
                 body = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
             return body, _read_json(body, target), receive
         check_content_length(headers, settings.max_upload, "max_upload")
-        upload = UploadBody(receive, settings.max_upload)
+        upload = UploadBody(receive, settings.max_upload, headers.get("content-type", ""))
         return upload, None, upload.watch
 
     def _make_request(
@@ -425,6 +501,8 @@ class ForwardExchange:
         self._request = request if self._span is None else self._span.request
         self._key = key
         self._calls: list[Call] = []
+        self._choices = 1  # that a form asks for
+        self._further: list[Reservation] = []  # for more than one of them
         self._refusal: CapReached | None = None  # why it wasn't sent
         self._started = time.monotonic()
         self._status = 500
@@ -435,6 +513,8 @@ class ForwardExchange:
         resources, reservation = gateway.resources, None
         if request.samples:
             reservation = await resources.ledger.reserve(self._key, self._bound)
+            if upload is not None:
+                upload.on_choices = self._reserve_choices
         gateway.under_way += 1
         try:
             async with AsyncExitStack() as stack:
@@ -469,6 +549,22 @@ class ForwardExchange:
             gateway.under_way -= 1
             self._finish(reservation, get_reply_id(scope))
 
+    async def _reserve_choices(self, choices: int | str) -> None:
+        """Reserves what a form's `n` asks for beyond one choice, before the upstream hears of it."""
+        check_sample_fields({"n": choices}, (), self._gateway.settings)
+        more = int(choices) - self._choices
+        if more > 0:
+            ledger = self._gateway.resources.ledger
+            self._further.append(await ledger.reserve(self._key, self._bound_choices(more)))
+            self._choices += more
+
+    def _bound_choices(self, count: int) -> Spend:
+        """The most that so many further choices cost."""
+        most = self._gateway.resources.rates.compute_max(
+            samples=1, prompt_tokens=0, max_tokens=count * self._request.completion_tokens
+        )
+        return Spend(samples=count, tokens=most.tokens, nanos=most.nanos)
+
     def _check_cap(self, reservation: Reservation | None) -> bool:
         """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
         if reservation is not None:
@@ -496,8 +592,11 @@ class ForwardExchange:
             return NO_SPEND, NO_SPEND
         resources = self._gateway.resources
         spent = resources.rates.compute_spent(self._calls)
-        maybe = self._bound if any(call.paid == "maybe" for call in self._calls) else NO_SPEND
+        is_uncertain = any(call.paid == "maybe" for call in self._calls)
+        maybe = self._bound + self._bound_choices(self._choices - 1) if is_uncertain else NO_SPEND
         resources.ledger.settle(reservation, spent, maybe)
+        for further in self._further:
+            resources.ledger.settle(further, NO_SPEND, NO_SPEND)
         return spent, maybe
 
     def _finish(self, reservation: Reservation | None, reply_id: str) -> None:
