@@ -9,16 +9,19 @@ from starlette.datastructures import Headers
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
+from adacompute.serve.request_options import RequestOptions, add_header_options
 from adacompute.serve.request_parser import ChatRequest, Route, choose_route
 
 POLICIES = ("stopping", "maths", "single")
 
 
 def route(headers: Any = None, *, budget: float | None = None, **fields: Any) -> Route:
+    operator = ServeConfig(**fields)
+    received = {"host": "x", "x-other": "1", **headers} if isinstance(headers, dict) else headers or {}
     return choose_route(
-        ChatRequest(body={}, budget=budget),
-        {"host": "x", "x-other": "1", **headers} if isinstance(headers, dict) else headers or {},
-        settings=ServeConfig(**fields),
+        ChatRequest(body={}, budget=budget, options=add_header_options(RequestOptions(), received, operator)),
+        received,
+        settings=operator,
         key="alice",
         policies=POLICIES,
         default="stopping",

@@ -14,8 +14,8 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
 
@@ -33,6 +33,7 @@ from adacompute.serve.chat import (
     Authenticate,
     DisconnectWatch,
     Gateway,
+    RequestSlot,
     RequestSlots,
     get_reply_id,
     read_headers,
@@ -136,6 +137,7 @@ class ForwardCost:
     completion_tokens: int = 0
 
 
+@lru_cache(maxsize=64)  # most requests are for a few paths, and parsing takes 5 µs
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     """The target of a path that begins with /v1/.
 
@@ -349,14 +351,13 @@ class ForwardEndpoint:
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
-        with ExitStack() as stack:
-            count_bytes = stack.enter_context(self._slots.count_bytes())
-            body, parsed, watch = await self._read_body(scope, receive, headers, target, count_bytes)
+        with self._slots.open() as slot:
+            body, parsed, watch = await self._read_body(scope, receive, headers, target, slot)
             self._check_body(target, parsed, key)
             size = len(body) if isinstance(body, bytes) else 0
             request = self._make_request(scope, headers, target, body, parsed, size=size)
             upload = body if isinstance(body, UploadBody) else None
-            stack.enter_context(self._slots.hold())
+            slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key)
             async with DisconnectWatch(watch):
                 await exchange.run(scope, send, upload)
@@ -372,7 +373,8 @@ class ForwardEndpoint:
         self._check_body(target, body, key)
         raw = encode_json(body)
         request = self._make_request(scope, headers, target, raw, body, size=len(raw))
-        with self._slots.hold():
+        with self._slots.open() as slot:
+            slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key, on_error)
             async with DisconnectWatch(receive):
                 await exchange.run(scope, send)
@@ -433,7 +435,7 @@ class ForwardEndpoint:
         receive: Receive,
         headers: Mapping[str, str],
         target: ForwardTarget,
-        count_bytes: Callable[[int], None],
+        slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, object, Receive]:
         """What to send; also its JSON, as far as that matters, and from where to hear of a disconnect."""
         settings = self._gateway.settings
@@ -442,8 +444,9 @@ class ForwardEndpoint:
         _check_kind(headers, target)
         if _is_json(headers):
             check_content_length(headers, settings.max_body)
-            with self._slots.receive():
-                body = await read_body(receive, headers, limit=settings.max_body, on_part=count_bytes)
+            slot.begin_body()
+            body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
+            slot.end_body()
             return body, _read_json(body, target), receive
         check_content_length(headers, settings.max_upload, "max_upload")
         upload = UploadBody(receive, settings.max_upload, headers.get("content-type", ""))
@@ -503,6 +506,8 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # that a form asks for
         self._further: list[Reservation] = []  # for more than one of them
+        # what was settled, and for how many calls and further reservations
+        self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # why it wasn't sent
         self._started = time.monotonic()
         self._status = 500
@@ -517,14 +522,12 @@ class ForwardExchange:
                 upload.on_choices = self._reserve_choices
         gateway.under_way += 1
         try:
-            async with AsyncExitStack() as stack:
-                forward = resources.client.forward(
-                    request,
-                    deadline=gateway.settings.deadline,
-                    on_call=self._calls.append,
-                    may_send=lambda: self._check_cap(reservation),
-                )
-                reply = await stack.enter_async_context(forward)
+            async with resources.client.forward(
+                request,
+                deadline=gateway.settings.deadline,
+                on_call=self._calls.append,
+                may_send=lambda: self._check_cap(reservation),
+            ) as reply:
                 self._status = reply.status
                 if reply.status >= 300:
                     await self._relay_error(send, reply, reservation)
@@ -590,14 +593,17 @@ class ForwardExchange:
         """Settles what it cost, and may have cost; a second time changes nothing."""
         if reservation is None:
             return NO_SPEND, NO_SPEND
-        resources = self._gateway.resources
-        spent = resources.rates.compute_spent(self._calls)
-        is_uncertain = any(call.paid == "maybe" for call in self._calls)
-        maybe = self._bound + self._bound_choices(self._choices - 1) if is_uncertain else NO_SPEND
-        resources.ledger.settle(reservation, spent, maybe)
-        for further in self._further:
-            resources.ledger.settle(further, NO_SPEND, NO_SPEND)
-        return spent, maybe
+        counts = len(self._calls), len(self._further)
+        if self._settled is None or self._settled[0] != counts:
+            resources = self._gateway.resources
+            spent = resources.rates.compute_spent(self._calls)
+            is_uncertain = any(call.paid == "maybe" for call in self._calls)
+            maybe = self._bound + self._bound_choices(self._choices - 1) if is_uncertain else NO_SPEND
+            resources.ledger.settle(reservation, spent, maybe)
+            for further in self._further:
+                resources.ledger.settle(further, NO_SPEND, NO_SPEND)
+            self._settled = counts, spent, maybe
+        return self._settled[1:]
 
     def _finish(self, reservation: Reservation | None, reply_id: str) -> None:
         spent, maybe = self._settle(reservation)

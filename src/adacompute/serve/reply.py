@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -74,16 +75,21 @@ class Usage:
     @classmethod
     def from_calls(cls, calls: Iterable[Call]) -> "Usage":
         """The sum over calls that were paid for."""
-        paid = [call for call in calls if call.paid == "yes"]
+        prompt_tokens = completion_tokens = cached_tokens = 0
         details: dict[tuple[str, ...], float] = {}
-        for call in paid:
+        for call in calls:
+            if call.paid != "yes":
+                continue
+            prompt_tokens += call.prompt_tokens or 0
+            completion_tokens += call.completion_tokens or 0
+            cached_tokens += call.cached_tokens or 0
             for path, number in call.usage_details.items():
                 if path in details or len(details) < _MAX_DETAILS:
                     details[path] = details.get(path, 0) + number
         return cls(
-            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
-            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
-            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cached_tokens=cached_tokens,
             details=details,
         )
 
@@ -169,7 +175,7 @@ class RequestOutcome:
     @property
     def counts_in_average(self) -> bool:
         """Does it count in the average? Only if it cost something and a policy decided it."""
-        return self.mode == "adaptive" and self.cost_samples > 0 and self.n == 1
+        return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:
@@ -358,7 +364,8 @@ _STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has chunks of t
 
 def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
     """A whole chat completion, with the usage of all samples."""
-    choices = [
+    completion = _build_head(outcome, "chat.completion")
+    completion["choices"] = [
         {
             "index": index,
             "message": _complete_message(response),
@@ -367,9 +374,9 @@ def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Uni
         }
         for index, response in enumerate(_select_responses(outcome, request))
     ]
-    head = _build_head(outcome, "chat.completion")
-    extra = build_extra(outcome, unit=unit)
-    return head | {"choices": choices, "usage": build_usage(outcome), "adacompute": extra}
+    completion["usage"] = build_usage(outcome)
+    completion["adacompute"] = build_extra(outcome, unit=unit)
+    return completion
 
 
 def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
@@ -428,13 +435,21 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
-        "x-adacompute-policy": quote(outcome.policy, safe=" !#$&'()*+,/:;=?@[]"),  # a header is ASCII
+        "x-adacompute-policy": _quote_policy(outcome.policy),
     }
     if outcome.agreement is not None:
         headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
     if outcome.price is not None:
         headers["x-adacompute-price"] = f"{outcome.price:.6g}"
-    return headers | build_note_header(outcome.notes)
+    if outcome.notes:
+        headers |= build_note_header(outcome.notes)
+    return headers
+
+
+@lru_cache(maxsize=256)  # of names that serve
+def _quote_policy(name: str) -> str:
+    """A policy's name in ASCII, as a header is."""
+    return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
 
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
@@ -445,7 +460,9 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
     """
     line = shorten(" ".join("; ".join(notes).split()), _MAX_NOTE)
     text = line.replace("…", "...").encode("ascii", "replace").decode("ascii")
-    return {_NOTE: "".join(char if char.isprintable() else "?" for char in text)} if text else {}
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "?" for char in text)
+    return {_NOTE: text} if text else {}
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
@@ -507,7 +524,8 @@ def _complete_message(response: Response) -> dict[str, Any]:
     if not isinstance(message.get("content"), str):  # none, or parts, as some servers give them
         refused = response.text == message.get("refusal")
         message["content"] = None if refused else response.text or None
-    return message | {"role": "assistant"}
+    message["role"] = "assistant"
+    return message
 
 
 def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from adacompute.answers.task import EXTRACTORS
+from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid, format_value
 
 __all__ = [
     "HEADER_PREFIX",
     "OPTIONS_FIELD",
-    "OptionLimits",
     "RequestOptions",
     "add_header_options",
     "get_header",
@@ -49,18 +49,16 @@ class RequestOptions:
     stream_mode: StreamMode = ""  # wait for the vote, or stream the first sample as it comes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionLimits:
-    """The operator's limits, which messages name."""
-
-    budget: float = 16.0
-    deadline: float = 600.0  # seconds
+_NO_OPTIONS = RequestOptions()  # of most bodies
 
 
-def read_body_options(value: object, limits: OptionLimits) -> RequestOptions:
-    """The options in a body's field; RequestInvalid if one can't be followed. Null counts as absent."""
+def read_body_options(value: object, settings: ServeConfig) -> RequestOptions:
+    """The options in a body's field; RequestInvalid if one can't be followed. Null counts as absent.
+
+    Messages name the limits of `settings`.
+    """
     if value is None:
-        return RequestOptions()
+        return _NO_OPTIONS
     if not isinstance(value, dict):
         raise RequestInvalid(
             f"{OPTIONS_FIELD} is {format_value(value)}; give an object with any of {_list_names()}",
@@ -72,12 +70,12 @@ def read_body_options(value: object, limits: OptionLimits) -> RequestOptions:
         if name not in _CHECKS:
             raise RequestInvalid(f"{place} is not known; known are {_list_names()}", param=place)
         if option is not None:
-            checked[name] = _CHECKS[name](option, place, limits)
+            checked[name] = _CHECKS[name](option, place, settings)
     return _check_together(RequestOptions(**checked))
 
 
 def add_header_options(
-    options: RequestOptions, headers: Mapping[str, str], limits: OptionLimits
+    options: RequestOptions, headers: Mapping[str, str], settings: ServeConfig
 ) -> RequestOptions:
     """The options with those in headers, which win; RequestInvalid if one can't be followed.
 
@@ -87,16 +85,19 @@ def add_header_options(
     for header, text in headers.items():
         if not header.startswith(HEADER_PREFIX):
             continue
-        name = header[len(HEADER_PREFIX) :].replace("-", "_")
-        if name not in _CHECKS or header != get_header(name):
-            known = ", ".join(map(get_header, _CHECKS))
+        name = _NAMES.get(header)
+        if name is None:
             raise RequestInvalid(
-                f"the header {header[:60]!r} is not known; known are {known}", param=header[:60]
+                f"the header {header[:60]!r} is not known; known are {', '.join(_NAMES)}", param=header[:60]
             )
         if name in checked:  # some mappings of headers list repeated ones
             raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
-        checked[name] = _CHECKS[name](_parse_header(name, text.strip()), header, limits)
-    return _check_together(replace(options, **checked)) if checked else options
+        checked[name] = _CHECKS[name](_parse_header(name, text.strip()), header, settings)
+    if not checked:
+        return options
+    # `replace` takes twice as long as a new record
+    merged = RequestOptions(**checked) if options is _NO_OPTIONS else replace(options, **checked)
+    return _check_together(merged)
 
 
 def get_header(name: str) -> str:
@@ -129,43 +130,44 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # a number here
 
 
-def _check_budget(value: Any, place: str, limits: OptionLimits) -> float:  # noqa: ANN401 - JSON data
+def _check_budget(value: Any, place: str, settings: ServeConfig) -> float:  # noqa: ANN401 - JSON data
     if not _is_number(value) or value < 1:
+        most = max(1.0, settings.max_budget)
         raise RequestInvalid(
-            f"{place} is {format_value(value)}; give the samples on average, from 1 to {limits.budget:g}",
+            f"{place} is {format_value(value)}; give the samples on average, from 1 to {most:g}",
             param=place,
         )
     return float(value)
 
 
-def _check_deadline(value: Any, place: str, limits: OptionLimits) -> float:  # noqa: ANN401 - JSON data
+def _check_deadline(value: Any, place: str, settings: ServeConfig) -> float:  # noqa: ANN401 - JSON data
     if not _is_number(value) or value <= 0:
         raise RequestInvalid(
-            f"{place} is {format_value(value)}; give seconds above 0, at most {limits.deadline:g}",
+            f"{place} is {format_value(value)}; give seconds above 0, at most {settings.deadline:g}",
             param=place,
         )
     return float(value)
 
 
-def _check_policy(value: object, place: str, limits: OptionLimits) -> str:  # noqa: ARG001 - one signature
+def _check_policy(value: object, place: str, settings: ServeConfig) -> str:  # noqa: ARG001 - one signature
     if not isinstance(value, str) or not value or len(value) > _MAX_POLICY:
         raise RequestInvalid(f"{place} is {format_value(value)}; give the name of a policy", param=place)
     return value
 
 
-def _check_mode(value: object, place: str, limits: OptionLimits) -> str:  # noqa: ARG001 - one signature
+def _check_mode(value: object, place: str, settings: ServeConfig) -> str:  # noqa: ARG001 - one signature
     if value != "pass":  # a client can't raise what the operator has set
         raise RequestInvalid(f"{place} is {format_value(value)}; only pass is allowed", param=place)
     return "pass"
 
 
-def _check_stream_mode(value: object, place: str, limits: OptionLimits) -> str:  # noqa: ARG001 - one signature
+def _check_stream_mode(value: object, place: str, settings: ServeConfig) -> str:  # noqa: ARG001 - one signature
     if not isinstance(value, str) or value not in ("wait", "first"):
         raise RequestInvalid(f"{place} is {format_value(value)}; give wait or first", param=place)
     return value
 
 
-def _check_extract(value: object, place: str, limits: OptionLimits) -> str:  # noqa: ARG001 - one signature
+def _check_extract(value: object, place: str, settings: ServeConfig) -> str:  # noqa: ARG001 - one signature
     """The extractor; a client's own pattern is compiled later, in the sandbox."""
     if isinstance(value, str):
         kind, _, argument = value.partition(":")
@@ -183,7 +185,7 @@ def _check_extract(value: object, place: str, limits: OptionLimits) -> str:  # n
     )
 
 
-def _check_names(value: object, place: str, limits: OptionLimits) -> tuple[str, ...]:  # noqa: ARG001 - one signature
+def _check_names(value: object, place: str, settings: ServeConfig) -> tuple[str, ...]:  # noqa: ARG001 - one signature
     if not isinstance(value, list) or len(value) > _MAX_NAMES:
         raise RequestInvalid(
             f"{place} is {format_value(value)}; give a list of at most {_MAX_NAMES} names", param=place
@@ -196,7 +198,7 @@ def _check_names(value: object, place: str, limits: OptionLimits) -> tuple[str, 
     return tuple(value)
 
 
-_CHECKS: dict[str, Callable[[Any, str, OptionLimits], Any]] = {
+_CHECKS: dict[str, Callable[[Any, str, ServeConfig], Any]] = {
     "budget": _check_budget,
     "policy": _check_policy,
     "mode": _check_mode,
@@ -206,3 +208,4 @@ _CHECKS: dict[str, Callable[[Any, str, OptionLimits], Any]] = {
     "fields": _check_names,
     "stream_mode": _check_stream_mode,
 }
+_NAMES = {get_header(name): name for name in _CHECKS}  # of options, by header

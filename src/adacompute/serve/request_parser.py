@@ -34,9 +34,9 @@ from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Secret
+from adacompute.serve.policy_registry import SINGLE
 from adacompute.serve.request_options import (
     OPTIONS_FIELD,
-    OptionLimits,
     RequestOptions,
     add_header_options,
     get_header,
@@ -284,7 +284,9 @@ _MEDIA_TYPES = (
     "input_file",
 )
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
-_UNREAD_FIELDS = ("messages", "model", "logit_bias", "metadata", "stop", "user")  # not read by any model
+_UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))  # by any model
+_READ_TYPES = (str, list, dict)  # of other fields, which a template may put into the prompt
+_MESSAGE_FIELDS = frozenset(("role", "content"))  # of most messages
 
 
 def check_messages(messages: object, *, max_messages: int) -> None:
@@ -300,8 +302,8 @@ def check_messages(messages: object, *, max_messages: int) -> None:
             "larger max_messages",
             param="messages",
         )
-    for place, message in enumerate(messages):
-        _check_message(message, f"messages[{place}]")
+    for number, message in enumerate(messages):
+        _check_message(message, number)
 
 
 def _describe_kind(value: object) -> str:
@@ -324,29 +326,28 @@ def bound_prompt_tokens(body: Mapping[str, Any]) -> int:
     Templates put a request's tools into the prompt, some also other fields: all that may be read counts.
     The number for a medium is a guess.
     """
-    total = _PROMPT_TOKENS + sum(_bound_message_tokens(message) for message in body["messages"])
+    total = _PROMPT_TOKENS + sum(map(_bound_message_tokens, body["messages"]))
     for name, value in body.items():
-        if name not in _UNREAD_FIELDS and isinstance(value, str | list | dict):
+        if name not in _UNREAD_FIELDS and isinstance(value, _READ_TYPES):
             total += len(orjson.dumps(value))
     return total + (_TOOLS_TOKENS if body.get("tools") or body.get("functions") else 0)
 
 
-def _check_message(message: object, place: str) -> None:
+def _check_message(message: object, number: int) -> None:
     if not isinstance(message, dict):
+        place = f"messages[{number}]"
         raise RequestInvalid(f"{place} is not an object; give one with role and content", param=place)
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
         problem = repr(role[:60]) if isinstance(role, str) else "missing or no text"
-        raise RequestInvalid(
-            f"{place}.role is {problem}; give one of {', '.join(_ROLES)}", param=f"{place}.role"
-        )
+        place = f"messages[{number}].role"
+        raise RequestInvalid(f"{place} is {problem}; give one of {', '.join(_ROLES)}", param=place)
     if isinstance(content, list):
-        for number, part in enumerate(content):
-            _check_part(part, f"{place}.content[{number}]")
+        for part_number, part in enumerate(content):
+            _check_part(part, f"messages[{number}].content[{part_number}]")
     elif not isinstance(content, str) and (content is not None or role not in _CONTENT_OPTIONAL):
-        raise RequestInvalid(
-            f"{place}.content is not a text; give a text or a list of parts", param=f"{place}.content"
-        )
+        place = f"messages[{number}].content"
+        raise RequestInvalid(f"{place} is not a text; give a text or a list of parts", param=place)
 
 
 def _check_part(part: object, place: str) -> None:
@@ -366,8 +367,10 @@ def _read_texts(content: str | list[dict[str, Any]]) -> list[str]:
 
 
 def _bound_message_tokens(message: Mapping[str, Any]) -> int:
-    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
-    total = _MESSAGE_TOKENS + (len(orjson.dumps(rest)) if rest else 0)
+    total = _MESSAGE_TOKENS
+    if not message.keys() <= _MESSAGE_FIELDS:
+        rest = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS}
+        total += len(orjson.dumps(rest))
     content = message.get("content")
     if isinstance(content, list):
         return total + sum(map(_bound_part_tokens, content))
@@ -395,23 +398,21 @@ def choose_route(
 ) -> Route:
     """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
 
-    Names in `headers` are in lower case. `default` is the policy of requests that name none of `policies`.
+    Names in `headers`, whose options the request has already, are in lower case. `default` is the policy of
+    requests that name none of `policies`.
     """
-    options = add_header_options(request.options, headers, _read_limits(settings))
+    options = request.options
+    policy = _choose_policy(options, headers, policies, default)
     notes: list[str] = []
     return Route(
         key=key,
-        policy=_choose_policy(options, headers, policies, default),
+        policy=policy,
         budget=_choose_budget(request, options, settings, notes),
-        mode=options.mode or settings.mode,
+        mode="pass" if policy == SINGLE else options.mode or settings.mode,
         deadline=_choose_deadline(options, settings.deadline, notes),
         notes=tuple(notes),
         trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
     )
-
-
-def _read_limits(settings: ServeConfig) -> OptionLimits:
-    return OptionLimits(budget=max(1.0, settings.max_budget), deadline=settings.deadline)
 
 
 def _choose_budget(
@@ -464,8 +465,15 @@ _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
+_DOUBTFUL_FIELDS = frozenset(  # that may not be supported, or not as they are given
+    (
+        *(*_LEGACY_FIELDS, *_FOREIGN_TOKEN_LIMITS, *_FOREIGN_N_FIELDS),
+        *("modalities", "audio", "tools", "functions"),
+    )
+)
 _JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
 _JSON_FIELDS = ("guided_json", "json_schema")  # names of certain servers for a schema of the reply
+_FORMAT_FIELDS = frozenset(("response_format", *_JSON_FIELDS))
 _MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
 _MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
 _MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
@@ -495,7 +503,7 @@ def parse_request(
     check_messages(body.get("messages"), max_messages=settings.max_messages)
     _check_supported(body)
     _check_sampling(body)
-    options = read_body_options(body.get(OPTIONS_FIELD), _read_limits(settings))
+    options = read_body_options(body.get(OPTIONS_FIELD), settings)
     name, budget = split_model(body, default_model, known_models)
     n = _read_int(body, "n", 1, settings.max_n, "max_n") or 1
     stream, include_usage = _read_stream_options(body)
@@ -504,9 +512,10 @@ def parse_request(
         for field in LIMIT_NAMES
         if (limit := _read_int(body, field, 1, settings.max_tokens, "max_tokens")) is not None
     ]
-    upstream_body = {field: value for field, value in body.items() if field not in _GATEWAY_FIELDS} | {
-        "model": name
-    }
+    upstream_body = dict(body)
+    for gateway_field in _GATEWAY_FIELDS:
+        upstream_body.pop(gateway_field, None)
+    upstream_body["model"] = name
     return ChatRequest(
         body=upstream_body,
         prompt=last_prompt(body["messages"]),
@@ -521,7 +530,7 @@ def parse_request(
         json=_wants_json(body),
         tools=_find_tool_use(body),
         no_vote_reason=_find_no_vote_reason(body, n),
-        options=add_header_options(options, headers, _read_limits(settings)),
+        options=add_header_options(options, headers, settings),
         original=None if translate is None else original,
     )
 
@@ -604,6 +613,8 @@ def split_model(body: Body, default: str, known_models: Collection[str] = ()) ->
 
 def _check_supported(body: Body) -> None:
     """RequestInvalid for fields that can't be honoured: they are not dropped silently."""
+    if _DOUBTFUL_FIELDS.isdisjoint(body):  # as in most requests
+        return
     for name in _LEGACY_FIELDS:
         if body.get(name) is not None:
             raise RequestInvalid(
@@ -677,6 +688,8 @@ def _read_logprobs(body: Body) -> bool:
 
 
 def _wants_json(body: Body) -> bool:
+    if _FORMAT_FIELDS.isdisjoint(body):
+        return False
     form: Body = _read_typed(body, "response_format", dict) or {}
     kind = _read_typed(form, "type", str, "response_format.")
     if form and kind is None:

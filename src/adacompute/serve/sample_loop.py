@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
@@ -215,12 +216,23 @@ class SampleLoop:
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
             self.weigh = None if gives_logprobs is False else served.weigh(self._model)
-        eligibility = resources.eligibility
-        self.reader = AnswerReader(
-            request, resources.task, loose=eligibility.reads_everything, finds_json=eligibility.votes_on_json
-        )
-        self.tally = Tally(task=resources.task, weigh=self.weigh)
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+
+    @cached_property
+    def reader(self) -> AnswerReader:
+        """Reads the samples; made only where there is a vote, as is the tally."""
+        resources, eligibility = self._resources, self._resources.eligibility
+        return AnswerReader(
+            self.request,
+            resources.task,
+            loose=eligibility.reads_everything,
+            finds_json=eligibility.votes_on_json,
+        )
+
+    @cached_property
+    def tally(self) -> Tally:
+        """The votes so far."""
+        return Tally(task=self._resources.task, weigh=self.weigh)
 
     @property
     def has_vote(self) -> bool:
@@ -247,8 +259,9 @@ class SampleLoop:
     @property
     def explored(self) -> bool:
         """Whether it was drawn to the end, for learning."""
-        complete = len(self.responses) >= self.served.policy.longest
-        return self._exploring and self.has_vote and complete and not self.missing
+        if not self._exploring or not self.has_vote or self.missing:
+            return False
+        return len(self.responses) >= self.served.policy.longest
 
     @property
     def is_single_round(self) -> bool:
@@ -277,7 +290,9 @@ class SampleLoop:
     @property
     def optional_fields(self) -> frozenset[str]:
         """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
-        fields = frozenset(name for name in LOGPROBS if not self.request.body.get(name))
+        fields, body = LOGPROBS, self.request.body
+        if not fields.isdisjoint(body):
+            fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit:
             return fields | ADDED_LIMIT
         # what was translated into a chat has a limit whose name the client didn't choose
@@ -311,11 +326,12 @@ class SampleLoop:
         """What the client is told besides its reply: why there is no vote, and what the vote leaves out."""
         if self.no_vote_reason:
             return [*self.notes, f"no vote: {self.no_vote_reason}"]
-        notes, left_out = [*self.notes], self.reader.left_out
-        if self.has_vote and left_out:
-            notes.append(f"free text isn't compared: {', '.join(left_out)[:200]}")
-        if self.has_vote and self.tally.is_outweighed:
-            notes.append(_explain_no_winner(self.tally))
+        notes = [*self.notes]
+        if self.has_vote:
+            if left_out := self.reader.left_out:
+                notes.append(f"free text isn't compared: {', '.join(left_out)[:200]}")
+            if self.tally.is_outweighed:
+                notes.append(_explain_no_winner(self.tally))
         return notes
 
     async def run(self) -> None:
@@ -323,7 +339,7 @@ class SampleLoop:
 
         EndpointError and ServeError are raised only if nothing came.
         """
-        await self.reader.prepare()
+        await self._check_pattern()
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
         wanted = self._next_count() if self.responses else self._first_count()
@@ -344,7 +360,7 @@ class SampleLoop:
         `ahead`: what the first wave has besides is drawn meanwhile.
         """
         request = self.request
-        await self.reader.prepare()
+        await self._check_pattern()
         self._rest = self._first_count() - request.n
         wave = await self._begin_wave(request.n)
         began = self._loop.time()
@@ -390,6 +406,11 @@ class SampleLoop:
     def skip_vote(self, reason: str) -> None:
         """There is no vote: what is streamed can't be replaced by another sample any more."""
         self.no_vote_reason, self.weigh, self._policy_decides = reason, None, False
+
+    async def _check_pattern(self) -> None:
+        """RequestInvalid if a pattern of the request's own can't be used, also where there is no vote."""
+        if self.request.options.extract:
+            await self.reader.prepare()
 
     def _first_count(self) -> int:
         if not self.has_vote or self.route.mode == "shadow":
