@@ -1,6 +1,7 @@
 """Every route, asked what nobody would think of: by its description, and by any bytes at all."""
 
 import contextlib
+import dataclasses
 import json
 import re
 import socket
@@ -19,9 +20,17 @@ from wires import connect, reply_of
 
 from adacompute.config import ServeConfig
 from adacompute.serve.app import build_app
+from adacompute.serve.reply import RequestOutcome, build_extra, build_headers
+from adacompute.serve.request_options import OPTIONS_FIELD, RequestOptions, get_header
 from upstream import Upstream
 
-DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+ROOT = Path(__file__).parents[2]
+DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text("utf-8"))
+GATEWAY_PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
+SOURCES = [
+    path.read_text("utf-8")
+    for path in (ROOT / "src" / "adacompute" / "errors.py", *(ROOT / "src/adacompute/serve").glob("*.py"))
+]
 load_all_checks()
 schema = schemathesis.openapi.from_dict(DOCUMENT)
 QUIET: Any = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -93,12 +102,89 @@ def test_the_description_names_every_route_and_the_limits_as_they_are(gate: Runn
     assert fields["messages"]["maxItems"] == default.max_messages
 
 
+def has_deadline(case: Any) -> bool:
+    """Whether a case has a deadline of its own."""
+    options = case.body.get(OPTIONS_FIELD) if isinstance(case.body, dict) else None
+    return "x-adacompute-deadline" in (case.headers or {}) or bool(options and options.get("deadline"))
+
+
+COMPONENTS = DOCUMENT["components"]
+VOTED_PATHS = ("/v1/chat/completions", "/v1/responses")
+FULL = RequestOutcome(  # with everything that a reply may tell
+    id="chatcmpl-1",
+    at=0.0,
+    seconds=1.0,
+    key="k",
+    model="m",
+    policy="p",
+    budget=2.0,
+    mode="shadow",
+    price=0.1,
+    agreement=0.5,
+    notes=("a note",),
+    abstained=1,
+    missing=1,
+    would=1,
+    agreed=True,
+    weak=True,
+)
+
+
+def follow(part: dict[str, Any]) -> dict[str, Any]:
+    """What a reference stands for."""
+    kind, name = part["$ref"].split("/")[-2:]
+    return COMPONENTS[kind][name]
+
+
+@pytest.mark.parametrize("path", VOTED_PATHS)
+def test_the_description_names_every_option_and_header(path: str):
+    post = DOCUMENT["paths"][path]["post"]
+    options = {field.name for field in dataclasses.fields(RequestOptions)}
+    assert {follow(part)["name"] for part in post["parameters"]} == set(map(get_header, options))
+    assert set(COMPONENTS["schemas"]["Options"]["properties"]) == options
+    body = follow(post["requestBody"]["content"]["application/json"]["schema"])
+    assert follow(body["properties"][OPTIONS_FIELD]) is COMPONENTS["schemas"]["Options"]
+    assert set(post["responses"]["200"]["headers"]) == {*build_headers(FULL), "x-adacompute-stream-mode"}
+
+
+def test_the_description_names_all_that_a_reply_tells_of_its_vote():
+    told = COMPONENTS["schemas"]["Told"]
+    assert set(told["properties"]) == set(build_extra(FULL, unit="samples"))
+    least = dataclasses.replace(FULL, mode="adaptive", notes=(), abstained=0, missing=0, would=None)
+    least = dataclasses.replace(least, agreed=None, weak=False)
+    assert set(told["required"]) == set(build_extra(least, unit="samples"))
+
+
+def test_the_description_names_every_code_of_an_error_as_the_docs_do():
+    described = {code: name for name, part in COMPONENTS["responses"].items() for code in part["x-codes"]}
+    rows = re.findall(r"^\| ([45]\d\d(?:, \d+)*) \| (.*?) \|", GATEWAY_PAGE, re.MULTILINE)
+    assert len(rows) > 10
+    in_docs = {
+        code: {f"Error{status}" for status in statuses.split(", ")}
+        for statuses, codes in rows
+        for code in re.findall(r"`(\w+)`", codes)
+    }
+    assert set(described) == set(in_docs) - {"rate_limit_exceeded"} | {"upstream_refused"}
+    assert all(described[code] in names for code, names in in_docs.items() if code in described)
+    in_code = {code for text in SOURCES for code in re.findall(r"\bcode ?= ?\"(\w+)\"", text)}
+    assert in_code - set(described) == {"rate_limit_exceeded"}  # of an event in a response's stream
+
+
+def test_each_operation_refers_to_errors_of_its_own_statuses():
+    for path, operations in DOCUMENT["paths"].items():
+        for method, operation in operations.items():
+            for status, reply in operation["responses"].items():
+                name = reply.get("$ref", "").rpartition("/")[2]
+                expected = "Error" if status == "default" else f"Error{status}"
+                assert name in ("", expected), (path, method, status)
+
+
 @pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=25, **QUIET)
 def test_c10_every_route_keeps_to_its_description(case: Any, gate: Running):
     response = case.call(base_url=gate.base)
-    if response.status_code == 504 and "x-adacompute-deadline" in (case.headers or {}):
+    if response.status_code == 504 and has_deadline(case):
         # 128 samples within the second that the client gave may be too many for a busy machine
         assert response.json()["error"]["code"] == "upstream_timeout"
         return

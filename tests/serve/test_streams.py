@@ -206,6 +206,30 @@ def test_who_asks_for_it_gets_the_first_sample_at_once_and_then_whether_the_vote
     assert lines[0][0] < lines[-1][0] / 2
 
 
+def test_the_official_client_reads_the_mode_in_a_header_and_the_verdict_in_the_last_chunk_with_choices():
+    script = Phrases("I say the answer is 7.", "The answer is 42.", "The answer is 42.")
+    with (
+        Upstream(script) as up,
+        Running(up.url, price=CHEAP) as gate,
+        OpenAI(base_url=gate.url, api_key="any", timeout=60.0) as client,
+        client.chat.completions.with_streaming_response.create(
+            model="scripted",
+            messages=[{"role": "user", "content": VALUE}],
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_headers=FIRST,
+        ) as reply,
+    ):
+        chunks = list(reply.parse())
+        assert reply.headers["x-adacompute-stream-mode"] == "first"
+    told = [chunk.model_extra["adacompute"] for chunk in chunks if "adacompute" in (chunk.model_extra or {})]
+    *_, last, usage = chunks
+    assert told == [last.model_extra["adacompute"]]
+    assert (told[0]["agreed"], told[0]["answer"]) == (False, "42")
+    assert last.choices[0].finish_reason == "stop"
+    assert usage.choices == []
+
+
 def test_the_rest_of_the_first_wave_is_drawn_while_the_first_sample_streams(tmp_path: Path):
     FixedPolicy(4).save(tmp_path / "four")
     settings = {"policy": str(tmp_path / "four"), "stream_mode": "first", "budget": 4.0}
