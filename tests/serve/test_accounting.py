@@ -247,6 +247,20 @@ def test_a_price_is_told_only_where_something_was_decided_at_it(stream: bool):
         assert gate.ask().json["adacompute"]["price"] is not None
 
 
+def test_a_request_that_is_only_passed_on_makes_no_pacer():
+    with Upstream() as up, Running(up.url) as gate:
+        made: list[str] = []
+        make = gate.gateway.make_pacer
+        gate.gateway.make_pacer = lambda policy, *args, **options: (
+            made.append(policy),
+            make(policy, *args, **options),
+        )[1]
+        assert [gate.ask(headers={"x-adacompute-mode": "pass"}).status for _ in range(3)] == [200] * 3
+        assert made == []
+        assert [gate.ask().status for _ in range(3)] == [200] * 3
+        assert made == ["stopping"]
+
+
 def test_a_client_of_http_1_0_gets_its_stream_without_chunks():
     with Upstream() as up, Running(up.url) as gate, connect(gate) as line:
         line.sendall(post(stream=True).replace(b"HTTP/1.1", b"HTTP/1.0"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.serve.ledger import NANOS, Balance, Caps, Reservation, Spend
+from adacompute.serve.ledger import NANOS, NO_SPEND, Balance, Caps, Reservation, Spend
 from adacompute.serve.local_ledger import Ledger
 
 ONE = Spend(samples=1, tokens=10, nanos=100)
@@ -490,6 +490,19 @@ def test_what_is_no_ledger_is_refused_and_left_as_it_is(
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its folder is not there"):
         run(Ledger.open(tmp_path / "no" / "l.sqlite", Caps()))
+
+
+@pytest.mark.parametrize(
+    ("amount", "limit", "above"),
+    [
+        (Spend(samples=2, tokens=5), Spend(samples=2, tokens=5), Spend()),
+        (Spend(samples=1, tokens=9), Spend(samples=2, tokens=5), Spend(tokens=4)),
+        (Spend(samples=3, nanos=7), Spend(tokens=5, nanos=6), Spend(samples=3, nanos=1)),
+    ],
+)
+def test_what_is_above_a_limit_is_counted_in_each_unit(amount: Spend, limit: Spend, above: Spend) -> None:
+    assert amount.beyond(limit) == above
+    assert (amount.beyond(limit) is NO_SPEND) == (above == NO_SPEND)
 
 
 def test_amounts_beyond_a_database_are_kept_as_its_largest(tmp_path: Path) -> None:

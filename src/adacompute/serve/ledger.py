@@ -356,8 +356,6 @@ class CapChecker:
 
         `key_sums` is None before the key has spent anything.
         """
-        if not self.has_limits:
-            return
         index = self._unit_index
         units = (amount.samples, amount.tokens, amount.nanos)[index]
         for limit, owner, sums in self._list_limits(key, key_sums, total_sums):

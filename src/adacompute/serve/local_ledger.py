@@ -325,8 +325,9 @@ def _hour_range(window: str) -> tuple[str, str]:
 
 
 def _to_columns(spend: Spend) -> tuple[int, int, int]:
-    if spend is NO_SPEND:
-        return 0, 0, 0
+    columns = spend.samples, spend.tokens, spend.nanos
+    if max(columns) <= _SQLITE_MAX:
+        return columns
     return min(spend.samples, _SQLITE_MAX), min(spend.tokens, _SQLITE_MAX), min(spend.nanos, _SQLITE_MAX)
 
 
@@ -812,6 +813,8 @@ class Ledger:
         return self._former_sums.get(window)
 
     def _check_caps(self, key: str, amount: Spend) -> None:
+        if not self._limits.has_limits:
+            return
         key_sums, total_sums = self._sums.keys.get(key), self._sums.total
         self._limits.check(
             key, amount, key_sums=key_sums, total_sums=total_sums, window=self._window, now=self._now

@@ -245,6 +245,7 @@ class Pacer:
             )
         self.target = target
         self.dial = dial
+        self.bounds: Bounds = (dial, low, high)
         self.requests = 0
         self._low, self._high = low, high
         self._bottom, self._top = self._to_scale(low), self._to_scale(high)
@@ -271,11 +272,6 @@ class Pacer:
     def average(self) -> float:
         """Samples per request so far; the target before the first."""
         return self._spent / self.requests if self.requests else self.target
-
-    @property
-    def bounds(self) -> tuple[Dial, float, float]:
-        """The kind of dial, its lowest and its highest value."""
-        return self.dial, self._low, self._high
 
     def settle(self, cost: float, price: float | None = None) -> None:
         """Learns from a request that has ended and cost so many samples.
