@@ -44,6 +44,7 @@ _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", 
 _ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
+_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # of most other requests
 _COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
 _PATHS = (_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
 
@@ -66,26 +67,27 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
-    app = _ErrorMiddleware(_ChatFirstRouter(chat, routes), gateway)
+    shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
+    app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
     return CorsMiddleware(app, gateway.settings.cors) if gateway.settings.cors else app
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
-class _ChatFirstRouter(Router):
-    """Starlette's router, with a shortcut for the path of nearly all requests."""
+class _ShortcutRouter(Router):
+    """Starlette's router, which tries every route, with shortcuts for POST to the paths of nearly all."""
 
-    def __init__(self, chat: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[BaseRoute]) -> None:
         super().__init__(routes, redirect_slashes=False)
-        self._chat = chat
+        self._shortcuts = shortcuts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on."""
-        if scope["path"] == _CHAT_PATH and scope["method"] == "POST":
-            await self._chat(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        app = self._shortcuts.get(scope["path"]) if scope["method"] == "POST" else None
+        if app is None:
+            app = super().__call__
+        await app(scope, receive, send)
 
 
 class _Pages:
@@ -161,9 +163,10 @@ class _Pages:
 
     def _find_key(self, headers: Mapping[str, str]) -> Key | None:
         keys = self._gateway.keys
-        if not len(keys):
-            _check_host(headers.get("host", ""))
-        return keys.identify(headers.get("authorization"))
+        if len(keys):
+            return keys.identify(headers.get("authorization"))
+        _check_host(headers.get("host", ""))
+        return None
 
 
 class _PageEndpoint:
@@ -248,8 +251,10 @@ def _normalise_path(scope: Scope) -> None:
 def _set_reply_id(message: Message, scope: Scope) -> None:
     """Gives a reply its id, unless it has one."""
     headers = message.setdefault("headers", [])
-    if not any(name == b"x-request-id" for name, _ in headers):
-        headers.append((b"x-request-id", get_reply_id(scope).encode()))
+    for name, _ in headers:
+        if name == b"x-request-id":
+            return
+    headers.append((b"x-request-id", get_reply_id(scope).encode()))
 
 
 def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:

@@ -779,7 +779,9 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 def get_reply_id(scope: Scope) -> str:
     """The id of the reply to a request: that of its completion, or a new one."""
-    return str(scope.setdefault(_ID_KEY, f"req-{os.urandom(16).hex()}"))
+    if _ID_KEY not in scope:
+        scope[_ID_KEY] = f"req-{os.urandom(16).hex()}"
+    return str(scope[_ID_KEY])
 
 
 def has_begun(scope: Scope) -> bool:

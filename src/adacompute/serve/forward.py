@@ -53,7 +53,7 @@ from adacompute.serve.request_parser import (
     make_too_long_error,
     read_body,
 )
-from adacompute.serve.trace_context import read_trace_headers
+from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = ["FormScanner", "ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
 
@@ -462,7 +462,10 @@ class ForwardEndpoint:
         *,
         size: int,
     ) -> ForwardRequest:
-        passed = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+        passed = {"accept": "*/*"}
+        passed |= {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+        if TRACE_PARENT in headers:
+            passed |= read_trace_headers(headers) or {}
         if body is None:
             passed.pop("content-type", None)
         elif isinstance(body, UploadBody) and "content-length" in headers:
@@ -472,7 +475,7 @@ class ForwardEndpoint:
             method=scope["method"],
             path=target.path,
             query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
-            headers={"accept": "*/*"} | passed | (read_trace_headers(headers) or {}),
+            headers=passed,
             body=body,
             model=str(parsed.get("model") or "") if isinstance(parsed, Mapping) else "",
             samples=cost.samples,
@@ -633,6 +636,8 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
         left -= len(chunk)
         if left == 0 and not await reply.read():  # with its last byte, the client has all of it
             on_end()
+            await send_body(send, chunk, last=True)
+            return
         await send_body(send, chunk)
     on_end()
     await send_body(send, b"", last=True)

@@ -465,6 +465,7 @@ _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
+_COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
 _DOUBTFUL_FIELDS = frozenset(  # that may not be supported, or not as they are given
     (
         *(*_LEGACY_FIELDS, *_FOREIGN_TOKEN_LIMITS, *_FOREIGN_N_FIELDS),
@@ -645,8 +646,10 @@ def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
 def check_sample_fields(body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig) -> None:
     """RequestInvalid if what another route's request says of choices and tokens breaks the rules of chats.
 
-    `limits` are that route's names for the most tokens of a response.
+    `limits` are that route's names for the most tokens of a response, each one of some server's for chats.
     """
+    if _COUNT_FIELDS.isdisjoint(body):
+        return
     _check_foreign(body, limits)
     for name in ("n", "best_of"):
         _read_int(body, name, 1, settings.max_n, "max_n")

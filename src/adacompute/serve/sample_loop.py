@@ -5,7 +5,7 @@ that is held for the whole request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -584,11 +584,10 @@ class SampleLoop:
         self._stopped = True
         return None
 
-    async def _begin_wave(self, count: int) -> Wave:
+    def _begin_wave(self, count: int) -> Awaitable[Wave]:
         resources = self._resources
-        return await Wave(self.request, count, ledger=resources.ledger, rates=resources.rates).begin(
-            self.route.key
-        )
+        wave = Wave(self.request, count, ledger=resources.ledger, rates=resources.rates)
+        return wave.begin(self.route.key)
 
     def _settle(self, wave: Wave) -> None:
         spent, maybe = wave.settle()
