@@ -537,9 +537,10 @@ def parse_request(
 
 
 def _parse_object(raw: bytes, max_depth: int) -> Body:
-    if raw.count(b"\\") > _MAX_ESCAPES:
+    escapes = raw.count(b"\\")
+    if escapes > _MAX_ESCAPES:
         raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
-    bare = _strip_escaped_quotes(raw)
+    bare = _strip_escaped_quotes(raw) if escapes else raw
     if bare.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
         raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
     outside = _remove_strings(bare)
@@ -556,9 +557,12 @@ def _parse_object(raw: bytes, max_depth: int) -> Body:
         raise RequestInvalid(
             f"the body is {_describe_value(body)}; send a JSON object with model and messages"
         )
-    if any(not -(2**63) <= int(number[0]) < 2**64 for number in _LONG_INTEGER.finditer(outside)):
-        # it was parsed as the nearest float, and would go upstream changed
-        raise RequestInvalid("the body has a number that 64 bits can't hold; send a smaller one, or a text")
+    for number in _LONG_INTEGER.finditer(outside):
+        if not -(2**63) <= int(number[0]) < 2**64:
+            # it was parsed as the nearest float, and would go upstream changed
+            raise RequestInvalid(
+                "the body has a number that 64 bits can't hold; send a smaller one, or a text"
+            )
     return body
 
 
