@@ -17,12 +17,15 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import (
     WavePlan,
     build_price_table,
+    compute_state_features,
+    compute_tally_features,
     find_crossing,
     look_up_prices,
 )
 from adacompute.policies.stopping.pool_model import HINT_COUNT, fit_hints
 from adacompute.policies.stopping.prior import BUNDLED_PRIORS, fingerprint_prompts, load_bundled_prior
 from adacompute.pool import Ballots, bundled
+from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
 from kept import assert_same_array
 
@@ -422,6 +425,67 @@ def _of_answers(answers: np.ndarray) -> Ballots:
         logprob=none,
         entropy=none,
     )
+
+
+def _random_tally(rng: np.random.Generator, weigh: VoteWeights) -> Tally:
+    """Of up to 17 samples; a third of tallies have no weights, and some samples no answer."""
+    samples = [
+        Sample(
+            answer=None if rng.random() < 0.15 else str(int(rng.geometric(0.55))),
+            tokens=20,
+            logprob=float(20 * weigh.scale * rng.gamma(2.0, 0.5)),
+        )
+        for _ in range(int(rng.integers(0, 18)))
+    ]
+    return Tally.of(samples, weigh=None if rng.random() < 0.3 else weigh)
+
+
+@functools.cache
+def some_tallies() -> tuple[list[Tally], VoteState]:
+    rng = np.random.default_rng(8)
+    tallies = [_random_tally(rng, StoppingPolicy().weigh) for _ in range(2000)]
+    return tallies, VoteState.from_tallies(tallies)
+
+
+def test_features_of_one_tally_are_those_of_arrays_to_the_last_bit():
+    tallies, state = some_tallies()
+    assert [list(compute_tally_features(tally)) for tally in tallies] == compute_state_features(
+        state
+    ).tolist()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        StoppingPolicy,
+        lambda: StoppingPolicy(ladder=(1, 2, 5, 9)),
+        lambda: StoppingPolicy(max_waves=3),
+        lambda: StoppingPolicy(longest=6, max_waves=9),
+        fitted,
+        lambda: StoppingPolicy(features=False).fit(recording("words").only(range(0, 441, 3))),
+    ],
+    ids=["prior", "ladder", "waves", "short", "fitted, with hints", "fitted, without"],
+)
+def test_one_request_is_decided_as_in_a_batch_whatever_its_votes(make):
+    policy = make()
+    tallies, state = some_tallies()
+    started = state.drawn > 0
+    prompts = [f"{'What is' if row % 2 else 'Spell'} {row}?" for row in range(len(tallies))]
+    reading = policy.read(prompts)
+    critical = policy.estimate_critical_prices(reading[started], state.select(started))
+    alone = [
+        policy.estimate_critical_price(row, tally)
+        for row, tally in zip(reading[:, None], tallies, strict=True)
+        if tally.drawn
+    ]
+    assert alone == critical.tolist()
+    for price in (0.0, 0.005, 0.04, *np.exp(critical[:3])):
+        together = policy.decide(reading, state, float(price)).tolist()
+        one_by_one = [
+            policy.more(prompt, tally, float(price), reading=row)
+            for prompt, tally, row in zip(prompts, tallies, reading[:, None], strict=True)
+        ]
+        assert one_by_one == together
 
 
 def test_a_subclass_that_decides_otherwise_is_asked_every_time():

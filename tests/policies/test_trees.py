@@ -84,6 +84,44 @@ def test_a_row_alone_gets_what_it_gets_among_others(trees: Trees):
     assert trees.scores(rows[:0]).shape == (0, 3)
 
 
+@pytest.mark.parametrize("depth", [1, 5, 6, 9])
+def test_one_row_of_one_output_is_scored_without_arrays_to_the_same_bit(depth: int):
+    rng = np.random.default_rng(depth)
+    rows, target = random_rows(rng, 1500, 0.2), rng.normal(size=1500)
+    booster = xgboost.train(
+        {"max_depth": depth, "nthread": 1, "base_score": 0.3}, xgboost.DMatrix(rows, label=target), 30
+    )
+    trees = read_booster(booster.save_raw("json"), outputs=1)
+    near = [np.nextafter(trees.threshold[:200, None], np.float32(side)) for side in (-np.inf, np.inf)]
+    edges = np.concatenate([trees.threshold[:200, None], *near]).astype(np.float64)  # just beside thresholds
+    beside = np.repeat(edges, FEATURES, axis=1)
+    rows = np.vstack([random_rows(rng, 2000, 0.2), beside, rng.normal(size=(2000, FEATURES))])
+    assert [trees.score_row(row) for row in rows.tolist()] == trees.scores(rows)[:, 0].tolist()
+    assert (trees._row_scorers[0] is None) == (depth == 9)  # those have more than 64 leaves
+
+
+def test_a_node_with_two_parents_is_walked_and_its_leaves_are_never_numbered_without_end():
+    levels = 60
+    nodes = np.arange(levels + 1, dtype=np.int32)
+    following = np.minimum(nodes + 1, levels).astype(np.int32)
+    trees = Trees.restore(
+        {
+            "roots": nodes[:1],
+            "output": nodes[:1],
+            "feature": np.zeros_like(nodes),
+            "threshold": nodes.astype(np.float32),
+            "left": following,
+            "right": following,
+            "unknown_left": nodes > 0,
+            "value": np.where(nodes == levels, 2.5, 0.0)[:, None],
+            "base": np.ones(1),
+        },
+        features=1,
+        outputs=1,
+    )
+    assert trees.score_row([3.0]) == 3.5
+
+
 def test_joined_trees_add_up_output_by_output():
     rng = np.random.default_rng(2)
     rows = random_rows(rng, 100, 0.1)

@@ -245,6 +245,8 @@ class Classes:
         return -1 if answer is None else self._numbers.get((answer, correct))
 
     def _find_in_buckets(self, form: Form, correct: float | None) -> _AnswerClass | None:
+        if not self._classes:
+            return None
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
             return group_of_form  # it accepted this form before, so it accepts it again

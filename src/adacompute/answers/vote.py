@@ -97,6 +97,7 @@ def _is_number(value: object) -> bool:
 
 
 Ties = Literal["first", "share", "abstain"]
+_TIES = get_args(Ties)
 VoteItem = Sample | str | None
 
 
@@ -144,7 +145,7 @@ class Tally:
     def __init__(
         self, *, task: Task = DEFAULT_TASK, weigh: VoteWeights | None = None, ties: Ties = "first"
     ) -> None:
-        if ties not in get_args(Ties):
+        if ties not in _TIES:
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")

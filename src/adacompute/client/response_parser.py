@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -138,15 +139,18 @@ class Response:
         """False: cut off by a token limit; None: the server didn't say."""
         return None if self.finish_reason is None else self.finish_reason != "length"
 
-    def to_sample(self) -> Sample:
-        """The response as a pool stores it."""
+    def to_sample(
+        self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
+    ) -> Sample:
+        """The response as a pool stores it, with its answer, if it was read, and further keys."""
         return Sample(
             text=replace_surrogates(self.text),
+            answer=answer,
             tokens=self.tokens,
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            extra={"tokens_estimated": True} if self.estimated else {},
+            extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 
 

@@ -312,6 +312,8 @@ MAX_SAMPLES = 1024  # samples a request: more is taken for a mistake
 
 def parse_finite(value: object) -> float | None:
     """A finite number as a float; None for anything else, such as True, NaN, or an integer beyond floats."""
+    if type(value) is float:  # nearly always, and ten times as fast
+        return value if math.isfinite(value) else None
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return None
     try:

@@ -4,6 +4,10 @@ Serving must not depend on a training library, so all trees are walked at once, 
 """
 
 import json
+import operator
+import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,34 +28,81 @@ MAX_DEPTH = 64  # levels of a tree
 LEAF_UNIT = (
     2.0**-40
 )  # leaves are whole multiples of it, so sums are exact in any order: one row gives what a batch gives
-_MAX_LIST_TREES = 128  # trees, at most, that are walked as lists for a single row
+_MAX_ROW_TREES = 128  # trees, at most, that single rows are scored by without arrays
+_MAX_LEAVES = 64  # of such a tree: the bits of a word
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
 
-class _ListTrees:
-    """The same trees as lists: for one row, numpy calls would take five times as long."""
+class _RowScorer:
+    """Scores one row without arrays, by the leaves that it can't reach (QuickScorer; Lucchese et al., 2015).
+
+    The leaves of all trees are the bits of one number, from left to right, 64 for each tree. A node where the
+    row goes right removes the leaves on its left. The nodes of one feature remove the same leaves for all
+    values between two of their thresholds; the first leaf that remains of a tree is the row's. This takes
+    less than half the time of walking 40 trees node by node.
+    """
 
     def __init__(self, trees: "Trees") -> None:
-        self._roots: list[int] = trees.roots.tolist()
-        self._depth = trees.depth
         nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
-        self._nodes: list[tuple[int, float, int, int, bool]] = list(
-            zip(*(each.tolist() for each in nodes), strict=True)
-        )
-        self._value: list[float] = trees.value[:, 0].tolist()
+        self._nodes = list(zip(*(column.tolist() for column in nodes), strict=True))
+        self._leaf_values: list[float] = trees.value[:, 0].tolist()
+        self._values: list[dict[int, float]] = [{} for _ in trees.roots]  # of each tree, by the leaf's bit
+        self._removed: dict[int, dict[float, int]] = {}  # leaves, by feature and threshold
+        self._removed_by_nan: dict[int, int] = {}  # the same, by feature, where the value is not known
+        self._leaves = 0
+        for tree, root in enumerate(trees.roots.tolist()):
+            self._leaves |= self._add(root, tree)
+        self._first_bits = sum(1 << _MAX_LEAVES * tree for tree in range(len(self._values)))
+        self._words = struct.Struct(f"<{len(self._values)}Q")  # the leaves, tree by tree
+        self._features = [self._list_remaining(feature) for feature in self._removed]
 
-    def score(self, row: list[float]) -> float:
+    @classmethod
+    def of(cls, trees: "Trees") -> "_RowScorer | None":
+        """None if there are no trees or too many, too many leaves of one, or several numbers in a leaf."""
+        if not 0 < len(trees.roots) <= _MAX_ROW_TREES or not trees.value.shape[1] == len(trees.base) == 1:
+            return None
+        children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
+        counts = [1] * len(children)  # of leaves below each node; bounded, because nodes may have two parents
+        for node in range(len(children) - 1, -1, -1):
+            left, right = children[node]
+            if left != node:
+                counts[node] = min(counts[left] + counts[right], _MAX_LEAVES + 1)
+        return cls(trees) if all(counts[root] <= _MAX_LEAVES for root in trees.roots) else None
+
+    def _add(self, node: int, tree: int) -> int:
+        """Numbers the leaves below a node; their bits."""
+        feature, threshold, left, right, unknown_left = self._nodes[node]
+        if left == node:
+            values = self._values[tree]
+            number = len(values)
+            values[1 << number] = self._leaf_values[node]
+            return 1 << _MAX_LEAVES * tree + number
+        lower = self._add(left, tree)
+        removed = self._removed.setdefault(feature, {})
+        removed[threshold] = removed.get(threshold, 0) | lower
+        self._removed_by_nan[feature] = self._removed_by_nan.get(feature, 0) | (0 if unknown_left else lower)
+        return lower | self._add(right, tree)
+
+    def _list_remaining(self, feature: int) -> tuple[int, list[float], list[int], int]:
+        """A feature, its thresholds, the leaves that remain beyond so many of them, and those for NaN."""
+        removed = self._removed[feature]
+        thresholds, remaining = sorted(removed), [self._leaves]
+        for threshold in thresholds:
+            remaining.append(remaining[-1] & ~removed[threshold])
+        return feature, thresholds, remaining, self._leaves & ~self._removed_by_nan[feature]
+
+    def score(self, row: Sequence[float]) -> float:
         """The sum of the leaves for a row of 32-bit numbers; it is exact, so the same in any order."""
-        total, nodes, levels = 0.0, self._nodes, range(self._depth)
-        for node in self._roots:
-            for _ in levels:
-                feature, threshold, left, right, unknown_left = nodes[node]
-                value = row[feature]
-                node = left if value < threshold or (unknown_left and value != value) else right
-            total += self._value[node]
-        return total
+        leaves = self._leaves
+        for feature, thresholds, remaining, remaining_by_nan in self._features:
+            value = row[feature]
+            leaves &= remaining[bisect_right(thresholds, value)] if value == value else remaining_by_nan
+        # the lowest bit of every tree: each has one, so none borrows from the next
+        first = leaves & ~(leaves - self._first_bits)
+        bits = self._words.unpack(first.to_bytes(self._words.size, "little"))
+        return sum(map(operator.getitem, self._values, bits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,17 +113,14 @@ class _TreeLayout:
     feature: npt.NDArray[np.intp]  # (nodes,)
     children: npt.NDArray[np.intp]  # (2 * nodes,) right, left, right, left, ...
     output_matrix: Floats  # (trees, outputs) 1 where a tree adds to an output
-    list_trees: "_ListTrees | None"  # for one row at a time; None: they are many, or have several outputs
 
     @classmethod
     def of(cls, trees: "Trees") -> "_TreeLayout":
-        use_lists = len(trees.roots) <= _MAX_LIST_TREES and trees.value.shape[1] == len(trees.base) == 1
         return cls(
             roots=trees.roots.astype(np.intp),
             feature=trees.feature.astype(np.intp),
             children=np.stack([trees.right, trees.left], axis=1).reshape(-1).astype(np.intp),
             output_matrix=(trees.output[:, None] == np.arange(len(trees.base))).astype(np.float64),
-            list_trees=_ListTrees(trees) if use_lists else None,
         )
 
 
@@ -94,6 +142,8 @@ class Trees:
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
+    _row_scorers: list[_RowScorer | None] = field(init=False, repr=False, default_factory=list)
+    # ^ one, built when the first single row is scored
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -101,11 +151,18 @@ class Trees:
     def scores(self, rows: Floats) -> Floats:
         """The sum of the trees, (rows, outputs)."""
         rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
-        if self._layout.list_trees is not None and len(rows32) == 1 and rows32.shape[1]:
-            return np.asarray(self.base + np.full((1, 1), self._layout.list_trees.score(rows32[0].tolist())))
         chunk = max(1, _CELLS // max(1, len(self.roots)))
         parts = [self._score_chunk(rows32[i : i + chunk]) for i in range(0, len(rows32), chunk)]
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
+
+    def score_row(self, row: Sequence[float]) -> float:
+        """The first output for one row, as `scores` gives it, to the last bit."""
+        if not self._row_scorers:
+            self._row_scorers.append(_RowScorer.of(self))
+        scorer = self._row_scorers[0]
+        if scorer is None:
+            return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
+        return float(self.base[0]) + scorer.score(array("f", row))  # of 32 bits, as in training
 
     def _score_chunk(self, rows: npt.NDArray[np.float32]) -> Floats:
         leaves = self._find_leaves(rows)  # (rows, trees)

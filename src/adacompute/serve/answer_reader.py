@@ -12,10 +12,10 @@ import asyncio
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 import orjson
@@ -90,10 +90,8 @@ def read_sample_blocking(
     response: Response, task: Task, *, question: str | None = None, loose: bool = False
 ) -> Sample:
     """As `read_sample`, for a thread that may block."""
-    sample = response.to_sample()
-    finished = sample.finished is not False
-    answer = _extract(sample.text or "", task, finished=finished, question=question, loose=loose)
-    return _add_answer(sample, answer)
+    text, finished = replace_surrogates(response.text), response.finished is not False
+    return _build_sample(response, _extract(text, task, finished=finished, question=question, loose=loose))
 
 
 def _extract(text: str, task: Task, *, finished: bool, question: str | None, loose: bool) -> str | None:
@@ -104,10 +102,11 @@ def _extract(text: str, task: Task, *, finished: bool, question: str | None, loo
     return answer
 
 
-def _add_answer(sample: Sample, answer: str | None) -> Sample:
+def _build_sample(response: Response, answer: str | None) -> Sample:
+    """The response as a pool stores it, with its answer; None: it has none."""
     if answer is None:  # stored explicitly, so that a pool doesn't read the text again
-        return replace(sample, extra={**sample.extra, "answer": None})
-    return replace(sample, answer=answer)
+        return response.to_sample(extra={"answer": None})
+    return response.to_sample(answer=answer)
 
 
 def _is_cheap(text: str, task: Task) -> bool:
@@ -151,18 +150,29 @@ class AnswerReader:
         self._operator_task = self._task = task
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
-        self._selection = FieldSelection(fields=options.fields, exclude=options.exclude)
+        self._shape: Shape | None = None
+        self._section_question: str | None = None
 
-    @cached_property
+    @property
     def shape(self) -> Shape:
         """The shape that the replies are read in; found out only where there is a vote."""
-        shape = choose_shape(self._request, self._operator_task)
-        return "text" if shape == "maybe_json" and not self._finds_json else shape
+        if self._shape is None:
+            shape = choose_shape(self._request, self._operator_task)
+            self._shape = "text" if shape == "maybe_json" and not self._finds_json else shape
+        return self._shape
 
-    @cached_property
+    @property
     def question(self) -> str:
         """The question that a text answers."""
-        return _read_section_prompt(self._request) if self.shape == "sections" else self._request.prompt
+        if self.shape != "sections":
+            return self._request.prompt
+        if self._section_question is None:
+            self._section_question = _read_section_prompt(self._request)
+        return self._section_question
+
+    @property
+    def _selection(self) -> FieldSelection:
+        return FieldSelection(fields=self._request.options.fields, exclude=self._request.options.exclude)
 
     @property
     def left_out(self) -> list[str]:
@@ -200,19 +210,19 @@ class AnswerReader:
 
     def read_blocking(self, response: Response) -> Reading:
         """A response as it is read; for a thread that may block. Remembers nothing."""
-        if response.message.get("tool_calls") or response.message.get("function_call"):
+        message, shape = response.message, self.shape
+        if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
-        sample = response.to_sample()
-        text = sample.text or ""
-        if response.message.get("refusal") and not response.message.get("content"):
-            return Reading(sample=_add_answer(sample, None), text=text)
-        if self.shape in ("json", "maybe_json"):
-            reading = self._read_json(sample, text)
+        text, finished = replace_surrogates(response.text), response.finished is not False
+        if message.get("refusal") and not message.get("content"):
+            return Reading(sample=_build_sample(response, None), text=text)
+        if shape in ("json", "maybe_json"):
+            reading = self._read_json(response, text)
             if reading is not None:
                 return reading
-        if self.shape == "sections":
-            return self._read_sections(sample, text)
-        return Reading(sample=_add_answer(sample, self._read_text(sample, text)), text=text)
+        if shape == "sections":
+            return self._read_sections(response, text)
+        return Reading(sample=_build_sample(response, self._read_text(text, finished=finished)), text=text)
 
     def get_text(self, response: Response) -> Response:
         """The first response with the text that its answer is looked for in."""
@@ -232,6 +242,8 @@ class AnswerReader:
 
     def check_different(self) -> str:
         """Why more samples are useless: those so far agree on nothing, and differ only in words."""
+        if len(self.readings) < _DIFFERENT_SAMPLES:
+            return ""
         chosen = [
             reading.sample.answer
             for reading, is_candidate in zip(self.readings, select_candidates(self.readings), strict=True)
@@ -261,22 +273,22 @@ class AnswerReader:
             return len(str(calls)) <= _MAX_INLINE
         return not self._pattern and _is_cheap(response.text, self._task)
 
-    def _read_text(self, sample: Sample, text: str) -> str | None:
+    def _read_text(self, text: str, *, finished: bool) -> str | None:
         if self._pattern:
             return search_in_sandbox(self._pattern, text[-_PATTERN_TEXT:])
-        finished = sample.finished is not False
         return _extract(text, self._task, finished=finished, question=self.question, loose=self._loose)
 
     def _read_calls(self, response: Response) -> Reading:
         calls = read_tool_calls(response.message)
-        stored = replace(response.to_sample(), text=_format_stored_calls(response))
+        text = _format_stored_calls(response)
         if not calls:
-            return Reading(sample=_add_answer(stored, None), form="calls", is_broken=True)
+            sample = replace(_build_sample(response, None), text=text)
+            return Reading(sample=sample, form="calls", is_broken=True)
         tools = tuple(sorted(call.name for call in calls))
         schemas = _find_tool_schemas(self._request.body, set(tools))
         answer = format_calls(calls, schemas, self._selection)
         return Reading(
-            sample=replace(_add_answer(stored, answer), finished=response.finished),
+            sample=replace(_build_sample(response, answer), text=text),
             form="calls",
             tools=tools,
             is_broken=answer is None,
@@ -292,7 +304,7 @@ class AnswerReader:
                 return f"{call.name}.{path}"
         return ""
 
-    def _read_json(self, sample: Sample, text: str) -> Reading | None:
+    def _read_json(self, response: Response, text: str) -> Reading | None:
         """A reply that is JSON; None if it may be a text and is one."""
         value = read_json_value(strip_thinking(text))
         if value is None and self.shape == "maybe_json":
@@ -302,28 +314,28 @@ class AnswerReader:
             value, left_out = select_fields(apply_schema(value, schema), self._selection, schema)
             answer = _format_value(value, self._selection.fields)
         except ValueError:
-            return Reading(sample=_add_answer(sample, None), form="json", is_broken=True)
+            return Reading(sample=_build_sample(response, None), form="json", is_broken=True)
         is_missing = value is None or (value == {} and bool(self._selection.fields))
         return Reading(
-            sample=_add_answer(sample, None if is_missing else answer),
+            sample=_build_sample(response, None if is_missing else answer),
             form="json",
             is_broken=value is None,
             free_text=find_free_text(value, _FREE_TEXT_WORDS),
             left_out=tuple(left_out),
         )
 
-    def _read_sections(self, sample: Sample, text: str) -> Reading:
+    def _read_sections(self, response: Response, text: str) -> Reading:
         """A reply in sections: the one that isn't reasoning, or all of them as an object."""
         sections = dict(split_sections(strip_thinking(text)))
         sections, left_out = select_fields(sections, self._selection)
         if len(sections) == 1:
             (content,) = sections.values()
-            answer = self._read_text(sample, content)
-            return Reading(sample=_add_answer(sample, answer), form="sections", text=content)
+            answer = self._read_text(content, finished=response.finished is not False)
+            return Reading(sample=_build_sample(response, answer), form="sections", text=content)
         value = {name: _parse_section(content) for name, content in sections.items()}
         answer = _format_value(value) if value else None
         return Reading(
-            sample=_add_answer(sample, answer),
+            sample=_build_sample(response, answer),
             form="sections",
             free_text=find_free_text(value, _FREE_TEXT_WORDS),
             left_out=tuple(left_out),
@@ -337,7 +349,7 @@ def select_candidates(readings: Sequence[Reading]) -> list[bool]:
     """
     if not readings:
         return []
-    callers = sum(reading.form == "calls" for reading in readings)
+    callers = [reading.form for reading in readings].count("calls")
     others = len(readings) - callers
     if callers < others or (callers == others and readings[0].form != "calls"):
         return [reading.form != "calls" and not reading.is_broken for reading in readings]
@@ -371,7 +383,8 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
     options = request.options
     if options.extract not in ("", "auto"):
         return "text"
-    in_sections = any(_SECTIONS_END in text for text in _read_instructions(request))
+    instructions = _read_instructions(request)
+    in_sections = any(_SECTIONS_END in text for text in instructions)
     if options.fields:
         return "sections" if in_sections else "json"
     operator = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
@@ -381,7 +394,7 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
         return "json"
     if in_sections:
         return "sections"
-    return "maybe_json" if any(map(_asks_for_json, _read_instructions(request))) else "text"
+    return "maybe_json" if any(map(_asks_for_json, instructions)) else "text"
 
 
 def _asks_for_json(text: str) -> bool:
@@ -406,15 +419,18 @@ def _has_own_pattern(request: ChatRequest) -> bool:
     return request.options.extract.startswith("regex:")
 
 
-def _read_instructions(request: ChatRequest) -> Iterator[str]:
+def _read_instructions(request: ChatRequest) -> list[str]:
     """The texts that say in which form to reply: the first message, and the last."""
     messages = request.body.get("messages") or []
+    texts = []
     for message in messages[:1] + messages[1:][-1:]:
         content = message.get("content") if isinstance(message, dict) else None
-        parts = content if isinstance(content, list) else [{"text": content}]
-        for part in parts[-20:]:
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
+        if isinstance(content, str):
+            texts.append(content)
+        elif isinstance(content, list):
+            parts = [part.get("text") for part in content[-20:] if isinstance(part, dict)]
+            texts += [text for text in parts if isinstance(text, str)]
+    return texts
 
 
 def _read_section_prompt(request: ChatRequest) -> str:

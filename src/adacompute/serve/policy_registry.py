@@ -131,7 +131,8 @@ class ModelScales:
     def observe(self, samples: Iterable[Sample], model: str = "") -> None:
         """Takes samples of a model into account."""
         model = model[:_NAME_LENGTH]
-        scale = self._models[model] = self._models.pop(model, ConfidenceScale(self.base))
+        scale = self._models.pop(model, None) or ConfidenceScale(self.base)
+        self._models[model] = scale  # the last
         scale.observe(samples)
         if len(self._models) > MAX_MODELS:
             self._others.merge(self._models.pop(next(iter(self._models))))

@@ -6,13 +6,14 @@ critical prices into how many samples to draw now.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers import Tally
 from adacompute.errors import needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints
 from adacompute.policies.paths import Paths, VoteState
@@ -25,9 +26,11 @@ __all__ = [
     "WavePlan",
     "build_price_table",
     "compute_state_features",
+    "compute_tally_features",
     "find_crossing",
     "find_unweighted",
     "fit_critical_prices",
+    "look_up_price",
     "look_up_prices",
 ]
 
@@ -90,22 +93,44 @@ def compute_state_features(state: VoteState) -> Floats:
 
     All are free of scale: a weight of 1 is a sample of average confidence, whatever the model.
     """
-    answered, first = np.maximum(state.answered, 1), np.maximum(state.first, 1)
-    has_answer = state.answered > 0
-    total, lead = np.maximum(state.total, 1e-9), np.maximum(state.lead, 1e-9)
     rows = np.empty((len(state), len(FEATURE_NAMES)))
-    rows[:, 0] = state.drawn
-    rows[:, 1] = state.first
-    rows[:, 2] = state.second
-    rows[:, 3] = state.answered
-    rows[:, 4] = state.kinds
-    rows[:, 5] = state.first / answered
-    rows[:, 6] = state.lead / total
-    rows[:, 7] = state.lead - state.runner
-    rows[:, 8] = np.where(has_answer, np.log(total / answered), 0.0)
-    rows[:, 9] = np.where(has_answer, np.log(lead / first), _NO_ANSWER)
-    rows[:, 10] = np.log((state.lead + _ODDS_PRIOR) / (state.runner + _ODDS_PRIOR))
+    for column, values in enumerate(_list_features(state, larger=np.maximum, choose=np.where)):
+        rows[:, column] = values
     return rows
+
+
+def compute_tally_features(tally: Tally) -> tuple[float, ...]:
+    """As `compute_state_features`, of one tally and to the last bit, without arrays."""
+    return _list_features(tally, larger=max, choose=_choose)
+
+
+def _list_features(
+    state: Any,  # noqa: ANN401 - a VoteState or a Tally, whose numbers have the same names
+    *,
+    larger: Callable[[Any, Any], Any],
+    choose: Callable[[Any, Any, Any], Any],
+) -> tuple[Any, ...]:
+    first, second, answered = state.first, state.second, state.answered
+    lead, runner = state.lead, state.runner
+    has_answer, some_answered = answered > 0, larger(answered, 1)
+    total = larger(state.total, 1e-9)
+    return (
+        state.drawn,
+        first,
+        second,
+        answered,
+        state.kinds,
+        first / some_answered,
+        lead / total,
+        lead - runner,
+        choose(has_answer, np.log(total / some_answered), 0.0),
+        choose(has_answer, np.log(larger(lead, 1e-9) / larger(first, 1)), _NO_ANSWER),
+        np.log((lead + _ODDS_PRIOR) / (runner + _ODDS_PRIOR)),
+    )
+
+
+def _choose(condition: bool, value: float, other: float) -> float:
+    return value if condition else other
 
 
 def find_unweighted(state: VoteState) -> Bools:
@@ -124,6 +149,10 @@ class CriticalPriceTrees:
     def predict(self, rows: Floats) -> Floats:
         """Logarithm of the critical price of each row, (rows,)."""
         return self.trees.scores(rows)[:, 0]
+
+    def predict_row(self, row: Sequence[float]) -> float:
+        """As `predict`, of one row."""
+        return self.trees.score_row(row)
 
     def arrays(self, prefix: str) -> Arrays:
         """What was learned, under names that begin with `prefix`."""
@@ -200,6 +229,13 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
     )
 
 
+def look_up_price(table: Floats, tally: Tally) -> float:
+    """As `look_up_prices`, of one tally."""
+    last_index = table.shape[1] - 1
+    row = min(max(tally.drawn, 1), len(table)) - 1
+    return table.item(row, min(tally.first, last_index), min(tally.second, last_index))
+
+
 def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
     return np.concatenate(
         [paths.first[t].astype(np.int64) * (longest + 1) + paths.second[t] for paths in recordings]
@@ -266,17 +302,36 @@ class WavePlan:
         draws_on = critical > log
         if self.ladder is not None:
             target = self._next_rung(drawn, draws_on)
-        elif self.max_waves is None or self.max_waves >= self.longest:
+        elif self._draws_one_by_one:
             start = self._first_wave(log, quantiles[0])
             target = np.where(drawn < start, start, np.where(draws_on, drawn + 1, drawn))
         else:
             target = self._next_wave(log, drawn, critical, quantiles)
         return np.maximum(np.minimum(target, self.longest) - drawn, 0)
 
+    def count_next(self, price: float, drawn: int, critical: float, quantiles: Floats) -> int:
+        """As `count_draws`, for one request."""
+        if not self._draws_one_by_one:
+            counts = self.count_draws(price, np.array([drawn]), np.array([critical]), quantiles)
+            return int(counts[0])
+        log = math.log(price) if price > 0 else -math.inf
+        start = self._first_wave(log, quantiles[0])
+        target = start if drawn < start else drawn + (critical > log)
+        return max(min(target, self.longest) - drawn, 0)
+
+    @property
+    def _draws_one_by_one(self) -> bool:
+        """Whether each sample after the first wave is decided on by itself."""
+        return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
+
     def _first_wave(self, log: float, critical: Floats) -> int:
         """Samples to draw at once: one, and one more for every draw after which all would go on."""
-        stops = np.flatnonzero(~(critical > log))
-        return min(1 + int(stops[0] if len(stops) else len(critical)), self.longest)
+        count = 1
+        for price in critical:  # most often the first one ends it
+            if not price > log:
+                break
+            count += 1
+        return min(count, self.longest)
 
     def _next_rung(self, drawn: Ints, draws_on: npt.NDArray[np.bool_]) -> Ints:
         rungs = np.array(self.ladder, dtype=np.int64)

@@ -37,7 +37,12 @@ from adacompute.policies.base import (
     wrap_restore_errors,
 )
 from adacompute.policies.paths import VoteState, draw_paths
-from adacompute.policies.stopping.critical_price import WAVE_QUANTILES, WavePlan, compute_state_features
+from adacompute.policies.stopping.critical_price import (
+    WAVE_QUANTILES,
+    WavePlan,
+    compute_state_features,
+    compute_tally_features,
+)
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
     Prior,
@@ -67,7 +72,7 @@ class DecisionCache:
     """Decisions on plain tallies that were taken before, with the price range in which each holds.
 
     There are few such tallies, and a higher price never draws more: between two prices with the same
-    decision there is no other. So most requests are decided in 2 µs instead of 100. `inputs` is
+    decision there is no other. So most requests are decided in 2 µs instead of 5. `inputs` is
     everything else that decisions depend on: with other inputs, the cache is not used.
     """
 
@@ -294,36 +299,59 @@ class StoppingPolicy(Policy):
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
         """As of every policy. Decisions on plain tallies are cached, unless the prompt has hints."""
+        if not self._decides_by_price:
+            return super().more(prompt, tally, dial, reading=reading)
         pool_model, custom = self.pool_model_, reading is not None and reading.size > 0
-        custom = custom or type(self).decide is not StoppingPolicy.decide  # a subclass may decide by anything
         if (
             custom
             or self.max_waves is not None
             or (pool_model is not None and pool_model.hints)
             or not is_unweighted(tally)
         ):
-            return super().more(prompt, tally, dial, reading=reading)
+            return self._decide_one(prompt, tally, dial, reading)
         price = check_dial("price", dial)
         inputs = (self.prior_, pool_model, self.draw_cost, self.longest, self.ladder)
         if self._decisions is None or not self._decisions.is_current(inputs):
             self._decisions = DecisionCache(inputs)
-        return self._decisions.get(
-            tally, price, lambda: super(StoppingPolicy, self).more(prompt, tally, dial)
-        )
+        return self._decisions.get(tally, price, lambda: self._decide_one(prompt, tally, dial, reading))
+
+    def _decide_one(self, prompt: str, tally: Tally, dial: float | None, reading: Floats | None) -> int:
+        """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
+        price, critical, drawn = self._read_price(dial), 0.0, tally.drawn
+        if drawn:
+            hints = self.read([prompt]) if reading is None else reading
+            critical = self.estimate_critical_price(hints, tally)
+        return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
     def decide(self, reading: Floats, state: VoteState, dial: float | None) -> np.ndarray[Any, Any]:
         """One more sample (or wave) while the price is below the state's critical price."""
-        if self.draw_cost is None:
-            raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
-        price = check_dial("price", dial) * self.draw_cost
-        plan = WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
+        price = self._read_price(dial)
         critical = np.zeros(len(state))
         started = state.drawn > 0
         if started.all():
             critical = self.estimate_critical_prices(reading, state)
         elif started.any():
             critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
-        return plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
+        return self._plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
+
+    @property
+    def _decides_by_price(self) -> bool:
+        """Whether it decides as this class does: a subclass may decide by anything."""
+        own = type(self)
+        return own is StoppingPolicy or (
+            own.decide is StoppingPolicy.decide
+            and own.estimate_critical_prices is StoppingPolicy.estimate_critical_prices
+        )
+
+    def _read_price(self, dial: float | None) -> float:
+        """The price of one draw."""
+        if self.draw_cost is None:
+            raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
+        return check_dial("price", dial) * self.draw_cost
+
+    @property
+    def _plan(self) -> WavePlan:
+        return WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
         """Logarithms of the critical prices of states with a draw or more, (requests,)."""
@@ -333,6 +361,18 @@ class StoppingPolicy(Policy):
         if self.pool_model_ is None or share == 0.0:
             return prices
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
+
+    def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
+        """As `estimate_critical_prices`, of one tally."""
+        pool_model = self.pool_model_
+        row = None if is_unweighted(tally) else compute_tally_features(tally)
+        price = self.prior_.estimate_critical_price(tally, row)
+        share = 0.0 if pool_model is None else pool_model.share
+        if pool_model is None or share == 0.0:
+            return price
+        row = compute_tally_features(tally) if row is None else row
+        own_price = pool_model.trees.predict_row((*row, *reading[0].tolist()))
+        return share * own_price + (1 - share) * price
 
     def settings(self) -> dict[str, Any]:
         """Plain data, for JSON."""

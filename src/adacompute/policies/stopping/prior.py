@@ -14,6 +14,7 @@ from importlib.resources import as_file, files
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.base import Arrays, Floats, fit_confidence_weights, read_array
@@ -27,6 +28,7 @@ from adacompute.policies.stopping.critical_price import (
     compute_state_features,
     find_unweighted,
     fit_critical_prices,
+    look_up_price,
     look_up_prices,
 )
 from adacompute.pool import Ballots
@@ -76,7 +78,7 @@ class Prior:
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
             return prices
-        share = self.problems / (self.problems + _EQUAL_WEIGHT)
+        share = self._tree_share
         unweighted = find_unweighted(state)
         if not unweighted.any():
             return share * self.trees.predict(rows) + (1 - share) * prices
@@ -84,6 +86,19 @@ class Prior:
             weighted = ~unweighted
             prices[weighted] = share * self.trees.predict(rows[weighted]) + (1 - share) * prices[weighted]
         return prices
+
+    def estimate_critical_price(self, tally: Tally, row: Sequence[float] | None) -> float:
+        """As `estimate_critical_prices`, of one tally; `row` are its features, None if it is unweighted."""
+        price = look_up_price(self.table, tally)
+        if self.trees is None or row is None:
+            return price
+        share = self._tree_share
+        return share * self.trees.predict_row(row) + (1 - share) * price
+
+    @property
+    def _tree_share(self) -> float:
+        """The weight of the trees beside the table's, 0 to 1."""
+        return self.problems / (self.problems + _EQUAL_WEIGHT)
 
     def arrays(self) -> Arrays:
         """What was learned."""
