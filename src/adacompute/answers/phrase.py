@@ -10,7 +10,7 @@ characters are read.
 import re
 from itertools import pairwise
 
-from adacompute.answers.quantity import BRACKETS, find_date, find_quantity
+from adacompute.answers.quantity import BRACKETS, UNCLEAR, find_date, find_quantity, spell_number
 from adacompute.answers.question import (
     NEGATION,
     Options,
@@ -304,11 +304,21 @@ def refine_statement(statement: str, question: Question, *, most: int) -> str | 
     if question.form == "date":
         return find_date([text], question) or whole
     if question.purpose == "value" and question.numbers:
-        return whole  # a problem to solve: what it states is the value
+        return _refine_value(text, question, whole)
     if question.form == "number":
         return find_quantity([text], question) or whole
     return _read_statement([text], question) or (None if _denies(text, question) else whole)
 
+
+def _refine_value(text: str, question: Question, whole: str | None) -> str | None:
+    """The value that a statement gives; all of it where it is the result of a problem."""
+    if question.form != "number" or _OPERATION.search(text):
+        return spell_number(text) or whole
+    quantity = find_quantity([text], question)
+    return quantity or (None if quantity == UNCLEAR and not question.is_problem else whole)
+
+
+_OPERATION = re.compile(r"[\\^=×*+÷/]")  # a formula, or a calculation
 
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
 
