@@ -232,3 +232,102 @@ def test_what_was_cut_off_counts_in_the_support_but_outweighs_nobody():
     samples = [Sample(answer="4", finished=True), *[Sample(finished=False)] * 2]
     tally = Tally.of(samples)
     assert (tally.winner, tally.support) == ("4", pytest.approx(1 / 3))
+
+
+MOUNTAIN = "What is the highest mountain on Earth?"
+LAKE = "Which lake is the largest by area?"
+RIVER = "What is the longest river in the world?"
+GRAVITY = "Who discovered gravity?"
+COUNTRY = "Which country hosted the games?"
+
+ONE_NAME = (
+    (MOUNTAIN, "Everest", "Mount Everest"),
+    (MOUNTAIN, "Everest", "It's Mt. Everest."),
+    (MOUNTAIN, "Mount Everest is the highest mountain.", "Mt Everest"),
+    ("What is the highest point on Earth?", "Mount Everest", "Mt. Everest"),
+    (LAKE, "Lake Superior", "Superior"),
+    (LAKE, "Lake Superior is the largest.", "It's Superior."),
+    (RIVER, "the Nile", "Nile River"),
+    (RIVER, "The River Nile", "The Nile is the longest river."),
+    ("Which planet is red?", "Mars", "Planet Mars"),
+    (GRAVITY, "Sir Isaac Newton", "It was Isaac Newton."),
+    ("Who found penicillin?", "Professor Alexander Fleming", "Alexander Fleming"),
+)
+TWO_NAMES = (
+    (COUNTRY, "Korea", "North Korea"),
+    (COUNTRY, "South Korea", "North Korea"),
+    (COUNTRY, "Africa", "South Africa"),
+    (COUNTRY, "Guinea", "New Guinea"),
+    ("Which city is it?", "York", "New York"),
+    ("Which city is it?", "Mexico", "Mexico City"),
+    ("Which city is it?", "Kansas", "Kansas City"),
+    ("Which city is it?", "Lake Geneva", "Geneva"),
+    ("Which town is it?", "Mount Vernon", "Vernon"),
+    (MOUNTAIN, "Everest", "Not Everest"),
+    (MOUNTAIN, "Mount Everest", "K2"),
+    (LAKE, "Lake Victoria", "Lake Superior"),
+    (RIVER, "White Nile", "Nile"),
+    ("Who was king then?", "George", "Prince George"),
+    ("Who was king then?", "King John", "Pope John"),
+    ("Who says so?", "Mr. Bennet", "Mrs. Bennet"),
+    ("Who says so?", "Dr. No", "No"),
+    ("Who won it?", "Marie Curie", "Pierre Curie"),
+    ("Who won it?", "Curie", "Marie Curie"),  # another Curie may be meant
+    ("Who was president?", "Roosevelt", "Theodore Roosevelt"),
+    (GRAVITY, "Newton", "Isaac Newton"),
+)
+
+
+@pytest.mark.parametrize(("question", "one", "other"), ONE_NAME)
+def test_a_name_is_the_same_with_the_kind_that_was_asked_for(question, one, other):
+    assert same_answer(extract_answer(one, question=question), extract_answer(other, question=question))
+
+
+@pytest.mark.parametrize(("question", "one", "other"), TWO_NAMES)
+def test_a_part_that_tells_names_apart_stays(question, one, other):
+    assert not same_answer(extract_answer(one, question=question), extract_answer(other, question=question))
+
+
+CAPITALS = (  # how a sentence says what the capital is, a question for it, and what can't tell
+    (
+        ("Die Hauptstadt von Vietnam ist {}.", "{} ist die Hauptstadt von Vietnam.", "Es ist {}."),
+        "Was ist die Hauptstadt von Vietnam?",
+        "Ich weiß es nicht.",
+    ),
+    (
+        ("La capitale du Vietnam est {}.", "{} est la capitale du Vietnam.", "C'est {}."),
+        "Quelle est la capitale du Vietnam ?",
+        "Je ne sais pas.",
+    ),
+    (
+        ("La capital de Vietnam es {}.", "{} es la capital de Vietnam.", "Es {}."),
+        "¿Cuál es la capital de Vietnam?",
+        "No lo sé.",
+    ),
+    (("越南的首都是{}。", "{}是越南的首都。", "是{}。"), "越南的首都是什么？", "我不知道。"),
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "question", "silent"), CAPITALS, ids=("German", "French", "Spanish", "Chinese")
+)
+def test_sentences_in_other_languages_are_read_right_or_abstain(frames, question, silent):
+    for asked in (question, "What is the capital of Vietnam?"):
+        names = ("河内", "胡志明市") if "{}" in frames[0] and "是" in frames[0] else ("Hanoi", "Saigon")
+        for frame in frames:
+            readings = [extract_answer(frame.format(name), question=asked) for name in names]
+            assert not same_answer(*readings), frame
+            for name, reading in zip(names, readings, strict=True):
+                assert reading is None or name in reading, frame
+        assert extract_answer(names[0], question=asked) == names[0]
+        assert extract_answer(f"{names[0]}.", question=asked) == names[0]
+        assert extract_answer(silent, question=asked) is None
+        assert abstains(silent)
+
+
+@pytest.mark.parametrize(
+    "name", ["Rio de Janeiro", "La Paz", "Los Angeles", "Die Zauberflöte", "El Salvador"]
+)
+def test_names_from_other_languages_are_names(name):
+    assert extract_answer(name, question="What is it called?") == name
+    assert extract_answer(f"It is called {name}.", question="What is it called?") == name

@@ -475,13 +475,13 @@ _BETWEEN_PARTS = re.compile(r",?\s(?:and\s)?", re.IGNORECASE)
 def _join_parts(text: str, listed: list[_Found]) -> list[_Found]:
     """The quantities, with those of several units joined into one: "3 hours 35 minutes"."""
     joined = listed[:1]
-    for found in listed[1:]:
+    for quantity in listed[1:]:
         last = joined[-1]
-        gap = text[last.end + _count_unit(text, last) : found.begin]
-        if _BETWEEN_PARTS.fullmatch(gap) and _is_part_of(found, last):
-            joined[-1] = _Found(last.begin, found.end, f"{last.answer} {found.answer}")
+        gap = text[last.end + _count_unit(text, last) : quantity.begin]
+        if _BETWEEN_PARTS.fullmatch(gap) and _is_part_of(quantity, last):
+            joined[-1] = _Found(last.begin, quantity.end, f"{last.answer} {quantity.answer}")
         else:
-            joined.append(found)
+            joined.append(quantity)
     return joined
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "find_mention",
     "find_stem",
     "find_stems",
+    "is_foreign_sentence",
     "read_question",
     "shorten_question",
 ]
@@ -211,6 +212,7 @@ class Question(NamedTuple):
     asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
     asks_year: bool
     asks_place: bool  # whether its answer may begin with "in" or "on"
+    asks_person: bool  # whether it begins with "who"
     asks_order: bool  # whether the order of a list counts
     defines: bool  # whether it asks what something is, which a text tells rather than a few words
 
@@ -449,8 +451,41 @@ def read_question(question: str) -> Question:
         asks_truth=asks_truth,
         asks_year=_YEAR.search(sentence) is not None,
         asks_place=_WHERE.search(sentence) is not None,
+        asks_person=sentence[:3].lower() == "who",
         asks_order=_ORDER.search(sentence) is not None,
         defines=_DEFINITION.fullmatch(sentence.rstrip("? ")) is not None,
+    )
+
+
+_ENGLISH = re.compile(r"\b(?:the|of|is|are|was|were|has|it|it's)\b", re.IGNORECASE)
+_FOREIGN_VERB = re.compile(
+    r"\b(?:ist|sind|wurden?|liegt|heißt|nicht|keine?|est|sont|était|es|está|fue|tiene)\b"
+    r"|^(?:C['’]est|Es|Il|Elle)\s"
+)
+_FOREIGN_WORDS = make_word_set(
+    "der die das ein eine und von mit im hat war le la les un une du des et en dans il elle y el los las "
+    "de del una hay que"
+)
+_CJK = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_CJK_VERB = re.compile(r"[是为為有于於在は]|です|ます|입니다")
+_MIN_FOREIGN_WORDS = 3  # of a sentence without a verb that is known: "Rio de Janeiro" is a name
+_CJK_NAME = 12  # characters of a name at most, as of one that has a verb's sign in it
+_CJK_SHORT = 4
+
+
+def is_foreign_sentence(text: str) -> bool:
+    """Whether a text is a sentence in another language, of which no phrase can be read; a name is none.
+
+    >>> is_foreign_sentence("La capitale du Vietnam est Hanoï"), is_foreign_sentence("La Paz")
+    (True, False)
+    """
+    if _CJK.search(text) is not None:
+        return len(text) > (_CJK_SHORT if _CJK_VERB.search(text) else _CJK_NAME)
+    if " " not in text or _ENGLISH.search(text) is not None:
+        return False
+    words = [word.lower() for word in _CONTENT_WORD.findall(text)]
+    return _FOREIGN_VERB.search(text) is not None or (
+        sum(word in _FOREIGN_WORDS for word in words) >= _MIN_FOREIGN_WORDS
     )
 
 
