@@ -10,7 +10,6 @@ changes to the upstream's models, are the operator's.
 """
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -42,7 +41,7 @@ from adacompute.serve.chat import (
     send_start,
 )
 from adacompute.serve.ledger import NO_SPEND, Reservation, Spend
-from adacompute.serve.reply import CLIENT_GONE_STATUS, build_error
+from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, build_error
 from adacompute.serve.request_parser import (
     MEDIA_TOKENS,
     ClientDisconnected,
@@ -57,7 +56,6 @@ from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = ["FormScanner", "ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
 
-_log = logging.getLogger("adacompute.serve")
 _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _FREE_METHODS = ("GET", "HEAD", "DELETE")
@@ -512,7 +510,7 @@ class ForwardExchange:
         # what was settled, and for how many calls and further reservations
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # why it wasn't sent
-        self._started = time.monotonic()
+        self._at, self._started = time.time(), time.monotonic()
         self._status = 500
 
     async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
@@ -610,14 +608,19 @@ class ForwardExchange:
 
     def _finish(self, reservation: Reservation | None, reply_id: str) -> None:
         spent, maybe = self._settle(reservation)
-        observability, route = self._gateway.observability, self._target.route
-        self._gateway.guard(observability.on_forward, route, self._status, spent, maybe)
-        if self._span is not None:
-            self._gateway.guard(self._span.end, self._status, self._calls, time.monotonic() - self._started)
-        fields = {"id": reply_id, "key_name": self._key, "route": route, "method": self._request.method}
-        spending = {"spent_samples": spent.samples, "spent_tokens": spent.tokens}
-        seconds = round(time.monotonic() - self._started, 4)
-        _log.info("forwarded", extra={**fields, "status": self._status, "seconds": seconds, **spending})
+        outcome = ForwardOutcome(
+            id=reply_id,
+            at=self._at,
+            seconds=time.monotonic() - self._started,
+            key=self._key,
+            method=self._request.method,
+            route=self._target.route,
+            status=self._status,
+            calls=self._calls,
+            spent=spent,
+            maybe=maybe,
+        )
+        self._gateway.reporter.on_forward_end(outcome, self._span)
 
 
 async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable[[], object]) -> None:

@@ -24,7 +24,7 @@ from urllib.parse import quote, quote_plus
 import orjson
 
 from adacompute.records import Call, Secret
-from adacompute.serve.reply import RequestOutcome
+from adacompute.serve.reply import ForwardOutcome, RequestOutcome
 
 __all__ = ["MASK", "Redactor", "RepeatFilter", "log_to", "request_log"]
 
@@ -131,15 +131,13 @@ def _list_encodings(text: str) -> set[str]:
 
 
 _MAX_QUEUED = 10_000  # lines
-_GATHER_SECONDS = 0.05  # that a line waits for others; a killed process loses as much
+_GATHER_SECONDS = 0.02  # that a line waits for others; a killed process loses as much
 _LINES_PER_WRITE = 100  # so that a stalled write holds few lines
 _MAX_TEXT = 20_000  # characters of a message or a traceback
 _MAX_CACHED = 100  # characters of an extra that is cached
 _NUMBER = (int, float)
 _MAX_KEY = 1000  # characters of a key in any form, at most
-_REQUEST_FIELDS: Final = vars(
-    logging.LogRecord("adacompute.request", logging.INFO, __file__, 0, "request", (), None)
-)
+_REQUEST_TEXTS: Final = ("key_name", "policy", "code", "no_vote", "route", "method")  # may hold others' words
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -160,9 +158,15 @@ class JsonFormatter(logging.Formatter):
             "logger": mask_name(record.name),
             "message": self._mask_text(_format_message(record)),
         }
-        for name, value in _read_extras(record).items():
-            plain = value is None or isinstance(value, _NUMBER)
-            line[mask_name(name)] = value if plain else self._mask_extra(name, value)
+        if isinstance(record, _RequestRecord):
+            line.update(record.fields)
+            for name in _REQUEST_TEXTS:
+                if value := record.fields.get(name):
+                    line[name] = self._mask_extra(name, value)
+        else:
+            for name, value in _read_extras(record).items():
+                plain = value is None or isinstance(value, _NUMBER)
+                line[mask_name(name)] = value if plain else self._mask_extra(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
         elif record.exc_text:
@@ -217,11 +221,20 @@ class RepeatFilter(logging.Filter):
 
 
 class _RequestRecord(logging.LogRecord):
-    """A record of a request, made in a fifth of the time: without the thread and the place in the code."""
+    """A record of a request, made in a fifth of the time: without the thread and the place in the code.
 
-    def __init__(self, fields: dict[str, object]) -> None:
-        self.__dict__.update(_REQUEST_FIELDS, created=time.time(), **fields)
-        self.extras = fields
+    Of its fields only `_REQUEST_TEXTS` are masked: the others are numbers and ids of the gateway's own.
+    """
+
+    def __init__(self, standard: dict[str, object], fields: dict[str, object], ended_at: float) -> None:
+        self.__dict__.update(standard, **fields)
+        self.created = ended_at
+        self.fields = fields
+
+
+def _make_standard_fields(log: logging.Logger, message: str) -> dict[str, object]:
+    """What all lines of requests of a logger have in common."""
+    return vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, message, (), None))
 
 
 class RequestLog:
@@ -229,7 +242,10 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._log = logging.getLogger("adacompute.request")
+        self._forwards = logging.getLogger("adacompute.serve")
         self._calls = logging.getLogger("adacompute.upstream")
+        self._request_fields = _make_standard_fields(self._log, "request")
+        self._forward_fields = _make_standard_fields(self._forwards, "forwarded")
 
     def log_request(self, outcome: RequestOutcome) -> None:
         """Logs a request that ended."""
@@ -244,7 +260,7 @@ class RequestLog:
             "status": outcome.status,
             "samples": outcome.samples,
             "waves": outcome.waves,
-            "votes": sorted(outcome.votes.values(), reverse=True),
+            "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
             "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
             "price": outcome.price,
             "seconds": round(outcome.seconds, 4),
@@ -258,9 +274,25 @@ class RequestLog:
             fields["missing"] = outcome.missing
         if outcome.would is not None:
             fields["would"] = outcome.would
-        if (reason := outcome.no_vote_reason) is not None:
+        if outcome.notes and (reason := outcome.no_vote_reason) is not None:
             fields["no_vote"] = reason
-        self._log.handle(_RequestRecord(fields))
+        self._log.handle(_RequestRecord(self._request_fields, fields, outcome.at + outcome.seconds))
+
+    def log_forward(self, outcome: ForwardOutcome) -> None:
+        """Logs a request that was passed on, when it has ended."""
+        if not self._forwards.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": outcome.id,
+            "key_name": outcome.key,
+            "route": outcome.route,
+            "method": outcome.method,
+            "status": outcome.status,
+            "seconds": round(outcome.seconds, 4),
+            "spent_samples": outcome.spent.samples,
+            "spent_tokens": outcome.spent.tokens,
+        }
+        self._forwards.handle(_RequestRecord(self._forward_fields, fields, outcome.at + outcome.seconds))
 
     def log_call(self, call: Call) -> None:
         """Logs an attempt upstream that ended, at debug level."""
@@ -304,6 +336,7 @@ class _LineWriter(logging.Handler):
         self._stream = stream
         self._lines: collections.deque[str] = collections.deque()
         self._dropped = 0
+        self._ready = threading.Event()  # there are lines
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
         self._thread.start()
@@ -316,19 +349,24 @@ class _LineWriter(logging.Handler):
             line = json.dumps({"level": "error", "message": "a log line could not be written"})
         if len(self._lines) < _MAX_QUEUED:
             self._lines.append(line)
+            if not self._ready.is_set():
+                self._ready.set()
         else:
             self._dropped += 1
 
     def close(self) -> None:
         """Writes what is queued, for at most two seconds."""
         self._stopping.set()
+        self._ready.set()
         self._thread.join(2.0)
         super().close()
 
     def _write(self) -> None:
         stopping = False
-        while not stopping:  # it polls: waking it would cost a request more than its line does
-            stopping = self._stopping.wait(_GATHER_SECONDS)
+        while not stopping:
+            self._ready.wait()
+            stopping = self._stopping.wait(_GATHER_SECONDS)  # so that many lines wake it once
+            self._ready.clear()
             while self._lines:
                 before = len(self._lines)
                 try:
@@ -338,6 +376,7 @@ class _LineWriter(logging.Handler):
                     return
                 except OSError:  # a full disk or a slow reader: it may recover
                     self._dropped += before - len(self._lines)
+                    self._ready.set()
                     break
 
     def _take_lines(self) -> str:
@@ -349,8 +388,6 @@ class _LineWriter(logging.Handler):
 
 
 def _read_extras(record: logging.LogRecord) -> dict[str, object]:
-    if isinstance(record, _RequestRecord):
-        return record.extras
     return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 

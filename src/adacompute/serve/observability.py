@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar, get_args
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
@@ -30,7 +30,7 @@ from adacompute.records import Call
 from adacompute.serve.dial_table import DialTable
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.policy_registry import DriftMonitors, DriftState
-from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
 from adacompute.serve.request_parser import Mode
 
 __all__ = ["CALL_KINDS", "COLUMNS", "SPANS", "UNVOTED_REASONS", "Observability", "SpendStatus"]
@@ -105,6 +105,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
+        self._sums: dict[tuple[Any, ...], float] = {}  # of counters, since they were last rendered
         self._policies = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -156,10 +157,10 @@ class Metrics:
         self.recorder = gauge("recorder_requests", "Requests for the pool, since the start", "result")
         self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
 
-    def count_request(self, outcome: RequestOutcome) -> None:
-        """Counts a request that ended, successfully or not."""
-        policy, status = self.policy_label(outcome.policy), outcome.status
-        self.at_labels(self.requests, policy, _mode_label(outcome.mode), _status_label(status)).inc()
+    def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
+        """Counts a request that ended, successfully or not; `unvoted`: why it had no vote, if that is so."""
+        add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
+        add(self.requests, 1, policy, _mode_label(outcome.mode), _status_label(status))
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
             self.at_labels(self.samples, policy).observe(outcome.samples)
@@ -167,56 +168,54 @@ class Metrics:
             self.at_labels(self.would, policy).observe(outcome.samples + outcome.would)
         if outcome.agreement is not None:
             self.at_labels(self.agreement, policy).observe(outcome.agreement)
-        elif status == 200:
-            self.at_labels(self.unvoted, classify_unvoted(outcome)).inc()
-        for counter, amount in (
-            (self.waves, outcome.waves),
-            (self.missing, outcome.missing),
-            (self.explored, outcome.explored),
-            (self.gone, status == CLIENT_GONE_STATUS),
-        ):
-            if amount:
-                counter.inc(amount)
-        self._count_spend(outcome)
-
-    def _count_spend(self, outcome: RequestOutcome) -> None:
-        usage = outcome.usage
-        for kind, tokens in (
-            ("prompt", usage.prompt_tokens),
-            ("completion", usage.completion_tokens),
-            ("cached", usage.cached_tokens),
-        ):
-            if tokens:
-                self.at_labels(self.tokens, kind).inc(tokens)
+        if unvoted:
+            add(self.unvoted, 1, unvoted)
+        if outcome.waves:
+            add(self.waves, outcome.waves)
+        if outcome.missing:
+            add(self.missing, outcome.missing)
+        if outcome.explored:
+            add(self.explored, 1)
+        if status == CLIENT_GONE_STATUS:
+            add(self.gone, 1)
+        self._count_tokens(outcome.usage)
         self._count_amounts(outcome.spent, outcome.maybe)
 
-    def count_forward(self, route: str, status: int, spent: Spend, maybe: Spend) -> None:
+    def _count_tokens(self, usage: Usage) -> None:
+        if usage.prompt_tokens:
+            self.add(self.tokens, usage.prompt_tokens, "prompt")
+        if usage.completion_tokens:
+            self.add(self.tokens, usage.completion_tokens, "completion")
+        if usage.cached_tokens:
+            self.add(self.tokens, usage.cached_tokens, "cached")
+
+    def count_forward(self, outcome: ForwardOutcome) -> None:
         """Counts a request that was passed on to another route of the upstream."""
-        self.at_labels(self.forwarded, route, _status_label(status)).inc()
-        self._count_amounts(spent, maybe)
+        self.add(self.forwarded, 1, outcome.route, _status_label(outcome.status))
+        self._count_amounts(outcome.spent, outcome.maybe)
 
     def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
         for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
             if spend.samples or spend.tokens or spend.nanos:
                 for unit in _UNITS:
-                    self.at_labels(counter, unit).inc(spend.amount_in(unit))
+                    self.add(counter, spend.amount_in(unit), unit)
 
     def count_refusal(self, status: int, code: str) -> str:
         """Counts a request that was refused before sampling; the code that it is counted as."""
         code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
-        self.at_labels(self.requests, "none", "none", _status_label(status)).inc()
-        self.at_labels(self.refused, code).inc()
+        self.add(self.requests, 1, "none", "none", _status_label(status))
+        self.add(self.refused, 1, code)
         return code
 
     def count_call(self, call: Call) -> str:
         """Counts an attempt upstream that ended; the kind that it is counted as."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
-        self.at_labels(self.calls, kind).inc()
+        self.add(self.calls, 1, kind)
         self.call_seconds.observe(call.seconds)
         if call.paid == "maybe":
-            self.calls_maybe.inc()
+            self.add(self.calls_maybe, 1)
         if kind == "cancelled":
-            self.cancelled.inc()
+            self.add(self.cancelled, 1)
         return kind
 
     def reserve_budget(self, budget: float) -> None:
@@ -261,8 +260,23 @@ class Metrics:
             child = self._children[key] = metric.labels(*labels)
         return child
 
+    def add(self, counter: Counter, amount: float, *labels: str) -> None:
+        """Adds to a counter at these labels.
+
+        The sum is passed on when it is rendered: Prometheus's counters take a lock and four calls each time,
+        which for the ten of a request were a tenth of its report.
+        """
+        key = (counter, *labels)
+        if key not in self._sums:
+            self._children.setdefault(key, counter.labels(*labels) if labels else counter)
+            self._sums[key] = 0.0
+        self._sums[key] += amount
+
     def render(self) -> bytes:
         """Everything, in Prometheus's text format."""
+        for key, amount in self._sums.items():
+            self._children[key].inc(amount)
+            self._sums[key] = 0.0
         return generate_latest(self._registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -303,6 +317,15 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+class RequestCost(NamedTuple):
+    """How a request counts in sums: worked out once, because several sums need it."""
+
+    samples: int  # that it cost or may have cost
+    counted: bool  # in the average
+    decided: bool  # in the average of those that can be voted on
+    agreement: float | None  # as calibration measures it
+
+
 @dataclass(slots=True)
 class TimeSlot:
     """Sums over the requests that ended in some seconds."""
@@ -323,25 +346,25 @@ class TimeSlot:
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
 
-    def add(self, outcome: RequestOutcome) -> None:
+    def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
         """Adds a request that ended."""
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
-        if outcome.counts_in_average:
+        if cost.counted:
             self.counted += 1
-            self.samples += outcome.cost_samples
+            self.samples += cost.samples
             self.target += outcome.budget
-        if outcome.counts_as_voted:
+        if cost.decided:
             self.decided += 1
-            self.decided_samples += outcome.cost_samples
+            self.decided_samples += cost.samples
             self.decided_target += outcome.budget
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
             self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
-        if outcome.calibrated_agreement is not None:
+        if cost.agreement is not None:
             self.voted += 1
-            self.agreement += outcome.calibrated_agreement
+            self.agreement += cost.agreement
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
@@ -376,6 +399,8 @@ class TrafficHistory:
         self._texts = texts
         self._now = now
         self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
+        self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
+        self._slots_end = -math.inf  # when the first of them ends
         self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self._reserved_dials: list[_DialKey] = []  # the operator's own
 
@@ -384,27 +409,32 @@ class TrafficHistory:
         if dial not in self._reserved_dials and len(self._reserved_dials) < _MAX_DIALS:
             self._reserved_dials.append(dial)
 
-    def add_request(self, outcome: RequestOutcome) -> None:
+    def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
         """Adds a request that ended."""
-        at = self._now()
-        for ring in self._rings.values():
-            ring.slot_at(at).add(outcome)
+        for slot in self._get_slots():
+            slot.add(outcome, cost)
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
         """Adds a call upstream that ended; `kind` is of a fixed set."""
-        at = self._now()
-        for ring in self._rings.values():
-            calls = ring.slot_at(at).calls
-            calls[kind] = calls.get(kind, 0) + 1
+        for slot in self._get_slots():
+            slot.calls[kind] = slot.calls.get(kind, 0) + 1
 
     def add_price(self, dial: _DialKey, price: float) -> None:
         """Adds the present price of a dial."""
-        at = self._now()
-        for ring in self._rings.values():
-            prices = ring.slot_at(at).prices
+        for slot in self._get_slots():
+            prices = slot.prices
             if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
+
+    def _get_slots(self) -> Sequence[TimeSlot]:
+        """The slots of this moment, one of each ring."""
+        at = self._now()
+        if at >= self._slots_end:
+            rings = self._rings.values()
+            self._slots = [ring.slot_at(at) for ring in rings]
+            self._slots_end = min(slot.at + ring.step for slot, ring in zip(self._slots, rings, strict=True))
+        return self._slots
 
     def recent(self) -> list[dict[str, Any]]:
         """The last requests, newest first."""
@@ -470,12 +500,15 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
     """Label and count, the winner first. Without texts the answers are A, B, C …"""
-    order = sorted(outcome.votes, key=lambda answer: (answer != outcome.answer, -outcome.votes[answer]))
+    counts = outcome.votes
+    order = list(counts)
+    if len(order) > 1:
+        order.sort(key=lambda answer: (answer != outcome.answer, -counts[answer]))
     votes = [
-        [shorten(answer, _ANSWER_LENGTH) if texts else _LABELS[place], outcome.votes[answer]]
+        [shorten(answer, _ANSWER_LENGTH) if texts else _LABELS[place], counts[answer]]
         for place, answer in enumerate(order[:_MAX_CLASSES])
     ]
-    if rest := sum(outcome.votes[answer] for answer in order[_MAX_CLASSES:]):
+    if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
         votes.append(["others", rest])
     return votes
 
@@ -556,34 +589,37 @@ class Observability:
         """A request has ended, successfully or not."""
         self._in_flight -= 1
         self._requests += 1
-        self._metrics.count_request(outcome)
-        self._history.add_request(outcome)
-        if outcome.counts_in_average:
+        cost = RequestCost(
+            outcome.cost_samples,
+            outcome.counts_in_average,
+            outcome.counts_as_voted,
+            outcome.calibrated_agreement,
+        )
+        is_unvoted = outcome.agreement is None and outcome.status == 200
+        unvoted = classify_unvoted(outcome) if is_unvoted else ""
+        self._metrics.count_request(outcome, unvoted=unvoted)
+        self._history.add_request(outcome, cost)
+        if cost.counted:
             voted = outcome.agreement is not None and not outcome.explored
             self._dials.add_request(
-                outcome.policy,
-                outcome.budget,
-                outcome.cost_samples,
-                voted=voted,
-                decided=outcome.counts_as_voted,
+                outcome.policy, outcome.budget, cost.samples, voted=voted, decided=cost.decided
             )
-        agreement = outcome.calibrated_agreement
-        if agreement is None:
-            if outcome.status == 200:
-                _count(self._unvoted, classify_unvoted(outcome))
+        if cost.agreement is None:
+            if unvoted:
+                _count(self._unvoted, unvoted)
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = round(outcome.budget, 2)
             if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
-                self._track_agreement(outcome.policy, agreement)
+                self._track_agreement(outcome.policy, cost.agreement)
 
     def on_refusal(self, status: int, code: str) -> None:
         """A request was refused before sampling."""
         _count(self._refused, self._metrics.count_refusal(status, code))
 
-    def on_forward(self, route: str, status: int, spent: Spend, maybe: Spend) -> None:
+    def on_forward_end(self, outcome: ForwardOutcome) -> None:
         """A request that was passed on has ended; these are counted apart, and never in the average."""
-        _count(self._forwarded, route)
-        self._metrics.count_forward(route, status, spent, maybe)
+        _count(self._forwarded, outcome.route)
+        self._metrics.count_forward(outcome)
 
     def on_call(self, call: Call) -> None:
         """One attempt upstream has ended."""
@@ -625,7 +661,7 @@ class Observability:
         """Policies were reloaded; False: one was refused, and the last good one stays."""
         result = "ok" if ok else "refused"
         self._reloads[result] += 1
-        self._metrics.at_labels(self._metrics.reloads, result).inc()
+        self._metrics.add(self._metrics.reloads, 1, result)
 
     def watch_spending(self, read: Callable[[], Sequence[SpendStatus]]) -> None:
         """Sets the source of what was spent: the total first, with the name "", then each key."""
@@ -784,7 +820,7 @@ class Observability:
             _log.warning("drift: agreement of policy %r is as expected again", policy)
             return
         metrics = self._metrics
-        metrics.at_labels(metrics.alarms, metrics.policy_label(policy)).inc()
+        metrics.add(metrics.alarms, 1, metrics.policy_label(policy))
         _log.warning(
             "drift: agreement of policy %r is %.2f over the last %d votes, %s saw %.2f; traffic is not what "
             "it was fitted on: record some of it, and fit again",

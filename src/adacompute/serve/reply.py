@@ -40,6 +40,7 @@ from adacompute.serve.stream_gate import StreamGate
 
 __all__ = [
     "CLIENT_GONE_STATUS",
+    "ForwardOutcome",
     "Refusal",
     "RequestOutcome",
     "StreamRelay",
@@ -112,6 +113,22 @@ class Refusal:
     code: str
     started_at: int  # nanoseconds since 1970
     ended_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardOutcome:
+    """The outcome of a request that was passed on to another route of the upstream."""
+
+    id: str  # of the reply
+    at: float  # seconds since 1970, when it came
+    seconds: float
+    key: str  # the name of the client's key
+    method: str
+    route: str  # the first word of its path
+    status: int  # of the reply; 499: the client went away
+    calls: Sequence[Call]  # none if it was free
+    spent: Spend
+    maybe: Spend  # upper bound of what may be charged for failed calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from adacompute.config import OTEL_FROM_ENV, ServeConfig
 from adacompute.errors import ConfigError, shorten
 from adacompute.records import Call
 from adacompute.serve.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
-from adacompute.serve.reply import CLIENT_GONE_STATUS, Refusal, RequestOutcome
+from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, Refusal, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.trace_context import TRACE_PARENT, TRACE_STATE
 
@@ -174,9 +174,10 @@ class ForwardSpan:
         headers = _build_headers(self.call_span, request.headers) or {}
         self.request = replace(request, headers={**request.headers, **headers})  # what is sent
 
-    def end(self, status: int, calls: Sequence[Call], seconds: float) -> None:
-        """Completes both spans, and counts the request; `calls` is empty if it was free."""
-        self._telemetry.end_forward(self, status, calls[-1] if calls else None, seconds)
+    def end(self, outcome: ForwardOutcome) -> None:
+        """Completes both spans, and counts the request."""
+        calls = outcome.calls
+        self._telemetry.end_forward(self, outcome.status, calls[-1] if calls else None, outcome.seconds)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()
