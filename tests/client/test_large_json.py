@@ -1,15 +1,25 @@
 """Large JSON that is read in steps is what a parser gives for all of it, or a ValueError where it has one."""
 
 import json
+import math
 import threading
 import time
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.client.large_json import load_large_json
+from adacompute.client.large_json import PackedList, encode_in_parts, load_large_json
+from adacompute.client.response_parser import (
+    compute_mean_entropy,
+    encode_json,
+    read_json,
+    read_tokens,
+    sum_logprobs,
+)
+from adacompute.records import Secret
 
 VALUES = st.recursive(
     st.one_of(
@@ -110,3 +120,131 @@ def _read_beside_a_watch(raw: bytes) -> tuple[float, float]:
     watching.join()
     assert value == orjson.loads(raw)
     return took, longest[0]
+
+
+TEXTS = st.lists(
+    st.one_of(
+        st.text(max_size=8),
+        st.sampled_from(['"', "\\", "\n", "\U0001f600", "\ud83d", "\ude00", "ud83d", "\\ud83d", "é", "\0"]),
+    ),
+    max_size=30,
+).map("".join)
+
+
+@given(text=TEXTS, step=st.integers(1, 30), escapes=st.booleans())
+def test_a_long_text_is_read_in_pieces_as_a_parser_reads_it(text: str, step: int, escapes: bool):
+    raw = json.dumps(text, ensure_ascii=escapes).encode("utf-8", "replace")
+    assert load_large_json(raw, step=step) == json.loads(raw)
+
+
+@given(text=TEXTS, step=st.integers(1, 30), data=st.data())
+def test_a_broken_text_is_a_value_error(text: str, step: int, data: st.DataObject):
+    raw = json.dumps(text).encode()
+    place = data.draw(st.integers(0, len(raw)))
+    broken = raw[:place] + data.draw(st.sampled_from([b'"', b"\\", b"\\u12", b"\n", b"\xff"])) + raw[place:]
+    try:
+        expected = json.loads(broken)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            load_large_json(broken, step=step)
+    else:
+        assert load_large_json(broken, step=step) == expected
+
+
+NUMBERS = st.one_of(
+    st.floats(-30, 0), st.integers(-30, 0), st.sampled_from([math.nan, -math.inf, 10**400, None, "x"])
+)
+ALTERNATIVES = st.lists(st.fixed_dictionaries({"token": st.text(max_size=3), "logprob": NUMBERS}), max_size=3)
+TOKENS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"token": st.text(max_size=3), "logprob": NUMBERS, "top_logprobs": ALTERNATIVES}
+        ),
+        st.sampled_from([{}, None, 7, {"logprob": -1.0, "token": "\ud800"}, {"top_logprobs": {"a": [1]}}]),
+    ),
+    max_size=12,
+)
+
+
+@given(tokens=TOKENS, more=TOKENS, step=st.integers(1, 60), indent=st.sampled_from([None, 1]))
+def test_packed_tokens_are_the_same_tokens_with_the_same_sums(
+    tokens: list[Any], more: list[Any], step: int, indent: int | None
+):
+    choices = [
+        {"index": 0, "message": {"content": "a"}, "logprobs": {"content": tokens, "refusal": None}},
+        {"index": 1, "message": {"content": "b"}, "logprobs": {"content": more}},
+    ]
+    raw = json.dumps({"id": "x", "choices": choices, "usage": {}}, indent=indent).encode()
+    plain, value = json.loads(raw), load_large_json(raw, step=step)
+    assert as_json(value) == as_json(plain)
+    for choice, expected in zip(value["choices"], plain["choices"], strict=True):
+        found, wanted = read_tokens(choice["logprobs"]), read_tokens(expected["logprobs"])
+        assert (found is None) == (wanted is None)
+        if found is not None and wanted is not None:
+            assert len(found) == len(wanted)
+            assert sum_logprobs(found) == sum_logprobs(wanted)
+            assert compute_mean_entropy(found) == compute_mean_entropy(wanted)
+    encoded = b"".join(encode_in_parts(value, encode_json, size=step))
+    assert without_nan(json.loads(encoded)) == without_nan(plain)
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, default=list)
+
+
+def without_nan(value: Any) -> Any:
+    """A value with None instead of NaN and infinity, which orjson writes as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return {name: without_nan(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def large_reply(count: int, text: str = "x") -> bytes:
+    token = {"token": text, "logprob": -0.5, "top_logprobs": [{"token": text, "logprob": -1.0}]}
+    message = {"role": "assistant", "content": text * count}
+    choice = {"index": 0, "message": message, "logprobs": {"content": [token] * count}}
+    return json.dumps({"choices": [choice]}).encode()
+
+
+def test_log_probabilities_of_a_large_reply_are_packed_and_the_key_is_masked_in_them():
+    key = Secret("sk-0123456789abcdef")
+    for text in (key.reveal(), "a", "\ud800", "sk-0123456789\\u0061bcdef"):
+        raw = large_reply(9000, text).replace(b"\\\\u0061", b"\\u0061")
+        value, _ = read_json(raw, key)
+        tokens = value["choices"][0]["logprobs"]["content"]
+        assert isinstance(tokens, PackedList)
+        assert len(tokens) == 9000
+        expected = json.loads(raw)["choices"][0]
+        masked = key.mask(expected["message"]["content"])
+        assert value["choices"][0]["message"]["content"] == masked
+        assert tokens[0] == {
+            "token": key.mask(expected["logprobs"]["content"][0]["token"]),
+            "logprob": -0.5,
+            "top_logprobs": [
+                {"token": key.mask(expected["logprobs"]["content"][0]["token"]), "logprob": -1.0}
+            ],
+        }
+        assert key.reveal() not in as_json(value)
+        assert key.reveal().encode() not in b"".join(encode_in_parts(value, encode_json))
+
+
+def test_only_log_probabilities_may_have_very_many_values():
+    many = b"[" + b"[]," * 110_000 + b"[]]"
+    tokens = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": %s}}]}' % many
+    assert len(load_large_json(tokens)["choices"][0]["logprobs"]["content"]) == 110_001
+    for raw in (
+        b'{"choices": [{"message": {"content": "a"}, "x": %s}]}' % many,
+        b'{"choices": [], "x": %s}' % many,
+        b'{"choices": [{"logprobs": {"content": [%s]}}]}' % many,  # one token
+        b'{"choices": [{"logprobs": {"content": {"a": %s}}}]}' % many,
+        b'{"choices": %s}' % many,
+    ):
+        with pytest.raises(ValueError, match="more than 300000 values"):
+            load_large_json(raw)
+
+
+def test_a_text_that_no_model_writes_is_refused():
+    with pytest.raises(ValueError, match="a text of more than 32 MiB"):
+        load_large_json(b'{"a": "' + b"x" * (33 * 2**20) + b'"}')

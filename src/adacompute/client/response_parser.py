@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ import orjson
 from yarl import URL
 
 from adacompute.client.error_object import build_error_object
-from adacompute.client.large_json import MAX_INLINE, load_large_json
+from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -132,7 +133,9 @@ class Response:
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as it came, for passing on
-    logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)  # as they came
+    # as they came; many tokens are a PackedList
+    logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
+    size: int = 0  # bytes of the reply that it is from, where that is large
 
     @property
     def finished(self) -> bool | None:
@@ -194,7 +197,7 @@ class Choice:
     finish_reason: str | None
     message: Mapping[str, Any]
     logprobs: Mapping[str, Any] | None
-    tokens: list[dict[str, Any]] | None  # of its logprobs
+    tokens: Sequence[dict[str, Any]] | None  # of its logprobs
 
     @property
     def length(self) -> int:
@@ -204,7 +207,7 @@ class Choice:
             value = self.message.get(name)
             hidden += len(value) if isinstance(value, str) else 0
         calls = self.message.get("tool_calls")
-        return max(1, len(self.text) + hidden + (len(str(calls)) if calls else 0))
+        return max(1, len(self.text) + hidden + (_count_call_characters(calls) if calls else 0))
 
     def count_exactly(self, cap: int | None) -> int | None:
         """Its tokens where they can be counted: by its logprobs, or where it was cut off at the cap."""
@@ -290,7 +293,7 @@ def _build_reply(
         quirks.models.record_logprobs(model, logprobs=has_logprobs)
     model_quirks = quirks.models.ensure_quirks(model)
     responses, token_count = build_responses(
-        choices, body, requested=request.n, cap=request.cap, quirks=model_quirks
+        choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
     usage = body.get("usage")
     prompt = (parse_tokens(usage.get("prompt_tokens")) or None) if isinstance(usage, dict) else None
@@ -456,9 +459,15 @@ def parse_error_body(value: object) -> tuple[str, object]:
 
 
 def build_responses(
-    choices: list[Choice], body: Mapping[str, Any], *, requested: int, cap: int | None, quirks: ModelQuirks
+    choices: list[Choice],
+    body: Mapping[str, Any],
+    *,
+    requested: int,
+    cap: int | None,
+    quirks: ModelQuirks,
+    size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
-    """The first `requested` choices as responses, and the token count of all of them."""
+    """The first `requested` choices as responses, and the token count of all; `size`: the reply's bytes."""
     usage = body.get("usage")
     reported = parse_tokens(usage.get("completion_tokens")) if isinstance(usage, dict) else None
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
@@ -472,6 +481,7 @@ def build_responses(
             entropy=None if choice.tokens is None else compute_mean_entropy(choice.tokens),
             message=choice.message,
             logprobs=choice.logprobs,
+            size=size,
         )
         for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
     )
@@ -652,11 +662,19 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     return max(1, round(count_characters(body.get("messages")) / CHARACTERS_A_TOKEN))
 
 
-def read_tokens(logprobs: object) -> list[dict[str, Any]] | None:
+def _count_call_characters(calls: object) -> int:
+    """Characters of calls of tools as they are written; of megabytes, only of their texts."""
+    texts = count_characters(calls)
+    return texts if texts > MAX_INLINE else len(str(calls))
+
+
+def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
     """The tokens in the `logprobs` of a choice; None where it has none that can be read."""
     if not isinstance(logprobs, dict):
         return None
     content = logprobs.get("content")
+    if isinstance(content, PackedList):
+        return content if content.kinds == {dict} else None
     if not isinstance(content, list) or not content:
         return None
     return content if set(map(type, content)) == {dict} else None
@@ -701,8 +719,11 @@ def compute_mean_entropy(tokens: Sequence[dict[str, Any]]) -> float | None:
     >>> round(compute_mean_entropy([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
     0.6931
     """
-    lists = [top_logprobs for token in tokens if (top_logprobs := token.get("top_logprobs"))]
-    entropies = [_compute_entropy(alternatives) for alternatives in lists if isinstance(alternatives, list)]
+    entropies = [
+        _compute_entropy(alternatives)
+        for token in tokens
+        if (alternatives := token.get("top_logprobs")) and isinstance(alternatives, list)
+    ]
     return sum(entropies) / len(entropies) if entropies else None
 
 
@@ -722,10 +743,17 @@ def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | N
     """A value as JSON; `encoded_fields` are encoded already, because many requests share them."""
     try:
         return orjson.dumps(
-            {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value
+            {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value,
+            default=_encode_packed,
         )
     except TypeError:  # half surrogates and numbers beyond 64 bits are valid JSON, which orjson refuses
-        return json.dumps(value).encode("ascii")
+        return json.dumps(value, default=list).encode("ascii")  # a PackedList as a list
+
+
+def _encode_packed(value: object) -> orjson.Fragment:
+    if isinstance(value, PackedList):
+        return orjson.Fragment(b"".join(value.encode(encode_json)))
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
@@ -736,14 +764,17 @@ def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
         return {}
 
 
-def read_json(raw: bytes, key: Secret | None, *, max_marks: int = sys.maxsize) -> tuple[object, bool]:
+def read_json(
+    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
+) -> tuple[object, bool]:
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 
     Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
     one is read in steps; it may have so many brackets and commas.
     """
     if len(raw) > MAX_INLINE:
-        return mask_key(load_large_json(raw, max_marks=max_marks), key), False
+        mask = None if key is None or not key.is_maskable else partial(_mask_part, key)
+        return load_large_json(raw, max_marks=max_marks, mask=mask), False
     try:
         try:
             value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
@@ -761,7 +792,12 @@ def mask_key(value: object, key: Secret | None) -> object:
     return _mask_texts(value, key) if key is not None and key.is_maskable else value
 
 
-def _may_contain_key(raw: bytes, key: Secret) -> bool:
+def _mask_part(key: Secret, value: object, raw: bytes | bytearray | None) -> object:
+    """A part of a large body with the key masked in its texts; its JSON is None if it isn't strict."""
+    return value if raw is not None and not _may_contain_key(raw, key) else _mask_texts(value, key)
+
+
+def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
     """Whether the key may be in a body, plainly or behind JSON's escapes; searching all texts is slow."""
     text = key.reveal()
     if not key.is_maskable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.large_json import MAX_INLINE, ReplyLimits, find_reply_limits
+from adacompute.client.large_json import MAX_INLINE, ReplyLimits, find_reply_limits, run_in_thread
 from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -630,7 +630,7 @@ class CompletionCall(CallWithRetries[Reply]):
             if http_reply.size <= MAX_INLINE:
                 reply = self.interpret(attempt, http_reply)
             else:
-                reply = await asyncio.to_thread(self.interpret, attempt, http_reply)
+                reply = await run_in_thread(self.interpret, attempt, http_reply)
         except EndpointError as error:
             attempt.report_failure(error)
             raise

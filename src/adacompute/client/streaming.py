@@ -3,13 +3,14 @@
 Parses the bytes into events, and puts the chunks of a stream together as one completion.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from adacompute.client.error_object import infer_status
-from adacompute.client.large_json import MAX_INLINE, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
     HttpReply,
@@ -45,6 +46,7 @@ __all__ = [
     "find_error_status",
     "looks_like_events",
     "split_into_chunks",
+    "split_tokens",
 ]
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
+_PACKED_TOKENS = 1024  # with log-probabilities, that are packed
 _BLOCK = 512  # pieces of a text that are joined, so that few objects are kept
 _EVENT_OVERHEAD = 512  # bytes that an event may have besides its content
 _EVENT_TEXT = 16  # bytes of text that a short event has, about
@@ -201,7 +204,7 @@ class _ChoiceBuilder:
         self.reason: str | None = None
         self._message: _Pieces = {}
         self._calls: dict[int, _Pieces] = {}  # of tools
-        self._logprobs: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, _Tokens] = {}
 
     def add(self, choice: Mapping[str, Any]) -> None:
         reason, logprobs = choice.get("finish_reason"), choice.get("logprobs")
@@ -209,8 +212,10 @@ class _ChoiceBuilder:
         if isinstance(reason, str):
             self.reason = reason
         for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
-            if isinstance(tokens, list):
-                self._logprobs.setdefault(name, []).extend(tokens)
+            if isinstance(tokens, list | PackedList):
+                if name not in self._logprobs:
+                    self._logprobs[name] = _Tokens()
+                self._logprobs[name].add(tokens)
         if isinstance(delta, dict):
             calls = delta.get("tool_calls")
             _append_pieces(
@@ -224,7 +229,9 @@ class _ChoiceBuilder:
         if self._calls:
             message["tool_calls"] = [_join_pieces(self._calls[place]) for place in sorted(self._calls)]
         choice = {"index": index, "message": message, "finish_reason": self.reason}
-        return {**choice, "logprobs": self._logprobs} if self._logprobs else choice
+        if not self._logprobs:
+            return choice
+        return {**choice, "logprobs": {name: tokens.get_all() for name, tokens in self._logprobs.items()}}
 
     def _add_tool_call(self, call: object) -> None:
         index = call.get("index", 0) if isinstance(call, dict) else None
@@ -256,6 +263,36 @@ class _Values:
         return [*self._blocks, *self._recent]
 
 
+class _Tokens:
+    """The tokens of a choice's log-probabilities; many are packed."""
+
+    __slots__ = ("_packed", "_recent")
+
+    def __init__(self) -> None:
+        self._packed = PackedList()
+        self._recent: list[Any] = []
+
+    def add(self, tokens: list[Any] | PackedList) -> None:
+        if isinstance(tokens, PackedList):
+            self._pack()
+            self._packed.extend(tokens)
+            return
+        self._recent += tokens
+        if len(self._recent) >= _PACKED_TOKENS:
+            self._pack()
+
+    def get_all(self) -> list[Any] | PackedList:
+        if not self._packed:
+            return self._recent
+        self._pack()
+        return self._packed
+
+    def _pack(self) -> None:
+        if self._recent:
+            self._packed.add(self._recent)
+            self._recent = []
+
+
 def _append_pieces(pieces: _Pieces, part: Mapping[str, Any]) -> None:
     for name, value in part.items():
         if value is not None:
@@ -280,6 +317,22 @@ def _join_values(name: str, values: list[Any]) -> object:
     return values[-1]
 
 
+def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A text with its log-probabilities; packed ones block by block, each with an equal share of the text.
+
+    Where one token ends in the text can't be told in general, and clients join what they get.
+    """
+    columns = {
+        name: tokens.split() if isinstance(tokens, PackedList) else [tokens]
+        for name, tokens in logprobs.items()
+    }
+    count = max((len(blocks) for blocks in columns.values()), default=1)
+    length = math.ceil(len(text) / count)
+    for place in range(count):
+        tokens = {name: blocks[place] for name, blocks in columns.items() if place < len(blocks)}
+        yield text[place * length : (place + 1) * length], tokens
+
+
 def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The chunks of a whole completion: for each choice its content, then its end; last the usage."""
     head = {name: body[name] for name in _HEAD_FIELDS if name in body} | {"object": "chat.completion.chunk"}
@@ -293,10 +346,18 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             delta["tool_calls"] = [
                 {"index": i, **call} for i, call in enumerate(calls) if isinstance(call, dict)
             ]
+        text, logprobs = delta.get("content"), choice.get("logprobs")
         content = {"index": place, "delta": delta, "finish_reason": None}
-        if choice.get("logprobs") is not None:
-            content["logprobs"] = choice["logprobs"]
-        yield {**head, "choices": [content]}
+        if isinstance(text, str) and isinstance(logprobs, dict):
+            for piece, tokens in split_tokens(text, logprobs):
+                yield {
+                    **head,
+                    "choices": [{**content, "delta": {**delta, "content": piece}, "logprobs": tokens}],
+                }
+                delta = {}
+        else:
+            extra = {} if logprobs is None else {"logprobs": logprobs}
+            yield {**head, "choices": [content | extra]}
         reason = choice.get("finish_reason") or "stop"
         yield {**head, "choices": [{"index": place, "delta": {}, "finish_reason": reason}]}
     if isinstance(body.get("usage"), dict):
@@ -464,19 +525,19 @@ class Stream:
 
     async def _read_plain_completion(self, head: bytes) -> None:
         self._attempt.timer.mark_answering()
-        parts = [head]
+        raw = bytearray(head)
         while chunk := await self._reply_stream.read():
-            parts.append(chunk)
-        raw = b"".join(parts)
+            raw += chunk
         split = self._split_completion
         reply, events = split(raw) if len(raw) <= MAX_INLINE else await run_in_thread(split, raw)
         self._ready.extend(events)
         self._ready.append(Event(DONE, None))
         self._record_success(reply)
 
-    def _split_completion(self, raw: bytes) -> tuple[Reply, list[Event]]:
+    def _split_completion(self, raw: bytearray) -> tuple[Reply, list[Event]]:
         reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(raw))
-        return reply, [Event(encode_json(chunk), chunk) for chunk in split_into_chunks(reply.body)]
+        chunks = split_into_chunks(reply.body)
+        return reply, [Event(b"".join(encode_in_parts(chunk, encode_json)), chunk) for chunk in chunks]
 
     async def _next(self) -> Event:
         while not self._payloads:
@@ -549,7 +610,8 @@ class Stream:
 
     def _interpret(self) -> Reply:
         body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
-        return self._streaming_call.interpret(self._attempt, HttpReply(200, body))
+        http_reply = HttpReply(200, body, size=self._reply_stream.size)
+        return self._streaming_call.interpret(self._attempt, http_reply)
 
     def _record_success(self, reply: Reply) -> None:
         (self.call,) = reply.calls

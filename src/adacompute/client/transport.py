@@ -311,7 +311,7 @@ class Transport:
         body: _Body | None,
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
-    ) -> tuple[aiohttp.ClientResponse, bytes]:
+    ) -> tuple[aiohttp.ClientResponse, bytes | bytearray]:
         if body is None:
             timer.mark_sent()
             response = await self._session.get(url, allow_redirects=False, headers=headers)
@@ -321,7 +321,7 @@ class Transport:
         return response, await _read_or_close(response, limits)
 
     def _parse_reply(
-        self, response: aiohttp.ClientResponse, raw: bytes, limits: ReplyLimits = ANY_REPLY
+        self, response: aiohttp.ClientResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
     ) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
@@ -428,7 +428,7 @@ class ReplyStream:
             error = self._transport.strip_error(exc, self._url, self._timer)
         raise error
 
-    def parse_reply(self, raw: bytes) -> HttpReply:
+    def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
         """Everything that was read, as one reply; ReplyInvalid where it is no JSON."""
         return self._transport._parse_reply(self._response, raw, self.limits)
 
@@ -483,7 +483,7 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     timer.mark_sent()
 
 
-async def _read_or_close(response: aiohttp.ClientResponse, limits: ReplyLimits) -> bytes:
+async def _read_or_close(response: aiohttp.ClientResponse, limits: ReplyLimits) -> bytes | bytearray:
     try:
         return await _read_body(response, limits.size)
     except BaseException:
@@ -513,7 +513,7 @@ def _find_encoding(response: aiohttp.ClientResponse) -> str:
     return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
 
 
-async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes | bytearray:
     """The body, within limits: all of a success or an error, and the beginning of anything else."""
     success = response.status == 200
     if success:
@@ -523,18 +523,17 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
         return f"(a message in {encoding}, which wasn't asked for)".encode()
     max_size = limit if success else _MAX_ERROR_BODY
     length = response.content_length
-    if length is not None and length <= max_size:
+    if length is not None and length <= min(max_size, MAX_INLINE):
         return await response.read()
-    parts, size = [], 0
+    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
     async for part in response.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > max_size:
+        raw += part
+        if len(raw) > max_size:
             response.close()
             if not success:
                 break
             raise _build_too_large_error(response, limit)
-    return b"".join(parts)
+    return raw
 
 
 def _build_too_large_error(response: aiohttp.ClientResponse, limit: int) -> ReplyInvalid:

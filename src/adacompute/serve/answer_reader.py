@@ -42,7 +42,7 @@ from adacompute.answers.structured import (
     write_canonical,
 )
 from adacompute.client import Response
-from adacompute.client.response_parser import replace_surrogates
+from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import RequestInvalid, shorten
 from adacompute.records import Sample
 from adacompute.serve.request_parser import ChatRequest
@@ -270,7 +270,7 @@ class AnswerReader:
     def _is_cheap(self, response: Response) -> bool:
         calls = response.message.get("tool_calls") or response.message.get("function_call")
         if calls:
-            return len(str(calls)) <= _MAX_INLINE
+            return count_characters(calls) <= _MAX_INLINE and len(str(calls)) <= _MAX_INLINE
         return not self._pattern and _is_cheap(response.text, self._task)
 
     def _read_text(self, text: str, *, finished: bool) -> str | None:

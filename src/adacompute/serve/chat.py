@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.answers import Tally
 from adacompute.client import AttemptTracer
+from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Call
@@ -393,7 +394,20 @@ class Gateway:
         except BaseException as exc:
             self._finish(active, exc)
             raise
-        for event in build_chunks(self._finish(active), active.sampling.request, unit=self.settings.unit):
+        async for event in self._send_winner(active.sampling.request, self._finish(active)):
+            yield event
+
+    async def _send_winner(
+        self, request: ChatRequest, outcome: RequestOutcome
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a completion; a large one is encoded in a thread, and sent in turns."""
+        events = build_chunks(outcome, request, unit=self.settings.unit)
+        if not outcome.is_large:
+            for event in events:
+                yield event
+            return
+        for event in await run_in_thread(list, events):
+            await self.resources.client.share.take_turn()
             yield event
 
     async def _stream_sample(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
@@ -438,7 +452,7 @@ class Gateway:
             raise
         outcome = self._finish(active)
         if outcome.agreement is not None:
-            for event in build_chunks(outcome, sampling.request, unit=self.settings.unit):
+            async for event in self._send_winner(sampling.request, outcome):
                 yield event
             return
         for event in relay.release():
@@ -637,6 +651,7 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
 }
 _STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
+_SEND_BYTES = 2**18  # of a reply's body that are sent at once
 _MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
 _MAX_HELD_BYTES = 2**30  # of the bodies of all requests at the same time
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
@@ -773,13 +788,24 @@ class ChatEndpoint:
             scope[_ID_KEY] = active.id
             if not request.stream:
                 outcome = await self._gateway.complete(active)
+                headers = {**_JSON_HEADERS, **build_headers(outcome)}
+                if outcome.is_large:
+                    await _send_parts(
+                        send, headers, await run_in_thread(self._encode_reply, outcome, request)
+                    )
+                    return
                 await self._gateway.resources.client.share.take_turn()
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
-                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, dump_json(reply))
+                await send_reply(send, 200, headers, dump_json(reply))
                 return
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
             events = self._shape.shape_events(active, self._gateway.stream(active))
             await send_events(send, events, lambda: _build_stream_headers(active))
+
+    def _encode_reply(self, outcome: RequestOutcome, request: ChatRequest) -> list[bytes]:
+        """A large reply as JSON, in parts."""
+        reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
+        return list(encode_in_parts(reply, dump_json))
 
     async def _read_request(
         self, scope: Scope, receive: Receive, slot: RequestSlot
@@ -856,6 +882,14 @@ async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: 
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
+async def _send_parts(send: Send, headers: Mapping[str, str], parts: list[bytes]) -> None:
+    """Sends a whole reply of many parts, none of which is kept after it was sent."""
+    await send_start(send, {**headers, "content-length": str(sum(map(len, parts)))})
+    parts.reverse()
+    while parts:
+        await send_body(send, parts.pop(), last=not parts)
+
+
 MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is there
 
 
@@ -893,5 +927,10 @@ async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 20
 
 
 async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
-    """Sends a part of a reply's body."""
-    await send({"type": "http.response.body", "body": body, "more_body": not last})
+    """Sends a part of a reply's body; a large one in pieces, because each is copied at once."""
+    sent = 0
+    while len(body) - sent > _SEND_BYTES:
+        part = body[sent : sent + _SEND_BYTES]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        sent += len(part)
+    await send({"type": "http.response.body", "body": body[sent:], "more_body": not last})

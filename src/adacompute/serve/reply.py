@@ -17,7 +17,9 @@ from urllib.parse import quote
 import orjson
 
 from adacompute.client import Event, Response
+from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
 from adacompute.client.response_parser import encode_json, replace_surrogates
+from adacompute.client.streaming import split_tokens
 from adacompute.errors import (
     CapReached,
     EndpointError,
@@ -53,6 +55,7 @@ __all__ = [
     "build_note_header",
     "build_usage",
     "dump_json",
+    "dump_large_json",
     "find_error_code",
     "read_server_info",
 ]
@@ -172,6 +175,11 @@ class RequestOutcome:
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
     best: int | None = None  # index of the response that represents the winner
     prompt: str = field(default="", repr=False)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the reply may be so large that writing it would hold up other requests."""
+        return sum([response.size for response in self.responses]) > MAX_INLINE
 
     @property
     def calibrated_agreement(self) -> float | None:
@@ -402,14 +410,15 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
     if request.include_usage:
         head["usage"] = None  # in all chunks but the last, as at OpenAI
     responses = _select_responses(outcome, request)
+    dump = dump_large_json if outcome.is_large else dump_json
     for index, response in enumerate(responses):
         *deltas, last = _build_deltas(response, request)
         for choice in deltas:
-            yield _format_json_event(head | {"choices": [{"index": index} | choice]})
+            yield _format_event(dump(head | {"choices": [{"index": index} | choice]}))
         end = {"adacompute": build_extra(outcome, unit=unit)} if index == len(responses) - 1 else {}
-        yield _format_json_event(head | {"choices": [{"index": index} | last]} | end)
+        yield _format_event(dump(head | {"choices": [{"index": index} | last]} | end))
     if request.include_usage:
-        yield _format_json_event(head | {"choices": [], "usage": build_usage(outcome)})
+        yield _format_event(dump_json(head | {"choices": [], "usage": build_usage(outcome)}))
     yield _DONE
 
 
@@ -488,15 +497,21 @@ def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) ->
         return None
     if request.body.get("top_logprobs"):
         return logprobs
-    return {
-        name: [_drop_alternatives(token) for token in tokens] if isinstance(tokens, list) else tokens
-        for name, tokens in logprobs.items()
-    }
+    return {name: _drop_alternatives(tokens) for name, tokens in logprobs.items()}
 
 
-def _drop_alternatives(token: object) -> object:
-    """A token without its alternatives."""
-    return {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
+def _drop_alternatives(tokens: object) -> object:
+    """Tokens without their alternatives."""
+    if isinstance(tokens, PackedList):
+        return tokens.map(_drop_all_alternatives)
+    return _drop_all_alternatives(tokens) if isinstance(tokens, list) else tokens
+
+
+def _drop_all_alternatives(tokens: list[Any]) -> list[Any]:
+    return [
+        {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
+        for token in tokens
+    ]
 
 
 def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
@@ -557,10 +572,12 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
         "finish_reason": None,
     }
     logprobs = filter_logprobs(response.logprobs, request)
-    size = _CHUNK_LENGTH if logprobs is None else max(1, len(text or ""))
-    for start in range(0, len(text or ""), size):
-        piece = {"delta": {"content": text[start : start + size]}, "finish_reason": None}
-        yield piece if logprobs is None else piece | {"logprobs": logprobs}
+    if text and logprobs is not None:
+        for piece, tokens in split_tokens(text, logprobs):
+            yield {"delta": {"content": piece}, "finish_reason": None, "logprobs": tokens}
+    else:
+        for start in range(0, len(text or ""), _CHUNK_LENGTH):
+            yield {"delta": {"content": text[start : start + _CHUNK_LENGTH]}, "finish_reason": None}
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         if isinstance(call, Mapping):
             yield {"delta": {"tool_calls": [{**call, "index": place}]}, "finish_reason": None}
@@ -568,11 +585,12 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
     yield end if logprobs is None or text else end | {"logprobs": logprobs}
 
 
-def _format_json_event(value: dict[str, Any]) -> bytes:
-    return b"data: " + dump_json(value) + b"\n\n"
+def dump_large_json(value: Mapping[str, Any]) -> bytes:
+    """The same as `dump_json` for a large reply; for a thread, so that others go on meanwhile."""
+    return b"".join(encode_in_parts(value, dump_json))
 
 
-def dump_json(value: Mapping[str, Any]) -> bytes:
+def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
     """A reply as JSON, whatever an upstream has put into it."""
     try:
         return orjson.dumps(value)
@@ -621,7 +639,7 @@ class StreamRelay:
         """Reads a stream until its gate is open or it has ended; what was read is kept."""
         self._stream = stream
         async for event in stream:
-            self._held += self._relay(event)
+            self._held += await self._pass_on(event)
             if event.value is not None and gate.add(event.value):
                 self.is_open = True
                 return
@@ -631,7 +649,7 @@ class StreamRelay:
         for data in self.release():
             yield data
         async for event in self._stream:
-            for data in self._relay(event):
+            for data in await self._pass_on(event):
                 yield data
 
     def release(self) -> list[bytes]:
@@ -642,7 +660,7 @@ class StreamRelay:
     async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
         """The events for the client, without the end."""
         async for event in stream:
-            for data in self._relay(event):
+            for data in await self._pass_on(event):
                 yield data
 
     def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
@@ -661,6 +679,10 @@ class StreamRelay:
             ]
         return b"".join(_format_event(encode_json(chunk)) for chunk in chunks) + _format_event(b"[DONE]")
 
+    async def _pass_on(self, event: Event) -> list[bytes]:
+        large = len(event.data) > MAX_INLINE
+        return await run_in_thread(self._relay, event) if large else self._relay(event)
+
     def _relay(self, event: Event) -> list[bytes]:
         """What the client gets once an event has come."""
         value = event.value
@@ -678,7 +700,11 @@ class StreamRelay:
         if self._pending or _ends_choice(visible):
             self._pending.append(visible)
             return passed
-        return [*passed, _format_event(event.data if visible is value else encode_json(visible))]
+        if visible is value:
+            return [*passed, _format_event(event.data)]
+        large = len(event.data) > MAX_INLINE
+        data = b"".join(encode_in_parts(visible, encode_json)) if large else encode_json(visible)
+        return [*passed, _format_event(data)]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
         """The part of an event that the client sees: the same object if all of it, None if nothing."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adacompute.client.large_json import PackedList
 from adacompute.errors import EndpointError, RequestInvalid
 from adacompute.serve.request_parser import ChatRequest
 
@@ -463,7 +464,12 @@ def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
 
 def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
     """A message's part of text."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
+    return {
+        "type": "output_text",
+        "text": text,
+        "annotations": [],
+        "logprobs": logprobs if isinstance(logprobs, PackedList) else list(logprobs),
+    }
 
 
 def make_call(item_id: str, call: Mapping[str, Any], status: str) -> Body:
@@ -498,11 +504,15 @@ def translate_usage(usage: Mapping[str, Any]) -> Body:
     }
 
 
-def translate_logprobs(logprobs: object) -> list[Body]:
+def translate_logprobs(logprobs: object) -> list[Body] | PackedList:
     """A chat's log-probabilities of tokens as those of a text."""
     tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    if not isinstance(tokens, list):
-        return []
+    if isinstance(tokens, PackedList):
+        return tokens.map(_translate_tokens)
+    return _translate_tokens(tokens) if isinstance(tokens, list) else []
+
+
+def _translate_tokens(tokens: list[Any]) -> list[Any]:
     return [_translate_token(token) for token in tokens if isinstance(token, Mapping)]
 
 

@@ -1,7 +1,7 @@
 """The events of a response's stream, made of the chunks of a chat completion's stream as they come."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -151,7 +151,7 @@ class ResponseStream:
         item.text += text
         yield self._format_part("response.reasoning_text.delta", item, delta=text)
 
-    def _add_text(self, text: str, logprobs: list[Body]) -> Iterator[bytes]:
+    def _add_text(self, text: str, logprobs: Sequence[Body]) -> Iterator[bytes]:
         yield from self._begin_text()
         item = self._open["message"]
         item.text += text
