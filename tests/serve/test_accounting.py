@@ -18,9 +18,9 @@ from wires import connect, end, post, until
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.chat import ObserverGuard
 from adacompute.serve.ledger import Caps, Spend
 from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.reporter import ObserverGuard
 from adacompute.serve.stream_gate import keep_alive
 from upstream import Upstream
 

@@ -15,7 +15,7 @@ from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
 from adacompute.config import Config, ServeConfig, read_key, read_keys
 from adacompute.errors import ConfigError, EndpointError, needs_extra
-from adacompute.serve.chat import Gateway, ModelList, Reporter
+from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
 from adacompute.serve.local_ledger import Ledger
@@ -23,6 +23,7 @@ from adacompute.serve.observability import Observability, SpendStatus
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
+from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
 from adacompute.serve.sample_loop import SamplingResources
 from adacompute.serve.vote_eligibility import VoteEligibility
