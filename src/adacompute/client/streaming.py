@@ -94,8 +94,9 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The payloads of the events that end here; ValueError where one is too large."""
-        if self._after_return and chunk:
-            self._after_return = False
+        if not chunk:
+            return []
+        if self._after_return:
             chunk = chunk.removeprefix(b"\n")
         payloads: list[bytes] = []
         for part in chunk.splitlines(keepends=True):
