@@ -15,8 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import orjson
 
@@ -72,8 +71,7 @@ _SPACE = b" \t\r\n"
 _OPENING, _CLOSING, _COMMA = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyLimits:
+class ReplyLimits(NamedTuple):
     """How large a reply to a request may be."""
 
     size: int  # bytes, of a stream with all that its events repeat

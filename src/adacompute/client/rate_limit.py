@@ -5,6 +5,7 @@ And when a reply may be worked on: turns at the event loop's time.
 
 import asyncio
 import contextlib
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -253,10 +254,10 @@ class RateLimiter:
 
     def _compute_delay(self, weight: float) -> float:
         """Seconds until a call of that weight may enter; infinite where another has to leave first."""
-        if self.in_flight >= self.concurrency or not self._gate.is_open:
-            return float("inf")
+        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # all of `concurrency` are taken
+            return math.inf
         now = self._loop.time()
-        wait = max(0.0, self._paused_until - now)
+        wait = self._paused_until - now if self._paused_until > now else 0.0
         if self._requests is not None:
             wait = max(wait, self._requests.wait(1.0, now=now))
         if self._tokens is not None:
@@ -301,19 +302,20 @@ class Limiters:
         self._loop = loop
         self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
         self._window = RateLimits(concurrency=limits.concurrency, adaptive=limits.adaptive)
-        self._by_model: OrderedDict[str, RateLimiter] = OrderedDict()
+        self._by_model: OrderedDict[str, CallLimiter] = OrderedDict()
         self.pick()
 
     def pick(self, model: object = None) -> "CallLimiter":
         """Where a call to that model waits for its turn."""
         key = model[:_MAX_NAME] if isinstance(model, str) else ""
-        window = self._by_model.get(key)
-        if window is None:
-            window = self._by_model[key] = RateLimiter(self._window, loop=self._loop)
+        limiter = self._by_model.get(key)
+        if limiter is None:
+            limiter = CallLimiter(self._all, RateLimiter(self._window, loop=self._loop))
+            self._by_model[key] = limiter
             if len(self._by_model) > _MAX_MODELS:
                 self._by_model.popitem(last=False)
         self._by_model.move_to_end(key)
-        return CallLimiter(self._all, window)
+        return limiter
 
     @property
     def concurrency(self) -> int:
@@ -322,18 +324,23 @@ class Limiters:
 
     def restart(self) -> None:
         """Restarts all models with one call at a time: the endpoint is back."""
-        for window in self._by_model.values():
-            window.restart()
+        for limiter in self._by_model.values():
+            limiter.restart()
 
 
 class CallLimiter:
-    """The two rate limiters that one call waits for: that of its model, then that of the endpoint."""
+    """The two rate limiters that a call to one model waits for: the model's, then the endpoint's."""
 
     __slots__ = ("_all", "_model")
 
     def __init__(self, all_calls: RateLimiter, model: RateLimiter) -> None:
         self._all = all_calls
         self._model = model
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls to the model may run at the same time now."""
+        return self._model.concurrency
 
     @property
     def counts_tokens(self) -> bool:
@@ -549,12 +556,13 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
     ('m', frozenset({'tools'}))
     """
-    special = {name for name in body if name not in _EVERYDAY_FIELDS and body[name] is not None}
+    special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
     messages, length = body.get("messages"), 0
     for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        length += len(content) if isinstance(content, str) else 0
-        if isinstance(content, list) and any(map(_is_media, content)):
+        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
+        if isinstance(content, str):
+            length += len(content)
+        elif isinstance(content, list) and any(map(_is_media, content)):
             special.add("media")
     if length > _LONG_PROMPT:
         special.add("long")

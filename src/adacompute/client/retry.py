@@ -523,7 +523,8 @@ class CallWithRetries(Generic[T]):
         """
         context = self.context
         while True:
-            await self._wait_for_permission()
+            if self.permission is not None:
+                await self._wait_for_permission()
             self._check_stopped()
             if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
                 async with context.gate.interruptible():

@@ -153,13 +153,14 @@ class ModelQuirks:
 
     def record_text(self, characters: int, tokens: int) -> None:
         """Records that a response of so many characters had so many tokens."""
-        before = self._tokens.value if self._is_fresh(self._tokens) else 0
+        known, now = self._tokens, self._now()
+        before = known.value if now - known.at < FRESH_SECONDS else 0
         if before == 0:
             self._characters = 0
         elif before > _TOKEN_WINDOW:
             before, self._characters = before // 2, self._characters // 2
         self._characters += characters
-        self._tokens = _Observation(before + tokens, self._now())
+        known.value, known.at = before + tokens, now
 
     def _recent_max(self) -> int:
         """The most choices in one reply of the last minutes."""
@@ -334,10 +335,13 @@ class ServerQuirks:
         """How many of the wanted choices to request from that model in one call."""
         return self.models.get_quirks(model).pick_n(wanted)
 
-    def record_choices(self, requested: int, received: int, model: object = None) -> None:
-        """Records that a reply had so many choices, usable or not."""
-        self.surplus += max(0, received - requested)
-        self._quirks_of(model).record_choices(requested, received)
+    def record_choices(self, requested: int, received: int, model: object = None) -> ModelQuirks:
+        """Records that a reply had so many choices, usable or not; returns the model's quirks."""
+        if received > requested:
+            self.surplus += received - requested
+        model_quirks = self._quirks_of(model)
+        model_quirks.record_choices(requested, received)
+        return model_quirks
 
     def record_refusal(self, requested: int, message: str, model: object = None) -> int | None:
         """Records a refusal of so many choices; returns how many to request instead.

@@ -6,6 +6,7 @@ a tenth of a second.
 
 import asyncio
 import contextlib
+import functools
 import math
 import re
 import socket
@@ -17,6 +18,7 @@ from types import TracebackType
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
@@ -175,6 +177,14 @@ class _Body(aiohttp.payload.Payload):
         await self.write(writer)
 
 
+class _Target(aiohttp.ClientRequest):
+    """A request that is never sent: it says what to connect to, for all that are posted."""
+
+    @functools.cached_property
+    def connection_key(self) -> ConnectionKey:  # aiohttp computes it each time
+        return super().connection_key
+
+
 class Transport:
     """The connections to one endpoint: one long-lived session, redirects and cookies off."""
 
@@ -193,7 +203,7 @@ class Transport:
             timeout_ceil_threshold=math.inf,
             resolver=Resolver(),
         )
-        self._target = aiohttp.ClientRequest("POST", URL(endpoint.chat))  # names the server to connect to
+        self._target = _Target("POST", URL(endpoint.chat))
         self._post_headers = CIMultiDict(
             {"Host": self._target.headers["Host"], **headers, "Content-Type": "application/json"}
         )
@@ -255,7 +265,7 @@ class Transport:
                 if response.status == 200:
                     _check_encoding(response)
                     return ReplyStream(self, url, timer, response, limits)
-                return self._parse_reply(response, await _read_or_close(response, limits), limits)
+                return self._parse_reply(response, await _read_body(response, limits.size), limits)
         except Exception as exc:  # noqa: BLE001 - as above
             error = self.strip_error(exc, url, timer)
         raise error
@@ -303,7 +313,7 @@ class Transport:
             else:
                 response = await self._post(url, timer, data, headers)
             timer.mark_answering()
-            raw = await _read_or_close(response, limits)
+            raw = await _read_body(response, limits.size)
         if len(raw) > MAX_INLINE:
             return await run_in_thread(self._parse_reply, response, raw, limits)
         await self.share.take_turn()
@@ -596,14 +606,6 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     timer.mark_sent()
 
 
-async def _read_or_close(response: Response, limits: ReplyLimits) -> bytes | bytearray:
-    try:
-        return await _read_body(response, limits.size)
-    except BaseException:
-        response.close()
-        raise
-
-
 def _check_encoding(response: Response) -> None:
     """ReplyInvalid, and nothing is read, where the body is compressed though "identity" was asked for."""
     encoding = _find_encoding(response)
@@ -619,7 +621,9 @@ def _check_encoding(response: Response) -> None:
 
 def _find_encoding(response: Response) -> str:
     """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
-    names = ",".join(response.headers.getall("Content-Encoding", ())).lower().split(",")
+    if "Content-Encoding" not in response.headers:
+        return ""
+    names = ",".join(response.headers.getall("Content-Encoding")).lower().split(",")
     encodings = [name.strip() for name in names if name.strip() not in ("", "identity")]
     if not encodings:
         return ""
@@ -635,17 +639,26 @@ async def _read_body(response: Response, limit: int) -> bytes | bytearray:
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
     max_size = limit if success else _MAX_ERROR_BODY
-    length = response.content_length
-    if length is not None and length <= min(max_size, MAX_INLINE):
-        return await response.read()
+    try:
+        length = response.content_length
+        if length is not None and length <= min(max_size, MAX_INLINE):
+            return await response.read()
+        return await _read_parts(response, max_size)
+    except BaseException:
+        response.close()
+        raise
+
+
+async def _read_parts(response: Response, max_size: int) -> bytearray:
+    """The body of a reply that doesn't say its length, or is too long: only an error may be cut off."""
     raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
     async for part in response.content.iter_any():
         raw += part
         if len(raw) > max_size:
             response.close()
-            if not success:
+            if response.status != 200:
                 break
-            raise _build_too_large_error(response, limit)
+            raise _build_too_large_error(response, max_size)
     return raw
 
 
