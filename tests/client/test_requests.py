@@ -13,7 +13,7 @@ from adacompute.errors import (
     EndpointUnreachable,
     ReplyInvalid,
 )
-from upstream import Drop, Garbage, Reply, Status
+from upstream import Drop, Garbage, Reply, Status, Upstream
 
 
 def test_an_endpoint_that_is_not_there_is_unreachable_and_unpaid():
@@ -107,3 +107,28 @@ def test_a_request_reaches_the_server_unchanged():
 def test_a_client_that_is_not_open_says_so():
     with pytest.raises(EndpointError, match="async with"):
         Client(endpoint("http://127.0.0.1:9/v1")).draw(BODY, 1)
+
+
+def test_short_and_long_requests_are_sent_alike_over_one_connection():
+    """They are written in two ways: aiohttp's session writes those above 64 KiB."""
+
+    async def run(client: Client, _: Upstream) -> None:
+        for content in ("short", "long " * 20_000, "short"):
+            body = {**BODY, "messages": [{"role": "user", "content": content}]}
+            await client.call(body, headers={"traceparent": "00-1-2-01"})
+
+    done = run_client(Reply(), run)
+    first, second, third = (request.headers | {"content-length": ""} for request in done.up.requests)
+    assert first == second == third
+    assert first["content-type"] == "application/json"
+    assert done.up.count.connections == 1
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-other: 1", "a\nb", "a\0b"])
+def test_a_header_can_not_begin_another(value: str):
+    async def run(client: Client, up: Upstream) -> None:
+        with pytest.raises(EndpointError):
+            await client.call(BODY, headers={"traceparent": value})
+        assert not up.requests
+
+    run_client(Reply(), run, retries=Retries(attempts=1))
