@@ -111,66 +111,6 @@ QUANTITIES = (
     ("How many days are in a week?", "One week has seven days.", "7"),
 )
 
-LEAP = "How many days are in February 2024?"
-ROOM = "How many people work in room 12?"
-LIGHT = "How far does light travel in 3 hours?"
-STATES = "How many of the 50 states border the ocean?"
-BERLIN = "What was the population of Berlin in 1990?"
-SIDES = "How many sides does a polygon with 5 vertices have?"
-TRIP = "How many hours does the trip take?"
-
-BESIDE_NUMBERS = (  # questions that have numbers themselves
-    (LEAP, "February 2024 has 29 days.", "29 days"),
-    (LEAP, "29", "29 days"),
-    (LEAP, "Twenty-nine.", "29 days"),
-    (LEAP, "There are twenty-nine days in February 2024.", "29 days"),
-    (LEAP, "In 2024, February has 29 days, since 2024 is divisible by 4.", "29 days"),
-    (LEAP, "It has **29 days**.", "29 days"),
-    (LEAP, "There are 29 days in February 2024. The next leap year is 2028.", "29 days"),
-    (LEAP, "2024 is divisible by 4, so it is a leap year. So there are 29 days in February 2024.", "29 days"),
-    (LEAP, "The answer is 29 days in February 2024.", "29 days"),
-    (LEAP, "The answer is twenty-nine.", "29 days"),
-    (LEAP, "February 2024 is a leap year.", None),
-    (LEAP, "2024", None),
-    (LEAP, "The answer is 2024.", None),
-    (LEAP, "28 or 29.", None),
-    (LEAP, "Der Februar 2024 hat 29 Tage.", "29 days"),
-    ("How many days are in 2024?", "2024 has 366 days.", "366"),
-    ("How many days does 2024 have?", "2024 was a leap year.", None),
-    ("How many medals did Norway win at the 2018 Winter Olympics?", "Norway won 39 medals in 2018.", "39"),
-    ("How many medals did Norway win at the 2018 Winter Olympics?", "At the 2018 Winter Olympics.", None),
-    (ROOM, "Room 12 has 5 people.", "5"),
-    (ROOM, "Five people work in room 12.", "5"),
-    (ROOM, "12 people work in room 12.", "12"),
-    (ROOM, "Room 12.", None),
-    (ROOM, "Nobody works in room 12.", None),
-    (LIGHT, "Light travels 3.24 billion km in 3 hours.", "3.24 billion km"),
-    (LIGHT, "In 3 hours it travels 3.24 billion kilometres.", "3.24 billion km"),
-    (LIGHT, "3 hours", None),
-    (STATES, "23 of the 50 states border the ocean.", "23"),
-    (STATES, "Of the 50 states, 23 do.", "23"),
-    (STATES, "Twenty-three of the 50 states.", "23"),
-    (STATES, "All 50.", "50"),
-    (STATES, "There are 50 states.", None),
-    (STATES, "20 or 23 of the 50 states.", None),
-    (BERLIN, "In 1990, Berlin had 3.4 million people.", "3.4 million"),
-    (BERLIN, "Berlin had 3.4 million people in 1990 and 3.6 million in 2020.", "3.4 million"),
-    (SIDES, "5", "5"),
-    (SIDES, "A polygon with 5 vertices has five sides.", "5"),
-    (SIDES, "A polygon with 5 vertices.", None),
-    ("What is the square root of 144?", "The square root of 144 is twelve.", "12"),
-    ("Ann has 3 apples and buys 4. How many apples has she?", "She has 3 + 4 = 7 apples.", "7"),
-    ("Ann has 3 apples and buys 4. How many apples has she?", "3 and 4 more. So she has 7 apples.", "7"),
-    (
-        "A car makes 60 miles in 1 hour. How far does it go in 3 hours?",
-        "It goes 180 miles in 3 hours.",
-        "180",
-    ),
-    (TRIP, "It takes 3 hours and 35 minutes.", "3 hours 35 minutes"),
-    (TRIP, "3 hours 35 minutes", "3 hours 35 minutes"),
-    ("How long is the board?", "7 1/2 feet", "7 1/2 feet"),
-)
-
 EQUAL = (
     ("When did World War I end?", ("It ended on 11 November 1918.", "November 11, 1918", "1918-11-11")),
     (FAR, ("It is about 300 km.", "300 kilometres", "300 km (186 miles)", "It isn't 200 km but 300 km.")),
@@ -179,7 +119,7 @@ EQUAL = (
 )
 
 
-@pytest.mark.parametrize(("question", "reply", "answer"), [*DATES, *QUANTITIES, *BESIDE_NUMBERS])
+@pytest.mark.parametrize(("question", "reply", "answer"), [*DATES, *QUANTITIES])
 def test_what_is_read_is_what_was_asked_for_or_nothing(question, reply, answer):
     found = extract_answer(reply, question=question)
     assert (found is None) == (answer is None), found
@@ -206,6 +146,6 @@ def test_hostile_dates_and_quantities_take_no_longer_than_others():
     )
     begun = time.process_time()
     for unit in units.split("|"):
-        for question in (LINCOLN, LEGS, COLD, FAHRENHEIT, LEAP):
+        for question in (LINCOLN, LEGS, COLD, FAHRENHEIT):
             extract_answer((unit * 400)[:400], question=question)
-    assert time.process_time() - begun < 0.02 * 5 * len(units.split("|"))
+    assert time.process_time() - begun < 0.02 * 4 * len(units.split("|"))

@@ -418,28 +418,3 @@ def test_pools_can_be_merged(tmp_path: Path):
     assert (done.problems, done.samples) == (1, 6)
     again = import_file(tmp_path / "a.sqlite", tmp_path / "a.sqlite", existing="skip")
     assert (again.problems, again.skipped) == (0, 4)
-
-
-def test_new_texts_are_read_with_the_question_and_stored_answers_stay(tmp_path: Path):
-    path, again = tmp_path / "pool.sqlite", tmp_path / "again.sqlite"
-    problem = Problem(id="p", question="What is the highest mountain on Earth?", gold="Mount Everest")
-    before = Sample(text="The highest mountain on Earth is K2.", answer="2")  # as it was read once
-    said = ["The highest mountain on Earth is Mount Everest.", "Everest", "I don't know."]
-    with open_pool(path, create=True) as pool:
-        pool.add_problem(problem)
-        pool.add_samples("p", list(enumerate([before, *(Sample(text=text) for text in said)])))
-        (recorded,) = pool
-        assert [sample.answer for sample in recorded.samples] == ["2", "Everest", "Everest", None]
-        assert [sample.correct for sample in recorded.samples] == [0.0, 1.0, 1.0, 0.0]
-    import_file(path, again, reread=True)
-    with open_pool(again) as pool:
-        (recorded,) = pool
-        assert [sample.answer for sample in recorded.samples] == ["K2", "Everest", "Everest", None]
-
-
-def test_an_extractor_that_was_chosen_reads_without_the_question(tmp_path: Path):
-    with open_pool(tmp_path / "pool.sqlite", create=True, task=Task(extract="number")) as pool:
-        pool.add_problem(Problem(id="p", question="How many days are in February 2024?", gold="29"))
-        pool.add_samples("p", [(0, Sample(text="There are 29 days in February 2024."))])
-        (recorded,) = pool
-        assert [(sample.answer, sample.correct) for sample in recorded.samples] == [("2024", 0.0)]

@@ -26,10 +26,8 @@ def facts(count: int | None = None) -> list[Recorded]:
 
 
 def said(sample: Sample) -> str:
-    """A response that is read as the recorded answer, whatever was asked: what is marked isn't refined."""
-    if sample.answer is None:
-        return "I don't know what to say about this."
-    return f"<answer>{sample.answer}</answer>"
+    """A response that is read as the recorded answer."""
+    return "I don't know what to say about this." if sample.answer is None else f"Answer: {sample.answer}"
 
 
 class Recording:

@@ -15,13 +15,6 @@ import pytest
 from behaviours import Reply
 from running import Answer, Running
 
-from adacompute.answers import Tally
-from adacompute.client import Endpoint, RateLimits
-from adacompute.policies.baselines import FixedPolicy
-from adacompute.pool import open_pool
-from adacompute.problems import Template
-from adacompute.records import Problem
-from adacompute.sampling import Asking, answer, collect
 from upstream import Upstream
 
 REQUESTS = 60  # of each kind of question
@@ -299,64 +292,3 @@ def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_sa
     assert told["samples"] > 2
     assert told["answer"] == "No"
     assert told["abstained"] == 1
-
-
-NAMED = Template.parse("[system]\n{request}\n\n[user]\n{question}", name="named")  # as the gateway is asked
-COLLECTED = Asking(model="m", template=NAMED, sampling={"temperature": 0.8}, logprobs=False)
-DRAWN = LONGEST  # samples of each request that are collected
-COUNTED = 2  # requests of each kind
-
-
-def name_problems() -> list[Problem]:
-    return [
-        Problem(id=f"{name} {number}", question=kind.question, extra={"request": f"{name} {number}"})
-        for name, kind in KINDS.items()
-        for number in range(COUNTED)
-    ]
-
-
-def test_a_collected_pool_has_the_votes_that_the_gateway_had_on_the_same_samples(tmp_path):
-    problems = name_problems()
-    with Upstream(Traffic(KINDS, seed=5)) as up, Running(up.url, budget=4.0) as gate:
-        told = {
-            problem.id: ask(gate, problem.id, KINDS[problem.id.rpartition(" ")[0]]).json["adacompute"]
-            for problem in problems
-        }
-    with Upstream(Traffic(KINDS, seed=5)) as up, open_pool(tmp_path / "p.sqlite", create=True) as pool:
-        collect(problems, pool, endpoint=Endpoint(url=up.url), asking=COLLECTED, samples=DRAWN)
-        samples = {recorded.problem.id: recorded.samples for recorded in pool}
-    voted = {name: outcome for name, outcome in told.items() if outcome["agreement"] is not None}
-    assert len(voted) > len(told) / 2
-    for name, outcome in voted.items():
-        assert outcome["votes"] == Tally.of(samples[name][: outcome["samples"]]).votes, name
-
-
-def test_a_batch_is_answered_by_the_majority_in_sentences_and_graded_as_it_is_read(tmp_path):
-    war = "When did World War I end?"
-    texts = {
-        VIETNAM.question: [*VIETNAM.right, "Ho Chi Minh City.", "It's Hanoi!", "Hanoi"],
-        war: [
-            "It ended on 11 November 1918.",
-            "In 1919.",
-            "November 11, 1918",
-            "On Nov. 11, 1918.",
-        ],
-    }
-    golds = {VIETNAM.question: "Hanoi", war: "11 November 1918"}
-
-    def reply(_number: int, body: dict[str, Any]) -> Reply:
-        question = body["messages"][-1]["content"]
-        given, texts[question] = texts[question][: body["n"]], texts[question][body["n"] :]
-        return Reply(texts=given, logprobs=False)
-
-    problems = [Problem(id=question, question=question, gold=gold) for question, gold in golds.items()]
-    plain = Asking(model="m", template=Template.named("plain"), logprobs=False)
-    with Upstream(reply) as up, open_pool(tmp_path / "p.sqlite", create=True) as pool:
-        endpoint = Endpoint(url=up.url, limits=RateLimits(concurrency=1))
-        done = answer(problems, pool, policy=FixedPolicy(4), budget=4, endpoint=endpoint, asking=plain)
-    assert [each.answer for each in done.each] == ["Hanoi", "1918-11-11"]
-    assert [each.votes for each in done.each] == [
-        {"Hanoi": 3, "Ho Chi Minh City": 1},
-        {"1918-11-11": 3, "1919": 1},
-    ]
-    assert [each.correct for each in done.each] == [1.0, 1.0]

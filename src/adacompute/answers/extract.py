@@ -26,9 +26,8 @@ from adacompute.answers.phrase import (
     refine_statement,
     split_sentences,
 )
-from adacompute.answers.quantity import UNCLEAR, find_quantity, repeats_question, spell_number
+from adacompute.answers.quantity import UNCLEAR
 from adacompute.answers.question import (
-    QUESTION_LENGTH,
     Options,
     Question,
     find_options,
@@ -59,7 +58,6 @@ __all__ = [
     "find_value",
     "is_slow_pattern",
     "search_in_sandbox",
-    "spell_answer",
     "start_sandbox",
     "strip_thinking",
 ]
@@ -506,7 +504,7 @@ def extract_answer(
     if task.extract == "auto":
         text = strip_thinking(text)
         if question:
-            return _extract_for_question(text, _bound_question(question), finished=finished)
+            return _extract_for_question(text, shorten_question(question), finished=finished)
         return _run_plan(_FINISHED_PLAN if finished else _CUT_OFF_PLAN, text)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
@@ -516,10 +514,6 @@ def extract_answer(
     else:
         answer = _READERS[kind](text)
     return _trim_optional(answer)
-
-
-def _bound_question(question: str) -> str:
-    return question if len(question) <= QUESTION_LENGTH else shorten_question(question)
 
 
 def _run_plan(plan: ReaderPlan, text: str) -> str | None:
@@ -563,7 +557,8 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
         return None
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
     if stated is not None and not HEDGE.match(stated):
-        answer = _read_stated(stated, question)
+        offered = question.options if question.form == "choice" else ()
+        answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
         if answer is not None or len(stated.split()) <= _STATED_WORDS:
             return answer
     if DATA.match(text) or _ASKS.search(text[-20:]):
@@ -573,7 +568,9 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
     if question.form == "choice":
         return _read_choice(text, question)
     if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
-        return None if abstains(text) else _read_beside_numbers(text, question)
+        if abstains(text):
+            return None
+        return _read_plain_sentence(text, question) or _read_value(text, question)
     found = find_phrase(text.strip(), question)
     if found == UNCLEAR:
         return None
@@ -583,20 +580,6 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
     if phrase is not None or question.purpose != "value" or abstains(text):
         return phrase
     return None if question.form in ("yes_no", "either") else _read_value(text, question)
-
-
-def spell_answer(answer: str, question: str) -> str | None:
-    """A known answer in the spelling in which `extract_answer` finds it in a reply; None if it can't be read.
-
-    >>> spell_answer("11 November 1918", "When did World War I end?")
-    '1918-11-11'
-    """
-    return _trim_optional(_read_stated(answer, read_question(_bound_question(question))))
-
-
-def _read_stated(stated: str, question: Question) -> str | None:
-    offered = question.options if question.form == "choice" else ()
-    return _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
 
 
 def _read_last_alternative(text: str, question: Question) -> str | None:
@@ -650,23 +633,12 @@ def _read_whole_sentences(text: str, question: Question) -> str | None:
     return _trim_optional(find_phrase(whole, question)) if whole else None
 
 
-def _read_beside_numbers(text: str, question: Question) -> str | None:
-    """The answer to a question with numbers: the fact of a short reply, or the last value of a solution."""
-    if question.form != "number":
-        return _read_plain_sentence(text, question) or _read_value(text, question)
-    short = len(text) <= REPLY_LENGTH and not _COMPUTES.search(text.replace("**", ""))
-    found = find_phrase(text.strip(), question) if short and not question.is_problem else None
-    return _read_value(text, question) if found is None else _trim_optional(found)
-
-
 def _read_plain_sentence(text: str, question: Question) -> str | None:
-    """The phrase of a reply of one sentence that computes nothing."""
-    if len(text) > REPLY_LENGTH or _COMPUTES.search(text):
+    """The phrase of a reply of one sentence that computes nothing, unless a number is asked for."""
+    if question.form == "number" or len(text) > REPLY_LENGTH or _COMPUTES.search(text):
         return None
     phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
-    if phrase is None or any(map(str.isdigit, phrase)):
-        return None
-    return spell_number(phrase) or _trim_optional(phrase)
+    return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
 
 
 def _read_value(text: str, question: Question) -> str | None:
@@ -679,13 +651,7 @@ def _read_value(text: str, question: Question) -> str | None:
         new = [match for number, match in numbers.items() if number not in question.numbers]
         if len(new) == 1 and len(split_sentences(text)) == 1:
             return _trim_whole(_spell_number(new[0]))
-    if not _ends_in_value(text[-_ENDING:]):
-        return None
-    last = _find_last_number(text) if question.form == "number" else None
-    if last is not None and repeats_question(text, *last.span("number"), last["number"], question):
-        ending = split_sentences(text[-REPLY_LENGTH:])[-1:]  # "So there are 29 days in February 2024."
-        return _trim_optional(find_quantity(ending, question))
-    return _trim_whole(find_value(text))
+    return _trim_whole(find_value(text)) if _ends_in_value(text[-_ENDING:]) else None
 
 
 def _ends_in_value(ending: str) -> bool:

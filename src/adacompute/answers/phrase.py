@@ -10,8 +10,7 @@ characters are read.
 import re
 from itertools import pairwise
 
-from adacompute.answers.names import strip_kind
-from adacompute.answers.quantity import BRACKETS, UNCLEAR, find_date, find_quantity, spell_number
+from adacompute.answers.quantity import BRACKETS, find_date, find_quantity
 from adacompute.answers.question import (
     NEGATION,
     Options,
@@ -20,7 +19,6 @@ from adacompute.answers.question import (
     find_base,
     find_stem,
     find_stems,
-    is_foreign_sentence,
     make_word_set,
 )
 
@@ -136,10 +134,7 @@ _CANT_TELL = re.compile(
     r"|(?:is|are|remains?) (?:still )?(?:unknown|unclear|not known|uncertain|undetermined|debated)"
     r"|beats me|who knows|yes and no)\b"
     r"|^\W{0,5}(?:unknown|unclear|unsure|uncertain|n/a|not sure|not certain|dunno|maybe|perhaps|undetermined"
-    r"|not specified|not given|not stated|sometimes)\W{0,5}$"
-    r"|\b(?:(?:ich weiß|weiß ich) (?:es |das )?(?:leider )?nicht|keine ahnung|nicht sicher|kann ich nicht"
-    r"|je ne sais pas|aucune idée|pas sûre?|no (?:lo )?sé|ni idea|no estoy seguro)\b"
-    r"|不知道|不清楚|不确定|不確定|无法|無法",
+    r"|not specified|not given|not stated|sometimes)\W{0,5}$",
     re.IGNORECASE,
 )
 _BUT = re.compile(r"[,;]?\s(?:but|however|though),?\s", re.IGNORECASE)
@@ -278,7 +273,7 @@ def find_phrase(reply: str, question: Question) -> str | None:
         return None
     reply = _join_items(reply, question)
     sentences = _select_sentences(split_sentences(_clean(reply)))
-    if not sentences or (question.form not in ("number", "date") and is_foreign_sentence(sentences[0])):
+    if not sentences:
         return None
     if question.form == "yes_no":
         return find_yes_no(sentences, question) or _read_other(sentences, question)
@@ -309,21 +304,11 @@ def refine_statement(statement: str, question: Question, *, most: int) -> str | 
     if question.form == "date":
         return find_date([text], question) or whole
     if question.purpose == "value" and question.numbers:
-        return _refine_value(text, question, whole)
+        return whole  # a problem to solve: what it states is the value
     if question.form == "number":
         return find_quantity([text], question) or whole
     return _read_statement([text], question) or (None if _denies(text, question) else whole)
 
-
-def _refine_value(text: str, question: Question, whole: str | None) -> str | None:
-    """The value that a statement gives; all of it where it is the result of a problem."""
-    if question.form != "number" or _OPERATION.search(text):
-        return whole if any(map(str.isdigit, text)) else spell_number(text) or whole
-    quantity = find_quantity([text], question)
-    return quantity or (None if quantity == UNCLEAR and not question.is_problem else whole)
-
-
-_OPERATION = re.compile(r"[\\^=×*+÷/]")  # a formula, or a calculation
 
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
 
@@ -883,4 +868,19 @@ def _strip_repeats(phrase: str, question: Question) -> str:
         ):
             phrase = before
             break
-    return strip_kind(phrase, question)
+    words = phrase.split()
+    if len(words) > 1 and words[0].lower() in _ARTICLES:
+        words = words[1:]
+    named = words[2:] if words[1:2] == ["of"] else words[1:]
+    if words and words[0] in _TYPES and named and named[0][:1].isupper():
+        words = named
+    if len(words) > 1 and words[-1].lower() in _TYPES_AFTER and find_stem(words[-1]) in question.stems:
+        words = words[:-1]
+    return " ".join(words)
+
+
+# "the city of Hanoi" is Hanoi, and "the Nile river" the Nile; "the king of Spain" is not Spain
+_TYPES = make_word_set(
+    "city town country state planet river island continent language element year month village"
+)
+_TYPES_AFTER = make_word_set("river ocean sea desert planet language gas element metal")

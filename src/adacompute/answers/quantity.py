@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from adacompute.answers.question import Question, find_mention, find_stem, find_stems
+from adacompute.answers.question import Question, find_stem, find_stems
 from adacompute.answers.units import is_measure, split_unit
 
-__all__ = ["BRACKETS", "UNCLEAR", "find_date", "find_quantity", "repeats_question", "spell_number"]
+__all__ = ["BRACKETS", "UNCLEAR", "find_date", "find_quantity"]
 
 UNCLEAR = ""  # what is found in a reply that states several dates or quantities, none of them as the answer
 BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")  # a remark
@@ -190,7 +190,7 @@ def _read_month(name: str) -> int:
 _QUANTITY = re.compile(
     r"(?<![\w.,/^])(?P<sign>[-−](?=[\d$€£¥]))?(?P<money>[$€£¥]\s?)?"
     r"(?P<number>\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})"
-    r"(?P<decimals>\.\d{1,20})?(?![\w:^]|[.,/-]\d|\s\d{1,3}/\d)"
+    r"(?P<decimals>\.\d{1,20})?(?![\w:^]|[.,/-]\d)"
 )
 _SCALE = re.compile(r"\s(?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
 _RANGE = re.compile(r"\s?(?:-|–|to|and)\s?$", re.IGNORECASE)
@@ -209,7 +209,6 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL_NUMBERS.split()
 _NUMBER_WORDS |= {word: 10 * tens for tens, word in enumerate(_TENS.split(), 2)}
 _SCALE_WORDS = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _LETTERS = re.compile(r"[A-Za-z]+")
-_DIGIT = re.compile(r"\d")
 _HAS_SIGN = re.compile(r"(?<!\S)[-−]$")
 
 
@@ -306,13 +305,8 @@ def _mark_signs(sentence: str) -> str:
 
 
 def _list_stated(texts: list[str], question: Question) -> list[_Stated]:
-    """What the texts state, less what they repeat of the question, and years beside other numbers."""
-    listed = [
-        _Stated(text, found)
-        for text in texts
-        for found in _list_quantities(text, question)
-        if not repeats_question(text, found.begin, found.end, found.answer.split()[0], question)
-    ]
+    """What the texts state, less what the question mentions itself, and years beside other numbers."""
+    listed = [_Stated(text, found) for text in texts for found in _list_quantities(text, question)]
     if len(listed) <= 1:
         return listed
     return [stated for stated in listed if not _is_mentioned(stated.text, stated.found, question)] or listed
@@ -438,73 +432,11 @@ def _is_mentioned(text: str, quantity: _Found, question: Question) -> bool:
     return digits in question.numbers or is_year
 
 
-def repeats_question(text: str, begin: int, end: int, number: str, question: Question) -> bool:
-    """Whether a number only repeats the question: a year, or one beside the same word, as in "room 12".
-
-    What counts the things that were asked for is an answer, even if the question has that number.
-    """
-    number = number.replace(",", "")
-    if number not in question.numbers:
-        return False
-    _, before, after = find_mention(text, begin, end)
-    if after and after == question.counted:
-        return False
-    if number in question.years:
-        return True
-    mentions = [mention for mention in question.mentions if mention.number == number]
-    return any((before and before == m.before) or (after and after == m.after) for m in mentions)
-
-
-_LARGER_UNITS = (  # each with the smaller ones that may follow it: "3 hours 35 minutes"
-    ("year", "month", "week", "day", "h", "min", "s"),
-    ("mile", "yard", "foot", "inch"),
-    ("km", "m", "cm", "mm"),
-    ("lb", "oz"),
-    ("kg", "g"),
-)
-_PARTS = {
-    (units[at], part) for units in _LARGER_UNITS for at in range(len(units)) for part in units[at + 1 :]
-}
-_PART_LIMITS = {  # a part is less than one of the larger unit: "12 months and 365 days" are two
-    "month": 12, "week": 5, "day": 31, "h": 24, "min": 60, "s": 60, "yard": 1760, "foot": 5280, "inch": 12,
-    "m": 1000, "cm": 100, "mm": 1000, "oz": 16, "g": 1000,
-}  # fmt: skip
-_BETWEEN_PARTS = re.compile(r",?\s(?:and\s)?", re.IGNORECASE)
-
-
-def _join_parts(text: str, listed: list[_Found]) -> list[_Found]:
-    """The quantities, with those of several units joined into one: "3 hours 35 minutes"."""
-    joined = listed[:1]
-    for quantity in listed[1:]:
-        last = joined[-1]
-        gap = text[last.end + _count_unit(text, last) : quantity.begin]
-        if _BETWEEN_PARTS.fullmatch(gap) and _is_part_of(quantity, last):
-            joined[-1] = _Found(last.begin, quantity.end, f"{last.answer} {quantity.answer}")
-        else:
-            joined.append(quantity)
-    return joined
-
-
-def _is_part_of(part: _Found, whole: _Found) -> bool:
-    unit, number = _find_unit_name(part), part.answer.split()[0]
-    if (_find_unit_name(whole), unit) not in _PARTS:
-        return False
-    return number.replace(".", "", 1).isdigit() and float(number) < _PART_LIMITS[unit]
-
-
-def _count_unit(text: str, found: _Found) -> int:
-    """How many characters the unit after a number has, which `end` doesn't include."""
-    unit = _UNIT_WORD.match(text, found.end)
-    return len(unit.group()) if unit is not None else 0
-
-
 def _list_quantities(text: str, question: Question) -> list[_Found]:
     """The quantities of a text in their order; what is below zero is negative."""
     below = _BELOW_ZERO.search(text)
     text = text if below is None else text[: below.start()] + "," * len(below.group()) + text[below.end() :]
     listed = sorted([*_list_digits(text), *islice(_list_number_words(text, question), _MOST)])
-    if len(listed) > 1:
-        listed = _join_parts(text, listed)
     if below is None:
         return listed
     return [found._replace(answer=_negate(found, below.start())) for found in listed]
@@ -580,17 +512,6 @@ _BEFORE_PRONOUN = re.compile(r"\b(?:the|this|that|only|no|which|each|every|anoth
 def _is_pronoun(text: str, word: re.Match[str]) -> bool:
     """Whether "one" stands for something, as in "this one" or "one of"."""
     return bool(_BEFORE_PRONOUN.search(text[: word.start()])) or text[word.end() : word.end() + 4] == " of "
-
-
-def spell_number(text: str) -> str | None:
-    """A number in words, as digits; None if the text is anything else.
-
-    >>> spell_number("twenty-nine"), spell_number("nine tails")
-    ('29', None)
-    """
-    words = _LETTERS.findall(text.lower())
-    value, count = _read_number_words(words)
-    return str(value) if words != ["none"] and 0 < count == len(words) and not _DIGIT.search(text) else None
 
 
 def _read_number_words(words: list[str]) -> tuple[int, int]:

@@ -10,17 +10,13 @@ from typing import Literal, NamedTuple
 
 __all__ = [
     "NEGATION",
-    "QUESTION_LENGTH",
-    "Mention",
     "Purpose",
     "Question",
     "classify_purpose",
     "expand_negations",
     "find_base",
-    "find_mention",
     "find_stem",
     "find_stems",
-    "is_foreign_sentence",
     "read_question",
     "shorten_question",
 ]
@@ -28,7 +24,6 @@ __all__ = [
 Purpose = Literal["value", "fact", "text", ""]
 
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
-QUESTION_LENGTH = 2 * _END + 1  # characters of a prompt that is read as it is
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
 _MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
@@ -185,14 +180,6 @@ AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "list", "ph
 Options = tuple[tuple[str, str], ...]  # letter and text of each
 
 
-class Mention(NamedTuple):
-    """A number of a text with the stems of the words beside it; "" for none, or for a word like "of"."""
-
-    number: str
-    before: str
-    after: str
-
-
 class Question(NamedTuple):
     """What is known of a question, for reading its answers."""
 
@@ -203,8 +190,6 @@ class Question(NamedTuple):
     focus: frozenset[str]  # of these, what is asked: "capital" of "the capital of Peru", or its superlatives
     options: Options  # of lettered choices; of "either", each with the letter ""
     numbers: frozenset[str]  # written in it, as digits
-    mentions: frozenset["Mention"]  # the same, each with its neighbours
-    years: frozenset[str]  # those of them that name a year
     counted: str  # the stem of the noun that follows "how many"; "" if there is none
     head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
     compared: frozenset[str]  # the bases of "larger" and "more", where it asks which is
@@ -212,14 +197,8 @@ class Question(NamedTuple):
     asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
     asks_year: bool
     asks_place: bool  # whether its answer may begin with "in" or "on"
-    asks_person: bool  # whether it begins with "who"
     asks_order: bool  # whether the order of a list counts
     defines: bool  # whether it asks what something is, which a text tells rather than a few words
-
-    @property
-    def is_problem(self) -> bool:
-        """Whether it has several numbers to compute with."""
-        return len(self.numbers - self.years) >= _MIN_NUMBERS
 
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
@@ -286,7 +265,7 @@ _HEAD = re.compile(r"\b(?:what|which)\s([a-z]{3,20})\b", re.IGNORECASE)
 _NO_HEAD = make_word_set("are was were does did can has had will would the type kind sort name one")
 _CONTENT_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
-_SENTENCE_LENGTH = 600  # characters of the sentence that asks
+_QUESTION_LENGTH = 600  # characters of the sentence that asks
 _MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
 _ARTICLES = make_word_set("a an the")
 STOP_WORDS = make_word_set(
@@ -404,7 +383,12 @@ def find_stems(text: str) -> list[str]:
 
 def shorten_question(question: str) -> str:
     """The ends of a prompt, which are all that is read of it."""
-    return question if len(question) <= QUESTION_LENGTH else question[:_END] + "\n" + question[-_END:]
+    return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
+
+
+def read_question(question: str) -> Question:
+    """What a prompt asks for. The last results are kept, since every sample of a request needs them."""
+    return _read_ends(shorten_question(question))
 
 
 _SUPERLATIVE = re.compile(r"\b(?:[a-z]{2,15}est|most|least)\b")
@@ -418,12 +402,7 @@ def _find_focus(sentence: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=256)
-def read_question(question: str) -> Question:
-    """What a prompt asks for. The last results are kept, since every sample of a request needs them.
-
-    A long prompt is shortened before (`shorten_question`), so that what is kept is small.
-    """
-    text = shorten_question(question)
+def _read_ends(text: str) -> Question:
     sentence = find_asking_sentence(text)
     options = find_options(text)
     either = () if options else _find_labels(text, sentence) or _find_alternatives(sentence)
@@ -432,7 +411,6 @@ def read_question(question: str) -> Question:
     counted = _COUNTED.search(sentence)
     sequence = tuple(find_stems(_VERDICTS.sub(" ", sentence)))
     asks_truth = _TRUE_OR_FALSE.search(text) is not None
-    numbers = list(_DIGITS.finditer(text))
     name = head[1].lower() if head is not None else ""
     return Question(
         purpose=classify_purpose(text),
@@ -441,9 +419,7 @@ def read_question(question: str) -> Question:
         sequence=sequence,
         focus=_find_focus(sentence),
         options=options or either,
-        numbers=frozenset(number.group().replace(",", "") for number in numbers),
-        mentions=frozenset(find_mention(text, *number.span()) for number in numbers),
-        years=frozenset(number.group() for number in numbers if _is_year(text, *number.span())),
+        numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
         counted=find_stem(counted[1]) if counted is not None else "",
         head="" if name in _NO_HEAD or name in STOP_WORDS else name,
         compared=_find_compared(sentence),
@@ -451,68 +427,9 @@ def read_question(question: str) -> Question:
         asks_truth=asks_truth,
         asks_year=_YEAR.search(sentence) is not None,
         asks_place=_WHERE.search(sentence) is not None,
-        asks_person=sentence[:3].lower() == "who",
         asks_order=_ORDER.search(sentence) is not None,
         defines=_DEFINITION.fullmatch(sentence.rstrip("? ")) is not None,
     )
-
-
-_ENGLISH = re.compile(r"\b(?:the|of|is|are|was|were|has|it|it's)\b", re.IGNORECASE)
-_FOREIGN_VERB = re.compile(
-    r"\b(?:ist|sind|wurden?|liegt|heißt|nicht|keine?|est|sont|était|es|está|fue|tiene)\b"
-    r"|^(?:C['’]est|Es|Il|Elle)\s"
-)
-_FOREIGN_WORDS = make_word_set(
-    "der die das ein eine und von mit im hat war le la les un une du des et en dans il elle y el los las "
-    "de del una hay que"
-)
-_CJK = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-_CJK_VERB = re.compile(r"[是为為有于於在は]|です|ます|입니다")
-_MIN_FOREIGN_WORDS = 3  # of a sentence without a verb that is known: "Rio de Janeiro" is a name
-_CJK_NAME = 12  # characters of a name at most, as of one that has a verb's sign in it
-_CJK_SHORT = 4
-
-
-def is_foreign_sentence(text: str) -> bool:
-    """Whether a text is a sentence in another language, of which no phrase can be read; a name is none.
-
-    >>> is_foreign_sentence("La capitale du Vietnam est Hanoï"), is_foreign_sentence("La Paz")
-    (True, False)
-    """
-    if _CJK.search(text) is not None:
-        return len(text) > (_CJK_SHORT if _CJK_VERB.search(text) else _CJK_NAME)
-    if " " not in text or _ENGLISH.search(text) is not None:
-        return False
-    words = [word.lower() for word in _CONTENT_WORD.findall(text)]
-    return _FOREIGN_VERB.search(text) is not None or (
-        sum(word in _FOREIGN_WORDS for word in words) >= _MIN_FOREIGN_WORDS
-    )
-
-
-_WORD_BEFORE = re.compile(r"([^\W\d_][\w'’-]{0,30})[\s,*_(]{1,3}$")
-_WORD_AFTER = re.compile(r"[\s*_)-]{1,3}([^\W\d_][\w'’-]{0,30})")
-_YEAR_DIGITS = re.compile(r"(?:1\d|20|21)\d\d")
-_BEFORE_YEAR = make_word_set(
-    "in since until year during before after by from january february march april may june july august "
-    "september october november december"
-)
-
-
-def find_mention(text: str, begin: int, end: int) -> Mention:
-    """The number at this place, with its neighbours."""
-    before, after = _WORD_BEFORE.search(text[max(0, begin - 40) : begin]), _WORD_AFTER.match(text, end)
-    stems = (find_stems(word[1])[:1] if word is not None else [] for word in (before, after))
-    return Mention(text[begin:end].replace(",", ""), *("".join(stem) for stem in stems))
-
-
-def _is_year(text: str, begin: int, end: int) -> bool:
-    """Whether four digits name a year: "in 2024", "February 2024", "the 2018 World Cup"; not "2000 toys"."""
-    if _YEAR_DIGITS.fullmatch(text, begin, end) is None or text[:begin].endswith(("$", "€", "£", "-")):
-        return False
-    before, after = _WORD_BEFORE.search(text[max(0, begin - 40) : begin]), _WORD_AFTER.match(text, end)
-    if before is not None and before[1].lower() in _BEFORE_YEAR:
-        return True
-    return after is None or after[1][0].isupper() or after[1].lower() in STOP_WORDS
 
 
 def find_asking_sentence(text: str) -> str:
@@ -523,8 +440,8 @@ def find_asking_sentence(text: str) -> str:
     text = _QUOTATION.sub(" ", text)
     at = text.rfind("?")
     if at < 0:
-        return text[-_SENTENCE_LENGTH:].strip()
-    before = text[max(0, at - _SENTENCE_LENGTH) : at]
+        return text[-_QUESTION_LENGTH:].strip()
+    before = text[max(0, at - _QUESTION_LENGTH) : at]
     begin = 0
     for match in _SENTENCE_BREAK.finditer(before):
         begin = match.end()

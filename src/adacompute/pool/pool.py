@@ -32,7 +32,6 @@ from adacompute.pool.rows import (
     encode_text,
     failure_to_dict,
     fingerprint,
-    grade_answer,
     grade_new_samples,
     hash_setting,
     make_record_prefix,
@@ -388,7 +387,7 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
     if new_gold != old_gold and new_gold is not None:
         for record, model, fingerprint in connection.execute(_SELECT_RECORDS, (key,)).fetchall():
             prefix = make_record_prefix(id_.encode(), encode_text(model), fingerprint.encode())
-            _regrade(connection, record, prefix, question, old_gold=old_gold, gold=new_gold, task=task)
+            _regrade(connection, record, prefix, old_gold=old_gold, gold=new_gold, task=task)
     return True
 
 
@@ -400,35 +399,22 @@ def _merge_extra(extra: str | None, old: str | None) -> str | None:
 
 
 def _regrade(
-    connection: sqlite3.Connection,
-    record: int,
-    prefix: bytes,
-    question: str,
-    *,
-    old_gold: str | None,
-    gold: str,
-    task: Task,
+    connection: sqlite3.Connection, record: int, prefix: bytes, *, old_gold: str | None, gold: str, task: Task
 ) -> None:
     classes = Classes(task=task)
     numbers: dict[int, int] = {}  # class as placed now -> in order of first appearance
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
-        if correct is None or (
-            old_gold is not None and _is_own_grade(correct, answer, old_gold, task, question=question)
-        ):
-            correct = grade_answer(answer, gold, task, question=question)
+        if correct is None or (old_gold is not None and correct == _grade_answer(answer, old_gold, task)):
+            correct = _grade_answer(answer, gold, task)
         class_number = classes.place(answer, correct)  # a grade can part answers that look alike
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
-def _is_own_grade(correct: float, answer: str | None, gold: str, task: Task, *, question: str) -> bool:
-    """Whether a grade is the one given here: now, or by a version that didn't read gold with the question."""
-    return correct in (
-        grade_answer(answer, gold, task, question=question),
-        float(same_answer(answer, gold, task)),
-    )
+def _grade_answer(answer: str | None, gold: str, task: Task) -> float:
+    return 0.0 if answer is None else float(same_answer(answer, gold, task))
 
 
 _MARK_PREFIX = "taken in: "  # among the settings, of which the task is another
@@ -536,24 +522,18 @@ class Pool(PoolReader):
     ) -> None:
         """Stores (index, sample) pairs of one problem, all or none, durable on return.
 
-        Where a sample has a text and no answer, the pool's task extracts the answer, with the problem's
-        question as the gateway does (to keep it abstaining, give `extra={"answer": None}`); where gold is
-        known and `correct` is None, the sample is graded.
+        Where a sample has a text and no answer, the pool's task extracts the answer (to keep it
+        abstaining, give `extra={"answer": None}`); where gold is known and `correct` is None, the sample
+        is graded.
         """
         with self._transaction(f"problem {problem_id!r}") as connection:
             rows = [sample_to_row(index, sample) for index, sample in samples]
-            problem, question, gold = self._find_problem(connection, problem_id)
+            problem, gold = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
             numbering = self._load_classes(connection, record)
             graded_rows = grade_new_samples(
-                rows,
-                question=question,
-                gold=gold,
-                record=record,
-                prefix=prefix,
-                numbering=numbering,
-                task=self.task,
+                rows, gold=gold, record=record, prefix=prefix, numbering=numbering, task=self.task
             )
             insert_samples(connection, graded_rows)
 
@@ -568,7 +548,7 @@ class Pool(PoolReader):
         """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
         with self._transaction(f"problem {problem_id!r}") as connection:
             row = read_failure(0, failure_to_dict(failure))
-            problem, *_ = self._find_problem(connection, problem_id)
+            problem, _ = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
             insert_failures(connection, [row], record=record, prefix=prefix)
@@ -619,7 +599,7 @@ class Pool(PoolReader):
         """The graded rows of the samples; failures are inserted at once."""
         if drawn.problem_id is None:
             return []
-        problem, question, gold = self._find_problem(connection, drawn.problem_id)
+        problem, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
         if drawn.failures:
             failures = [read_failure(0, failure_to_dict(failure)) for failure in drawn.failures]
@@ -628,7 +608,6 @@ class Pool(PoolReader):
             return []
         return grade_new_samples(
             [sample_to_row(index, sample) for index, sample in drawn.samples],
-            question=question,
             gold=gold,
             record=record,
             prefix=prefix,
@@ -671,13 +650,11 @@ class Pool(PoolReader):
             return DuplicateRecord(f"{self.path}: {what}: already exists ({exc}); give another id or index")
         return translate_error(exc, self.path) if isinstance(exc, sqlite3.Error) else exc
 
-    def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
-        """Its key, question and gold answer."""
-        statement = "SELECT key, question, gold FROM problems WHERE id = ?"
-        row = connection.execute(statement, (problem_id,)).fetchone()
+    def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str | None]:
+        row = connection.execute("SELECT key, gold FROM problems WHERE id = ?", (problem_id,)).fetchone()
         if row is None:
             raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; add it with add_problem first")
-        return row[0], row[1], row[2]
+        return row[0], row[1]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
         """The numbering of a record's stored answers, from the cache or read in order of insertion."""

@@ -13,7 +13,6 @@ from math import isfinite
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
-from adacompute.answers.extract import spell_answer
 from adacompute.errors import AdacomputeError, RecordInvalid, format_value
 from adacompute.records import Failure, Problem, Sample
 
@@ -36,7 +35,6 @@ __all__ = [
     "encode_text",
     "failure_to_dict",
     "fingerprint",
-    "grade_answer",
     "grade_line",
     "grade_new_samples",
     "has_inexact_number",
@@ -625,8 +623,7 @@ def grade_line(
     `classes` are given for a recording inside the package, where comparing answers again would take
     seconds.
     """
-    _, question, gold, *_ = line.problem
-    votes = _extract_votes(line.samples, question=question, gold=gold, task=task)
+    votes = _extract_votes(line.samples, gold=line.problem[2], task=task)
     if classes is not None:
         return [
             _build_row(row, vote, number, record, prefix)
@@ -645,7 +642,6 @@ def grade_line(
 def grade_new_samples(
     rows: Sequence[SampleRow],
     *,
-    question: str,
     gold: str | None,
     record: int,
     prefix: bytes,
@@ -653,7 +649,7 @@ def grade_new_samples(
     task: Task,
 ) -> list[StoredRow]:
     """Like `grade_line`, for samples that join those already in `numbering`."""
-    votes = _extract_votes(rows, question=question, gold=gold, task=task)
+    votes = _extract_votes(rows, gold=gold, task=task)
     return [
         _build_row(row, vote, numbering.assign(*vote), record, prefix)
         for row, vote in zip(rows, votes, strict=True)
@@ -674,36 +670,19 @@ def encode_text(text: str | None) -> bytes | None:
         ) from exc
 
 
-def grade_answer(answer: str | None, gold: str, task: Task, *, question: str) -> float:
-    """1.0 if an answer is the gold answer, else 0.0.
-
-    Where replies are read with their question, the gold answer also counts as it would be read: an answer of
-    1918-11-11 is right where gold is "11 November 1918".
-    """
-    if answer is None or same_answer(answer, gold, task):
-        return float(answer is not None)
-    spelled = spell_answer(gold, question) if task.extract == "auto" and question else None
-    return float(spelled not in (None, gold) and same_answer(answer, spelled, task))
-
-
-def _extract_votes(
-    rows: Sequence[SampleRow], *, question: str, gold: str | None, task: Task
-) -> list[GradedAnswer]:
+def _extract_votes(rows: Sequence[SampleRow], *, gold: str | None, task: Task) -> list[GradedAnswer]:
     votes: list[GradedAnswer] = []
     grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention is not right
     for row in rows:
         answer, correct = row[2], row[3]
         if answer is MISSING:
             text = row[1]
-            finished = row[7] != 0
-            answer = (
-                None if text is None else extract_answer(text, task, finished=finished, question=question)
-            )
+            answer = None if text is None else extract_answer(text, task, finished=row[7] != 0)
         if correct is MISSING:
             correct = None
             if gold is not None:
                 if answer not in grade_of_answer:
-                    grade_of_answer[answer] = grade_answer(answer, gold, task, question=question)
+                    grade_of_answer[answer] = float(same_answer(answer, gold, task))
                 correct = grade_of_answer[answer]
         votes.append((answer, correct))
     return votes

@@ -21,14 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.answers import Tally, Task, VoteWeights, pick_representative
+from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
 from adacompute.atomic import publish_file
 from adacompute.client import Endpoint
 from adacompute.errors import CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.rows import grade_answer
 from adacompute.records import Account, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
@@ -346,9 +345,7 @@ def build_answer(
         samples=len(samples),
         tokens=sum(known_tokens) if known_tokens else None,
         best=pick_representative(samples, tally),
-        correct=None
-        if problem.gold is None
-        else grade_answer(leader, problem.gold, task, question=problem.question),
+        correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
         error=error,
     )
 
