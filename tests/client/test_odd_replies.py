@@ -1,15 +1,18 @@
 """Odd replies: whatever one holds, it costs one call and no more, and what is kept of it can be stored."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 from client_runs import BODY, endpoint, run_draw
+from yarl import URL
 
 from adacompute.client import Client, Retries
 from adacompute.client.response_parser import HttpReply, SentRequest, interpret_reply
 from adacompute.client.server_quirks import ServerQuirks
+from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
 from adacompute.records import Secret
 from upstream import Garbage, Reply
@@ -93,3 +96,56 @@ def test_a_name_that_the_resolver_cannot_encode_is_unreachable():
         assert not caught.value.paid
 
     asyncio.run(run())
+
+
+class Talkative:
+    """Answers every request, and 20 ms later once more, unasked."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                self._write(writer, f"asked, {self.connections}")
+                await asyncio.sleep(0.02)
+                self._write(writer, "unasked")
+        writer.close()
+
+    def _write(self, writer: asyncio.StreamWriter, text: str) -> None:
+        choice = {"message": {"content": text}, "finish_reason": "stop"}
+        body = json.dumps({"choices": [choice]}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def test_a_reply_that_nobody_asked_for_is_never_the_next_request_s():
+    async def ask() -> list[str]:
+        upstream = Talkative()
+        server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+        url, texts = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", []
+        async with server, Client(endpoint(url)) as client:
+            for _ in range(3):
+                reply = await client.call(BODY)
+                texts.append(reply.responses[0].text)
+                await asyncio.sleep(0.1)
+        return texts
+
+    assert asyncio.run(ask()) == ["asked, 1", "asked, 2", "asked, 3"]
+
+
+def test_a_closed_client_connects_to_nothing():
+    async def ask() -> int:
+        upstream = Talkative()
+        server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server:
+            transport = Transport(endpoint(url), agent="test")
+            await transport.close()
+            with pytest.raises(EndpointUnreachable, match="closed"):
+                await transport.exchange(URL(url), transport.make_timer(1e9), b"{}")
+        return upstream.connections
+
+    assert asyncio.run(ask()) == 0

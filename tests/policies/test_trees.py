@@ -1,5 +1,7 @@
 """Trees as arrays say what the libraries that grew them say, and stored ones that can't be are refused."""
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -217,3 +219,12 @@ def test_trees_without_end_are_refused():
     }
     with pytest.raises(PolicyInvalid, match="deeper"):
         Trees.restore(arrays, features=1, outputs=1)
+
+
+def test_trees_that_have_scored_a_row_can_be_sent_to_another_process():
+    rows = random_rows(np.random.default_rng(0), 50, 0.0)
+    booster = xgboost.train({"nthread": 1}, xgboost.DMatrix(rows, label=rows[:, 0]), num_boost_round=3)
+    trees, row = read_booster(booster.save_raw("json"), outputs=1), rows[0].tolist()
+    score = trees.score_row(row)
+    for copied in (pickle.loads(pickle.dumps(trees)), copy.deepcopy(trees)):
+        assert copied.score_row(row) == score

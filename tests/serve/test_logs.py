@@ -219,6 +219,12 @@ def test_logging_is_left_as_it_was_found():
     assert not [thread for thread in threading.enumerate() if thread.name == "logs"]
 
 
+def test_a_close_is_noticed_whatever_the_writing_thread_does_meanwhile():
+    for wait in (0.0, 0.019, 0.02, 0.021) * 10:  # it gathers lines for 20 ms
+        lines(lambda wait=wait: (logging.getLogger("adacompute.serve").info("x"), time.sleep(wait)))
+    assert not [thread for thread in threading.enumerate() if thread.name == "logs"]
+
+
 def test_the_same_warning_comes_a_few_times_a_minute_and_says_what_was_left_out():
     now = [0.0]
     seldom = RepeatFilter(limit=3, seconds=60, now=lambda: now[0])

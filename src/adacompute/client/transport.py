@@ -49,6 +49,7 @@ __all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_
 _Addresses = list[ResolveResult]
 _WRITE_BYTES = 1_048_576  # of a request that are written at once
 _SHORT_BYTES = 65_536  # of a request that is written without waiting for room, by aiohttp too
+_MAX_CONNECTIONS_TRIED = 16  # for one request
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
@@ -356,10 +357,21 @@ class Transport:
             )
         head = self._build_head(url, headers)
         try:
-            connection = await self._connector.connect(self._target, traces=[], timeout=self._timeout)
+            connection = await self._connect()
         except TimeoutError as exc:
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {url}") from exc
         return await PostResponse(url, connection).start(head, data, timer)
+
+    async def _connect(self) -> aiohttp.connector.Connection:
+        """A connection with nothing on it: what came unasked would be taken for the next request's reply."""
+        if self._session.closed:
+            raise RuntimeError("Session is closed")
+        for _ in range(_MAX_CONNECTIONS_TRIED):
+            connection = await self._connector.connect(self._target, traces=[], timeout=self._timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+        raise aiohttp.ClientConnectionError("it sends replies that nobody asked for")
 
     def _build_head(self, url: URL, headers: Mapping[str, str] | None) -> bytes:
         """The first lines of a request that is posted, but for its length."""

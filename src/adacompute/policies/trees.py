@@ -55,7 +55,7 @@ class _RowScorer:
         for tree, root in enumerate(trees.roots.tolist()):
             self._leaves |= self._add(root, tree)
         self._first_bits = sum(1 << _MAX_LEAVES * tree for tree in range(len(self._values)))
-        self._words = struct.Struct(f"<{len(self._values)}Q")  # the leaves, tree by tree
+        self._words = f"<{len(self._values)}Q"  # the leaves, tree by tree; a Struct could not be copied
         self._features = [self._list_remaining(feature) for feature in self._removed]
 
     @classmethod
@@ -101,7 +101,7 @@ class _RowScorer:
             leaves &= remaining[bisect_right(thresholds, value)] if value == value else remaining_by_nan
         # the lowest bit of every tree: each has one, so none borrows from the next
         first = leaves & ~(leaves - self._first_bits)
-        bits = self._words.unpack(first.to_bytes(self._words.size, "little"))
+        bits = struct.unpack(self._words, first.to_bytes(8 * len(self._values), "little"))
         return sum(map(operator.getitem, self._values, bits))
 
 

@@ -365,8 +365,9 @@ class _LineWriter(logging.Handler):
         stopping = False
         while not stopping:
             self._ready.wait()
-            stopping = self._stopping.wait(_GATHER_SECONDS)  # so that many lines wake it once
+            self._stopping.wait(_GATHER_SECONDS)  # so that many lines wake it once
             self._ready.clear()
+            stopping = self._stopping.is_set()  # after it is cleared: else a close in between is missed
             while self._lines:
                 before = len(self._lines)
                 try:
