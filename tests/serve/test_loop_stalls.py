@@ -2,6 +2,7 @@
 
 import gc
 import json
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -199,12 +200,12 @@ def test_a_large_reply_holds_nobody_while_a_thread_reads_it(name: str):
     with Upstream(Garbage(raw=raw, content_type=kind)) as up, Running(up.url) as gate:
         gate.ask(headers=ONE)
         gaps, limit = [], max(HELD + SLACK, min(parse_at_once(reference) for _ in range(3)) / 3)
-        while not gaps or (len(gaps) < 4 and min(gaps) >= limit):
+        for _ in range(3):
             with Ticks(gate, read_clock) as ticks:
                 assert gate.ask(headers=ONE, **fields).status == 200
             gaps.append(ticks.longest)
-    print(f"{name}: {1000 * min(gaps):.0f} ms, of {1000 * limit:.0f}")
-    assert min(gaps) < limit
+    print(f"{name}: {', '.join(f'{1000 * gap:.0f}' for gap in gaps)} ms, of {1000 * limit:.0f}")
+    assert statistics.median(gaps) < limit
 
 
 def test_log_probabilities_of_a_large_reply_reach_the_client_as_they_were_asked_for():
