@@ -4,13 +4,15 @@ import json
 import math
 import threading
 import time
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adacompute.client import large_json
 from adacompute.client.large_json import PackedList, encode_in_parts, load_large_json
 from adacompute.client.response_parser import (
     compute_mean_entropy,
@@ -19,7 +21,9 @@ from adacompute.client.response_parser import (
     read_tokens,
     sum_logprobs,
 )
+from adacompute.client.streaming import split_tokens
 from adacompute.records import Secret
+from adacompute.serve.responses import translate_logprobs
 
 VALUES = st.recursive(
     st.one_of(
@@ -251,3 +255,88 @@ def test_only_log_probabilities_may_have_very_many_values():
 def test_a_text_that_no_model_writes_is_refused():
     with pytest.raises(ValueError, match="a text of more than 32 MiB"):
         load_large_json(b'{"a": "' + b"x" * (33 * 2**20) + b'"}')
+
+
+def pack(*blocks: list[Any]) -> PackedList:
+    packed = PackedList()
+    for block in blocks:
+        packed.add(block)
+    return packed
+
+
+@given(blocks=st.lists(st.lists(st.integers(0, 99), max_size=4), max_size=5), data=st.data())
+def test_a_packed_list_reads_as_a_list_of_the_same_items(blocks: list[list[int]], data: st.DataObject):
+    packed, plain = pack(*blocks), [item for block in blocks for item in block]
+    assert (packed == plain, len(packed)) == (True, len(plain))
+    assert list(reversed(packed)) == plain[::-1]
+    places = st.none() | st.integers(-25, 25)
+    part = slice(data.draw(places), data.draw(places), data.draw(places.filter(lambda step: step != 0)))
+    assert packed[part] == plain[part]
+    for place in range(-len(plain), len(plain)):
+        assert packed[place] == plain[place]
+        assert packed.index(plain[place]) == plain.index(plain[place])
+    for place in (len(plain), -len(plain) - 1):
+        with pytest.raises(IndexError):
+            packed[place]
+
+
+def test_what_is_no_index_of_a_list_is_none_of_a_packed_list():
+    with pytest.raises(TypeError):
+        pack([1])["0"]
+    with pytest.raises(ValueError, match="zero"):
+        pack([1])[::0]
+    with pytest.raises(ValueError, match="not in list"):
+        pack([1]).index(2)
+
+
+def test_only_the_blocks_that_are_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch):
+    decoded = []
+    decode = large_json._decode_block
+    monkeypatch.setattr(large_json, "_decode_block", lambda block: decoded.append(block[0]) or decode(block))
+    packed = pack([0, 1], [2, 3], [4, 5], [6])
+    for index, blocks in (
+        (0, [b"[0,1]"]),
+        (3, [b"[2,3]"]),
+        (-1, [b"[6]"]),
+        (slice(3, 5), [b"[2,3]", b"[4,5]"]),
+        (slice(2, 2), []),
+    ):
+        decoded.clear()
+        assert packed[index] == list(range(7))[index]
+        assert decoded == blocks
+
+
+@pytest.mark.parametrize("blocks", [[[]], [[], [1]], [[1], []], [[1], [], [2]]])
+def test_blocks_without_items_are_left_out(blocks: list[list[Any]]):
+    packed, plain = pack(*blocks), [item for block in blocks for item in block]
+    assert json.loads(encode_json(packed)) == plain
+    assert [item for part in packed.split() for item in part] == plain
+    odd = packed.map(lambda items: [item for item in items if item != 1])
+    assert json.loads(encode_json(odd)) == [item for item in plain if item != 1]
+
+
+@pytest.mark.parametrize("more", [b"", b', "refusal": null'])
+def test_a_list_of_spaces_is_an_empty_one_also_as_chunks(more: bytes):
+    raw = b'{"choices": [{"logprobs": {"content": [' + b" " * 20_000 + b"]" + more + b"}}]}"
+    logprobs = cast("dict[str, Any]", load_large_json(raw))["choices"][0]["logprobs"]
+    expected = json.loads(b'{"content": []' + more + b"}")
+    assert logprobs == expected
+    assert list(split_tokens("abc", logprobs)) == [("abc", expected)]
+    assert json.loads(encode_json(logprobs)) == expected
+
+
+def test_tokens_that_become_none_in_a_first_block_leave_valid_json():
+    translated = translate_logprobs({"content": pack([1, 2], [{"token": "a"}])})
+    assert [token["token"] for token in json.loads(encode_json(translated))] == ["a"]
+
+
+@pytest.mark.parametrize("value", [b"abc", MappingProxyType({"b": 1}), {1, 2}, iter([1])])
+@pytest.mark.parametrize("beside", ["plain", "\ud800"])
+def test_what_is_no_json_is_refused_instead_of_becoming_a_list(value: object, beside: str):
+    with pytest.raises(TypeError):
+        encode_json({"a": value, "beside": beside})
+
+
+def test_packed_lists_are_encoded_beside_what_orjson_refuses():
+    value = {"text": "\ud800", "packed": pack([1, "\ud800"], [2**70])}
+    assert json.loads(encode_json(value)) == {"text": "\ud800", "packed": [1, "\ud800", 2**70]}

@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,13 @@ class PackedList(Sequence[Any]):
 
     As objects, the log-probabilities of a long reply are millions. To make so many, to have the garbage
     collector look through them, to encode them again and to drop them would each hold up everybody.
+
+    It is a sequence and equal to a list of the same items, but no `list`: `json.dumps` needs `list(packed)`.
+
+    >>> packed = PackedList()
+    >>> packed.add([1, 2])
+    >>> packed == [1, 2], isinstance(packed, list), packed[-1]
+    (True, False, 2)
     """
 
     __slots__ = ("_blocks", "_count", "kinds")
@@ -124,6 +132,8 @@ class PackedList(Sequence[Any]):
 
     def add(self, items: list[Any], *, strict: bool = True) -> None:
         """Adds items as one block; not `strict`: there may be numbers such as NaN in them."""
+        if not items:
+            return  # so no block is empty
         try:
             block = orjson.dumps(items) if strict else json.dumps(items).encode("ascii")
         except TypeError:  # half surrogates, or numbers beyond 64 bits
@@ -148,7 +158,9 @@ class PackedList(Sequence[Any]):
         return mapped
 
     def split(self) -> "list[PackedList]":
-        """Its blocks, each as a list of its own."""
+        """Its blocks, each as a list of its own; an empty list is one part."""
+        if not self._blocks:
+            return [self]
         parts = [PackedList() for _ in self._blocks]
         for part, block in zip(parts, self._blocks, strict=True):
             part._blocks, part._count, part.kinds = [block], block[1], self.kinds
@@ -169,8 +181,35 @@ class PackedList(Sequence[Any]):
         for block in self._blocks:
             yield from _decode_block(block)
 
+    def __reversed__(self) -> Iterator[Any]:
+        for block in reversed(self._blocks):
+            yield from reversed(_decode_block(block))
+
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a number or a slice; of JSON
-        return list(self)[index]
+        places = range(self._count)[index]  # counted from the start; IndexError, TypeError as of a list
+        if isinstance(places, range):
+            return self._read_places(places)
+        return self._read_places(range(places, places + 1))[0]
+
+    def _read_places(self, places: range) -> list[Any]:
+        """The items at these places, of which only the blocks between are decoded."""
+        if not places:
+            return []
+        lowest, highest = min(places[0], places[-1]), max(places[0], places[-1])
+        items: list[Any] = []
+        start = skipped = 0  # where a block starts; items in the blocks before the first that is decoded
+        for block in self._blocks:
+            end = start + block[1]
+            if end <= lowest:
+                skipped = end
+            elif start <= highest:
+                items += _decode_block(block)
+            start = end
+        return [items[place - skipped] for place in places]
+
+    def index(self, value: object, start: int = 0, stop: int = sys.maxsize) -> int:
+        """The first place of a value, as of a list; all blocks are decoded, once."""
+        return list(self).index(value, start, stop)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list | PackedList) and list(self) == list(other)

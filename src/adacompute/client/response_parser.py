@@ -740,19 +740,28 @@ def _compute_entropy(alternatives: list[Any]) -> float:
 
 
 def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None = None) -> bytes:
-    """A value as JSON; `encoded_fields` are encoded already, because many requests share them."""
+    """A value as JSON; `encoded_fields` are encoded already, because many requests share them.
+
+    Packed lists may be in it; TypeError where there is anything else that is no JSON.
+    """
     try:
         return orjson.dumps(
             {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value,
             default=_encode_packed,
         )
     except TypeError:  # half surrogates and numbers beyond 64 bits are valid JSON, which orjson refuses
-        return json.dumps(value, default=list).encode("ascii")  # a PackedList as a list
+        return json.dumps(value, default=_unpack).encode("ascii")
 
 
 def _encode_packed(value: object) -> orjson.Fragment:
     if isinstance(value, PackedList):
         return orjson.Fragment(b"".join(value.encode(encode_json)))
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _unpack(value: object) -> list[Any]:
+    if isinstance(value, PackedList):
+        return list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 

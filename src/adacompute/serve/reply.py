@@ -591,15 +591,23 @@ def dump_large_json(value: Mapping[str, Any]) -> bytes:
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """A reply as JSON, whatever an upstream has put into it."""
+    """A reply as JSON, whatever an upstream has put into it; packed lists may be in it."""
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, default=_encode_packed)
     except TypeError:  # servers may send what orjson refuses: half surrogates, numbers beyond 64 bits
         return orjson.dumps(_make_serialisable(value))
 
 
+def _encode_packed(value: object) -> orjson.Fragment:
+    if isinstance(value, PackedList):
+        return orjson.Fragment(b"".join(value.encode(dump_json)))
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
 def _make_serialisable(value: object, depth: int = 0) -> object:
     """A value that can be serialised: invalid strings, huge numbers and deep nesting are replaced."""
+    if isinstance(value, PackedList):
+        return _encode_packed(value)
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

@@ -116,8 +116,10 @@ class ResponseStream:
         delta = delta if isinstance(delta, Mapping) else {}
         if thought := read_thought(delta):
             yield from self._add_thought(thought)
-        if isinstance(text := delta.get("content"), str) and text:
-            yield from self._add_text(text, translate_logprobs(choice.get("logprobs")))
+        if isinstance(text := delta.get("content"), str):
+            logprobs = translate_logprobs(choice.get("logprobs"))
+            if text or (logprobs and "message" in self._open):  # a token may have no text of its own
+                yield from self._add_text(text, logprobs)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             yield from self._add_refusal(refusal)
         calls = delta.get("tool_calls")
