@@ -17,6 +17,7 @@ def latency_table() -> list[dict[str, str]]:
             "p99": f"{1000 * row['p99']:.2f} ms",
             "added p50": "–" if not row["added"] else f"{1000 * row['added']:.2f} ms",
             "ratio to the bare proxy": "–" if not row["added"] else _range(row),
+            "aim": "–" if row["aim"] is None else _judge(row["ratio"], row["aim"]),
             "processor a request": "–" if not row["cpu"] else f"{1000 * row['cpu']:.2f} ms",
         }
         for row in rows
@@ -86,6 +87,10 @@ def _rate(row: dict[str, Any]) -> dict[str, str]:
 def _range(row: dict[str, Any], *, digits: int = 1) -> str:
     """A ratio, and where the middle half of the rounds had it."""
     return f"{row['ratio']:.{digits}f}× ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
+
+
+def _judge(ratio: float, aim: float) -> str:
+    return f"{aim:g}×, {'met' if round(ratio, 1) <= aim else 'not met'}"
 
 
 def soak_table() -> list[dict[str, str]]:

@@ -69,6 +69,7 @@ class Way:
     logprobs: bool = False  # whether the client asks for log-probabilities itself
     samples: int = 1  # that every request is to draw
     body: Mapping[str, Any] = field(default_factory=lambda: BODY)
+    aim: float | None = None  # the most that it should add, in times of what the bare proxy adds
 
 
 def host(url: str) -> str:
@@ -192,14 +193,17 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
     """
     with upstream() as url, place() as a, place() as b, bare(url, a) as proxy, gateway(url, b) as ours:
         direct = Way("the upstream itself", f"{url}/chat/completions", host(url))
-        single = by(ours, "one sample (`single`)", "single")
-        plain = by(ours, "stopping after one, plain votes", "plain")
-        weighed = by(ours, "stopping after one, log-probabilities asked for", "weighed")
-        passed = replace(ours, name="gateway, passed through (`pass`)", headers={"x-adacompute-mode": "pass"})
+        through, voted = replace(ours, aim=2.5), replace(ours, aim=3.0)
+        single = by(through, "one sample (`single`)", "single")
+        plain = by(voted, "stopping after one, plain votes", "plain")
+        weighed = by(voted, "stopping after one, log-probabilities asked for", "weighed")
+        passed = replace(
+            through, name="gateway, passed through (`pass`)", headers={"x-adacompute-mode": "pass"}
+        )
         groups = [
             (direct, proxy, passed, single, plain),
             (_sure(direct), _sure(proxy), weighed),
-            (_embed(direct), _embed(proxy), _embed(ours)),
+            (_embed(direct), _embed(proxy), _embed(through)),
         ]
         seen = turns([way for group in groups for way in group], 1, seconds=seconds, rounds=rounds)
     rows = []
@@ -210,7 +214,8 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
             more = [mine - least for mine, least in zip(own, floor, strict=True)]
             of_base = [m / (b - least) for m, b, least in zip(more, base, floor, strict=True)]
             added_p50 = statistics.median(more)
-            rows.append({"way": way.name, **medians(seen[way.name]), "added": added_p50, **spread(of_base)})
+            row = {"way": way.name, **medians(seen[way.name]), "added": added_p50, "aim": way.aim}
+            rows.append({**row, **spread(of_base)})
     return rows
 
 

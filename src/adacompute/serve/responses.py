@@ -528,6 +528,6 @@ def _describe_token(token: Mapping[str, Any]) -> Body:
     text, logprob, raw = _to_text(token.get("token")), token.get("logprob"), token.get("bytes")
     return {
         "token": text,
-        "logprob": float(logprob) if isinstance(logprob, int | float) else 0.0,
+        "logprob": logprob if type(logprob) in (int, float) else 0.0,
         "bytes": raw if isinstance(raw, list) else list(text.encode("utf-8", "replace")),
     }
