@@ -48,6 +48,7 @@ _TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
 _MAX_PLAIN_MARKS = 300_000  # brackets and commas of a reply without log-probabilities
 _STEP = 2**18  # bytes that are parsed by one call, a millisecond or two
+_PAUSE = 0.0005  # seconds after each step, for who waits for Python's lock; after 0 it would be taken back
 _PACK_ABOVE = 2**14  # bytes of log-probabilities that are packed
 _SLICE = 2**18  # bytes whose brackets and commas are found at once
 _MAX_MARKS = 12_000_000  # brackets and commas: more than honest replies have in 64 MiB
@@ -255,7 +256,7 @@ def encode_in_parts(value: object, encode: Callable[[Any], bytes], *, size: int 
         if length >= size:
             yield b"".join(recent)
             recent, length = [], 0
-            time.sleep(0)  # others may have waited for Python's lock
+            time.sleep(_PAUSE)
     yield b"".join(recent)
 
 
@@ -376,7 +377,7 @@ class _Splitter:
             if not part.strip(_SPACE):
                 raise ValueError("a comma without a value after it")
             part = opening + part + closing
-        time.sleep(0)  # others may have waited for Python's lock
+        time.sleep(_PAUSE)
         is_long_text = len(part) > self._step and part[:1] == b'"'
         value, strict = _parse_text(part, self._step) if is_long_text else _parse(part)
         return (value if self._mask is None else self._mask(value, part if strict else None)), strict
@@ -460,7 +461,7 @@ def _parse_text(raw: Bytes, step: int) -> tuple[str, bool]:
         piece, is_strict = _parse(b'"' + raw[start:stop] + b'"')
         pieces.append(piece)
         strict, start = strict and is_strict, stop
-        time.sleep(0)
+        time.sleep(_PAUSE)
     return "".join(pieces), strict
 
 

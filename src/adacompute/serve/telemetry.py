@@ -52,6 +52,7 @@ _log = logging.getLogger("adacompute.serve")
 _NAME = "adacompute"  # of the service, unless OTEL_SERVICE_NAME says otherwise, and of what instruments it
 _PROVIDER = "openai"  # the API that is spoken, whoever serves it
 _MAX_TEXT = 200  # characters of an attribute
+_LAST_WORDS_SECONDS = 0.5  # that exporters which gave up have to say so in the log
 _INT64 = 2**63
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")  # of a finish reason or the code of an error
 _UNKNOWN_ERROR = "_OTHER"  # as the conventions have it
@@ -201,7 +202,7 @@ class Telemetry:
             ) from exc
 
     def _open(self, endpoints: tuple[str | None, str | None]) -> None:
-        watch = _ExportWatch()
+        self._watch = watch = _ExportWatch()
         self._exporters = (_SpanExporter(endpoints[0], watch), _MetricExporter(endpoints[1], watch))
         resource = _build_resource()
         self._tracing = TracerProvider(
@@ -390,8 +391,13 @@ class Telemetry:
             await asyncio.sleep(0.01)
         if any(thread.is_alive() for thread in threads):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
-            for exporter in self._exporters:
-                _run_in_thread(exporter.shutdown)  # which ends their retries
+            threads += [
+                _run_in_thread(exporter.shutdown) for exporter in self._exporters
+            ]  # ends their retries
+            until = loop.time() + _LAST_WORDS_SECONDS
+            while any(thread.is_alive() for thread in threads) and loop.time() < until:
+                await asyncio.sleep(0.01)
+        self._watch.close()
 
 
 def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
@@ -554,12 +560,17 @@ class _ExportWatch:
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Nothing is logged any more: an exporter's thread may outlive the log."""
+        self._closed = True
 
     def note_export(self, what: str, *, ok: bool) -> None:
         """Spans or metrics were exported, or failed to be."""
         if ok:
             self._failing.discard(what)
-        elif what not in self._failing:
+        elif what not in self._failing and not self._closed:
             self._failing.add(what)
             _log.warning(
                 "the OpenTelemetry collector takes no %s: they are lost until it does; requests are served "
