@@ -755,7 +755,7 @@ def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | N
 
 def _encode_packed(value: object) -> orjson.Fragment:
     if isinstance(value, PackedList):
-        return orjson.Fragment(b"".join(value.encode(encode_json)))
+        return value.to_fragment(encode_json)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 

@@ -600,7 +600,7 @@ def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
 
 def _encode_packed(value: object) -> orjson.Fragment:
     if isinstance(value, PackedList):
-        return orjson.Fragment(b"".join(value.encode(dump_json)))
+        return value.to_fragment(dump_json)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 

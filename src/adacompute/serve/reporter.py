@@ -55,10 +55,9 @@ class Reporter:
     """Tells metrics, the dashboard, the log and telemetry of what has ended, and the recorder of its traffic.
 
     No reply waits for them. They are told 50 ms later of all that has ended since, in its order, for 1 ms at
-    a time. A client that asks one request after the other, of 1.5 ms each, meets a report with one request in
-    30, so the median request meets none; when reports came after 5 ms, it was one in three. What has to be up
-    to date calls `report` first: `/metrics`, the dashboard's data, and the gateway at its end. If 128 wait,
-    the next one that ends has some of them reported at once, so that memory is bounded.
+    a time, so that the median request of a client that asks one after the other meets no report. What has to
+    be up to date calls `report` first: `/metrics`, the dashboard's data, and the gateway at its end. If 128
+    wait, the next one that ends has some of them reported at once, so that memory is bounded.
 
     The recorder is told in the next round of the event loop, so that a killed process loses no more traffic
     than the recorder itself has not written yet.

@@ -384,20 +384,24 @@ class Telemetry:
 
     async def close(self, seconds: float) -> None:
         """Sends what is left, for so many seconds at most; what isn't sent by then is lost."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
-        while any(thread.is_alive() for thread in threads) and loop.time() < until:
-            await asyncio.sleep(0.01)
-        if any(thread.is_alive() for thread in threads):
+        if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
-            threads += [
-                _run_in_thread(exporter.shutdown) for exporter in self._exporters
-            ]  # ends their retries
-            until = loop.time() + _LAST_WORDS_SECONDS
-            while any(thread.is_alive() for thread in threads) and loop.time() < until:
-                await asyncio.sleep(0.01)
+            for exporter in self._exporters:
+                threads.append(_run_in_thread(exporter.shutdown))  # which ends their retries
+            await _have_ended(threads, _LAST_WORDS_SECONDS)
         self._watch.close()
+
+
+async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bool:
+    """Whether all threads have ended, after so many seconds at most."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while any(thread.is_alive() for thread in threads):
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(0.01)
+    return True
 
 
 def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
