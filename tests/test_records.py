@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Frontier, Mix
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, TableInvalid
+from adacompute.records import AccuracyTable, Allocation, Budget, Frontier, Mix
 
 GOOD = [[0.5, 0.9], [0.6, 0.8]]
 
@@ -121,3 +121,51 @@ def test_drawing_a_mix_takes_each_move_as_often_as_it_says():
     assert np.bincount(drawn[:, 2]) / 8000 == pytest.approx([0.25, 0.75], abs=0.02)
     assert plan.choice.tolist() == [0, 0, 1]
     assert plan.counts == (2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        (3, 3.0, "samples"),
+        ("1.5", 1.5, "samples"),
+        ("3 samples", 3.0, "samples"),
+        ("500 tokens", 500.0, "tokens"),
+        ("1,000 tokens per request", 1000.0, "tokens"),
+        ("2 USD per 1000", 0.002, "money"),
+        ("$2 per 1,000 requests", 0.002, "money"),
+        ("2 usd/1k", 0.002, "money"),
+        ("0.002 USD a request", 0.002, "money"),
+        ("0.002 money", 0.002, "money"),
+    ],
+)
+def test_a_budget_is_read_in_the_ways_people_write_it(text: float | str, amount: float, unit: str):
+    budget = Budget.parse(text)
+    assert (budget.amount, budget.unit) == (pytest.approx(amount), unit)
+    assert budget.currency == ("USD" if unit == "money" else "")
+    assert Budget.parse(str(budget)) == budget
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tokens", "-3", "0", "nan", "inf", "2 USD per 0", "$2 USD", "3 samples each"]
+)
+def test_a_budget_that_cannot_be_spent_is_refused(text: str):
+    with pytest.raises(BudgetInvalid, match=r"give"):
+        Budget.parse(text)
+
+
+def test_a_budget_in_another_currency_than_the_prices_is_refused():
+    assert Budget.parse("2 EUR per 1000", currency="EUR").currency == "EUR"
+    with pytest.raises(BudgetInvalid, match=r"2 EUR per 1,000 requests is not in USD"):
+        Budget.parse("2 EUR per 1000")
+    with pytest.raises(BudgetInvalid, match=r"not in USD"):
+        Budget.parse(Budget(0.002, "money", "EUR"))
+
+
+def test_a_bare_number_that_seems_meant_in_samples_says_what_it_counted():
+    assert Budget.parse(500, unit="tokens") == Budget(500.0, "tokens")
+    assert Budget.parse("0.002", unit="money") == Budget(0.002, "money", "USD")
+    with pytest.raises(BudgetInvalid, match=r"3 is counted in tokens here.*write '3 samples' or '3 tokens'"):
+        Budget.parse(3, unit="tokens")
+    with pytest.raises(BudgetInvalid, match=r"3 is counted in USD per request here; write '3 samples'"):
+        Budget.parse("3", unit="money")
+    assert Budget.parse("3 samples", unit="money") == Budget.parse(3)

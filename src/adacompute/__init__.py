@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.records import (
         AccuracyTable,
         Allocation,
+        Budget,
         Cap,
         Failure,
         Frontier,
@@ -51,6 +52,7 @@ __all__ = [
     "Answers",
     "Asking",
     "Ballots",
+    "Budget",
     "Cap",
     "ClassifierPolicy",
     "Collected",
@@ -119,6 +121,7 @@ _MODULES = {  # the public names of each module
     "adacompute.records": (
         "AccuracyTable",
         "Allocation",
+        "Budget",
         "Cap",
         "Failure",
         "Frontier",

@@ -2,6 +2,7 @@
 
     AdacomputeError
     ├── ConfigError          a setting, in a file, the environment or an option, can't be used
+    │   └── BudgetInvalid    a budget that can't be read, or is in the wrong unit
     ├── ExtraMissing         a library that only some commands need isn't installed
     ├── TaskError            a task's way of reading or comparing answers can't be used
     ├── ScoreError           samples can't be scored in the way that was asked for
@@ -65,6 +66,7 @@ from typing import Any, Self
 
 __all__ = [
     "AdacomputeError",
+    "BudgetInvalid",
     "BudgetOutOfRange",
     "CapReached",
     "CollectError",
@@ -134,6 +136,10 @@ class AdacomputeError(Exception):
 
 class ConfigError(AdacomputeError):
     """A setting, in a file, the environment or an option, can't be used."""
+
+
+class BudgetInvalid(ConfigError):
+    """A budget that can't be read, or is in the wrong unit."""
 
 
 class ExtraMissing(AdacomputeError):

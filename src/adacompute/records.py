@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import (
+    BudgetInvalid,
     BudgetOutOfRange,
     PriceInvalid,
     TableInvalid,
@@ -26,6 +27,8 @@ __all__ = [
     "Account",
     "AccuracyTable",
     "Allocation",
+    "Budget",
+    "BudgetUnit",
     "Call",
     "Cap",
     "CapUse",
@@ -165,6 +168,99 @@ def _check_amount(value: object, name: str) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= sys.float_info.max):  # type: ignore[operator] # it is a number here
         raise PriceInvalid(f"{name} {format_value(value)} can't be paid; give a number from 0 up")
+
+
+BudgetUnit = Literal["samples", "tokens", "money"]
+DEFAULT_CURRENCY = "USD"
+_CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
+_BUDGET = re.compile(
+    r"(?P<sign>[$€£¥])?\s*(?P<amount>[0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
+    r"(?P<unit>[A-Za-z]+|[$€£¥])??"
+    r"(?:\s*(?:\bper\b|\ba\b|\bfor\b|/)\s*(?P<requests>[0-9][0-9_,]*)?\s*(?P<thousands>[kK])?\s*"
+    r"(?:requests?|prompts?|questions?)?)?"
+)
+_BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
+_MOST_SAMPLES = 64  # a bare number of tokens up to this is taken for a number of samples
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a request may cost on average: samples, tokens (of prompts and responses) or money.
+
+    >>> Budget.parse("2 USD per 1000")
+    Budget(amount=0.002, unit='money', currency='USD')
+    >>> Budget.parse(3) == Budget.parse("3 samples"), str(Budget.parse("500 tokens"))
+    (True, '500 tokens per request')
+    """
+
+    amount: float  # per request
+    unit: BudgetUnit = "samples"
+    currency: str = ""  # of money only
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.amount) and self.amount > 0):
+            raise BudgetInvalid(f"budget {self.amount:g} can't be spent; give a number above 0")
+
+    @classmethod
+    def parse(
+        cls,
+        value: "float | str | Budget",
+        *,
+        unit: BudgetUnit = "samples",
+        currency: str = DEFAULT_CURRENCY,
+    ) -> "Budget":
+        """Read a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
+
+        A bare number is counted in `unit`. Money has to be in `currency`, that of the prices: nothing is
+        converted. A bare number that is likely meant in another unit raises BudgetInvalid.
+        """
+        if isinstance(value, Budget):
+            return cls._in_currency(value, currency)
+        match = _BUDGET.fullmatch(str(value).strip())
+        if match is None or (match["sign"] and match["unit"]):
+            raise BudgetInvalid(f"budget {value!r} can't be read; {_BUDGET_EXAMPLES}")
+        amount = float(re.sub("[_,]", "", match["amount"]))
+        requests = float(re.sub("[_,]", "", match["requests"] or "1")) * (1000 if match["thousands"] else 1)
+        if not requests:
+            raise BudgetInvalid(f"budget {value!r} is for no request; {_BUDGET_EXAMPLES}")
+        name = match["sign"] or match["unit"]
+        if name is None:
+            _check_bare_budget(amount, value, unit, currency)
+            return cls(amount / requests, unit, currency if unit == "money" else "")
+        if name.lower() in ("sample", "samples", "token", "tokens"):
+            named: BudgetUnit = "samples" if name.lower().startswith("sample") else "tokens"
+            return cls(amount / requests, named)
+        found_currency = currency if name.lower() == "money" else _CURRENCY_SIGNS.get(name, name)
+        return cls._in_currency(cls(amount / requests, "money", found_currency), currency)
+
+    def _in_currency(self, currency: str) -> "Budget":
+        if self.unit == "money" and self.currency.casefold() != currency.casefold():
+            raise BudgetInvalid(
+                f"budget {self} is not in {currency}, the currency of the prices; give it in {currency}, "
+                f"or prices in {self.currency} with that currency"
+            )
+        return Budget(self.amount, self.unit, currency) if self.unit == "money" else self
+
+    def __str__(self) -> str:
+        if self.unit != "money":
+            name = self.unit.removesuffix("s") if self.amount == 1 else self.unit
+            return f"{self.amount:,.6g} {name} per request"
+        return f"{self.amount * 1000:,.6g} {self.currency} per 1,000 requests"
+
+
+def _check_bare_budget(amount: float, value: object, unit: BudgetUnit, currency: str) -> None:
+    """Refuse a number without a unit that is likely meant in samples."""
+    if unit == "tokens" and amount <= _MOST_SAMPLES:
+        raise BudgetInvalid(
+            f"budget {value} is counted in tokens here, and one sample takes more; "
+            f"write '{value} samples' or '{value} tokens' to say which"
+        )
+    if unit == "money" and amount >= 1:
+        raise BudgetInvalid(
+            f"budget {value} is counted in {currency} per request here; "
+            f"write '{value} samples', '{value} {currency} per 1000' or '{value} {currency} per request' "
+            "to say which"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
