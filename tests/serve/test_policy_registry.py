@@ -542,3 +542,30 @@ def test_a_scale_of_a_policy_that_is_gone_is_left_out():
 def test_a_folder_that_is_no_path_is_refused():
     with pytest.raises((PolicyError, PolicyInvalid)):
         opened("a\0b")
+
+
+def test_a_policy_in_memory_serves_under_its_kind_and_decides_as_the_same_in_a_folder(tmp_path: Path):
+    policy = AdaptiveConsistency()
+    policy.save(tmp_path / "mine")
+    registry = PolicyRegistry.open(ServeConfig(policies=(f"saved={tmp_path / 'mine'}",)), policy)
+    assert (registry.default, registry.names) == ("asc", ("asc", "saved", "single"))
+    live, saved = registry.get("asc"), registry.get("saved")
+    assert live.policy is policy
+    assert live.find_start(3.0) == saved.find_start(3.0)
+    assert registry.swap(registry.read()) == []  # reading again changes nothing
+
+
+def test_the_unfitted_policy_in_memory_starts_at_the_chart_of_the_package_and_no_other_does():
+    default = PolicyRegistry.open(ServeConfig()).get("stopping")
+    same = PolicyRegistry.open(ServeConfig(), StoppingPolicy()).get("stopping")
+    assert same.chart == default.chart is not None
+    assert same.find_start(3.0) == default.find_start(3.0)
+    for other in (StoppingPolicy(longest=8), StoppingPolicy().fit(recorded())):
+        assert PolicyRegistry.open(ServeConfig(), other).get("stopping").chart is None
+
+
+def test_a_policy_in_memory_that_cannot_serve_is_refused():
+    with pytest.raises(PolicyError, match="fit another policy"):
+        PolicyRegistry.open(ServeConfig(), OraclePolicy())
+    with pytest.raises(PolicyError, match="policy curve: can't decide"):
+        PolicyRegistry.open(ServeConfig(), CurvePolicy())

@@ -6,7 +6,7 @@ Knows nothing of problems, pools or policies.
 from adacompute.client.client import Client
 from adacompute.client.forward import ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
-from adacompute.client.response_parser import DrawFailure, DrawOutcome, DrawSuccess, Reply, Response
+from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
 from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
 from adacompute.client.server_quirks import LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
@@ -22,6 +22,7 @@ __all__ = [
     "BreakerSettings",
     "CallTotals",
     "Client",
+    "CompletionReply",
     "DrawFailure",
     "DrawOutcome",
     "DrawSuccess",
@@ -30,7 +31,6 @@ __all__ = [
     "ForwardReply",
     "ForwardRequest",
     "RateLimits",
-    "Reply",
     "Response",
     "Retries",
     "SendGate",

@@ -19,9 +19,9 @@ from adacompute.client.large_json import run_in_thread
 from adacompute.client.rate_limit import LoopShare, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
+    CompletionReply,
     DrawFailure,
     DrawSuccess,
-    Reply,
     TooManyChoices,
     build_refusal,
     encode_json,
@@ -121,16 +121,16 @@ class _DrawState:
         self._body = body
         self._encoded_messages: dict[str, Fragment] | None = None
         self._deadline = deadline
-        self._finished_tasks: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
-        self._cancelled_tasks: list[asyncio.Task[Reply]] = []
+        self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
+        self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
         # in one call, as refused for this request, whatever other requests get
         self._max_choices = sys.maxsize
         self._max_calls = _CALLS_AHEAD * context.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # until it is known whether a smaller call passes
-        self.running: dict[asyncio.Task[Reply], tuple[_Span, CallWithRetries[Reply]]] = {}
+        self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
 
-    async def wait_for_call(self) -> tuple[_Span, Reply | EndpointError]:
+    async def wait_for_call(self) -> tuple[_Span, CompletionReply | EndpointError]:
         """Starts the calls that may be started, and waits for one to end."""
         while self.todo and len(self.running) < self._max_calls:
             part = self._next_span()
@@ -185,7 +185,9 @@ class _DrawState:
         for _, pending in self.running.values():
             pending.stopped = True  # at once: its turn may come before this draw gets to run
 
-    def handle_outcome(self, part: _Span, outcome: Reply | EndpointError) -> list[DrawSuccess | DrawFailure]:
+    def handle_outcome(
+        self, part: _Span, outcome: CompletionReply | EndpointError
+    ) -> list[DrawSuccess | DrawFailure]:
         """The events for a call that ended; decides what is still to be requested."""
         events = self._record_outcome(part, outcome)
         if self._stopped and (unsent := [*self.held, *self._cancel_unsent()]):
@@ -193,7 +195,9 @@ class _DrawState:
             events += _fail_spans(unsent, SendingStopped(f"{self._context.url}: {SPENDING_STOPPED}"))
         return events
 
-    def _record_outcome(self, part: _Span, outcome: Reply | EndpointError) -> list[DrawSuccess | DrawFailure]:
+    def _record_outcome(
+        self, part: _Span, outcome: CompletionReply | EndpointError
+    ) -> list[DrawSuccess | DrawFailure]:
         if isinstance(outcome, TooManyChoices):
             self._max_choices = min(self._max_choices, outcome.fewer)
             smaller, *rest = self._split_span(replace(part, calls=part.calls + outcome.calls))
@@ -269,7 +273,7 @@ def _is_hopeless(error: EndpointError, part: _Span) -> bool:
     return isinstance(error, EndpointRefused) and part.count == 1 and error.status in _REQUEST_FAULTS
 
 
-async def _await_outcome(reply: Awaitable[Reply]) -> Reply | EndpointError:
+async def _await_outcome(reply: Awaitable[CompletionReply]) -> CompletionReply | EndpointError:
     try:
         return await reply
     except EndpointError as error:
@@ -371,7 +375,7 @@ class Client:
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
-    ) -> Reply:
+    ) -> CompletionReply:
         """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
 
         Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any

@@ -44,11 +44,11 @@ __all__ = [
     "SPENDING_STOPPED",
     "CertificateUntrusted",
     "Choice",
+    "CompletionReply",
     "DrawFailure",
     "DrawOutcome",
     "DrawSuccess",
     "HttpReply",
-    "Reply",
     "Response",
     "SentRequest",
     "TooManyChoices",
@@ -158,7 +158,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CompletionReply:
     """One completion call that succeeded."""
 
     responses: tuple[Response, ...]
@@ -256,7 +256,7 @@ class CertificateUntrusted(EndpointUnreachable):
 
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
-) -> Reply:
+) -> CompletionReply:
     """The reply, with its one call, or its error raised. The quirks learn from either.
 
     Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid. `key` is
@@ -282,7 +282,7 @@ def interpret_reply(
 
 def _build_reply(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, quirks: ServerQuirks
-) -> Reply:
+) -> CompletionReply:
     choices, received = parse_choices(http_reply.value, key=key)
     body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # parse_choices has checked it
     model = request.body.get("model")
@@ -315,7 +315,7 @@ def _build_reply(
         estimated=token_count.estimated or prompt is None,
         unmetered=_is_unmetered(request.body, prompt, reported, choices, token_count),
     )
-    return Reply(responses=responses, calls=(call,), body=body)
+    return CompletionReply(responses=responses, calls=(call,), body=body)
 
 
 def _is_unmetered(

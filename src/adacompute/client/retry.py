@@ -19,9 +19,9 @@ from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
+    CompletionReply,
     FieldsRefused,
     HttpReply,
-    Reply,
     SentRequest,
     encode_json,
     estimate_prompt_tokens,
@@ -416,7 +416,7 @@ class CallWithRetries(Generic[T]):
         """How large the reply may be."""
         return find_reply_limits(self._body, self.n, self._cap)
 
-    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> Reply:
+    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
         """Interprets the reply to an attempt, and learns from it."""
         context, request = self.context, self.describe_request(attempt)
         return interpret_reply(
@@ -616,12 +616,12 @@ class CallWithRetries(Generic[T]):
         )
 
 
-class CompletionCall(CallWithRetries[Reply]):
+class CompletionCall(CallWithRetries[CompletionReply]):
     """A call whose reply arrives as a whole."""
 
     __slots__ = ()
 
-    async def _attempt_once(self, tries: int) -> Reply:
+    async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:

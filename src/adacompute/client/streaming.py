@@ -13,8 +13,8 @@ from adacompute.client.error_object import infer_status
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
+    CompletionReply,
     HttpReply,
-    Reply,
     Response,
     build_responses,
     encode_json,
@@ -462,7 +462,7 @@ class Stream:
         self._events_count = 0
         self._content = 0  # bytes of events beyond what each has anyway
         self._ended = False  # nothing more comes
-        self._reply: Reply | None = None  # the whole reply, where the stream has succeeded
+        self._reply: CompletionReply | None = None  # the whole reply, where the stream has succeeded
 
     def __aiter__(self) -> "Stream":
         return self
@@ -535,7 +535,7 @@ class Stream:
         self._ready.append(Event(DONE, None))
         self._record_success(reply)
 
-    def _split_completion(self, raw: bytearray) -> tuple[Reply, list[Event]]:
+    def _split_completion(self, raw: bytearray) -> tuple[CompletionReply, list[Event]]:
         reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(raw))
         chunks = split_into_chunks(reply.body)
         return reply, [Event(b"".join(encode_in_parts(chunk, encode_json)), chunk) for chunk in chunks]
@@ -609,12 +609,12 @@ class Stream:
         self._payloads.clear()
         return Event(DONE, None)
 
-    def _interpret(self) -> Reply:
+    def _interpret(self) -> CompletionReply:
         body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
         http_reply = HttpReply(200, body, size=self._reply_stream.size)
         return self._streaming_call.interpret(self._attempt, http_reply)
 
-    def _record_success(self, reply: Reply) -> None:
+    def _record_success(self, reply: CompletionReply) -> None:
         (self.call,) = reply.calls
         self._reply = reply
         self._attempt.report_success(self.call, reply.body)

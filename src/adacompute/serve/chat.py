@@ -364,9 +364,13 @@ class Gateway:
         """Restores stored prices; that of the operator's own budget is shown at once."""
         self.pacers.restore(prices)
         served, budget = self.policy_registry.get(self.policy_registry.default), self.settings.budget
-        pacer = self._get_pacer(served, budget)
+        pacer = self.find_pacer()
         if pacer is not None and pacer.requests:
             self.observability.on_price(served.name, budget, pacer.price, pacer.average)
+
+    def find_pacer(self) -> PacerProtocol | None:
+        """The pacer of the operator's own policy and budget; None: there is no price that moves."""
+        return self._get_pacer(self.policy_registry.get(self.policy_registry.default), self.settings.budget)
 
     def _choose_dial(self, served: ServedPolicy, route: Route) -> tuple[PacerProtocol | None, float | None]:
         """The dial that a request is decided at, and the pacer that gave it; None where there is none."""

@@ -15,6 +15,7 @@ from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
 from adacompute.config import Config, ServeConfig, read_key, read_keys
 from adacompute.errors import ConfigError, EndpointError, needs_extra
+from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
@@ -41,32 +42,39 @@ _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 m
 
 
 @asynccontextmanager
-async def open_gateway(config: Config, *, timing: FleetTiming = DEFAULT_TIMING) -> AsyncIterator[Gateway]:
+async def open_gateway(
+    config: Config,
+    *,
+    timing: FleetTiming = DEFAULT_TIMING,
+    endpoint: Endpoint | None = None,
+    policy: Policy | None = None,
+    in_memory: bool = False,
+) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
-    `timing` is that of the fleet, if it is in one.
+    `timing` is that of the fleet, if it is in one. `endpoint` and `policy` stand in the place of those that
+    the settings name. `in_memory`: what is spent is kept in memory only, not in the file `state`.
     """
     settings = config.serve
-    endpoint = _shorten_retries(
-        build_endpoint(
+    if endpoint is None:
+        endpoint = build_endpoint(
             replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
         )
-    )
+    endpoint = _shorten_retries(endpoint)
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)
     _check_prices(caps, rates)
     eligibility, observability = VoteEligibility(settings, task), Observability(settings)
-    registry = await asyncio.to_thread(PolicyRegistry.open, settings)
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
     _check_explore(settings, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
-        ledger: LedgerProtocol = (
-            await Ledger.open(Path(settings.state), caps) if fleet is None else fleet.ledger
-        )
+        file = None if in_memory else Path(settings.state)
+        ledger: LedgerProtocol = await Ledger.open(file, caps) if fleet is None else fleet.ledger
         stack.push_async_callback(ledger.close)
         recorder = await Recorder.open(Path(settings.record), task) if settings.record else None
         if recorder is not None:

@@ -404,12 +404,20 @@ class PolicyReading:
 class PolicyRegistry:
     """Policies by name. Made by `open`; to reload, `read` in a thread and `swap` in the event loop."""
 
-    def __init__(self, folders: Mapping[str, str], *, fixed: float | None = None) -> None:
+    def __init__(
+        self,
+        folders: Mapping[str, str],
+        *,
+        fixed: float | None = None,
+        policy: Policy | None = None,
+    ) -> None:
         """`folders` by name, the default policy's first; "" is the prior in the package.
 
-        `fixed` is the dial of all policies, whatever its kind; None: it moves.
+        `fixed` is the dial of all policies, whatever its kind; None: it moves. `policy` stands in the place
+        of the default policy's folder.
         """
         self._folders = dict(folders)
+        self._policy = policy
         self._fixed = fixed
         self.default = next(iter(self._folders))
         self.names = (*self._folders, SINGLE)
@@ -419,9 +427,16 @@ class PolicyRegistry:
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod
-    def open(cls, settings: ServeConfig) -> "PolicyRegistry":
-        """Reads every policy that the settings name; raises the first error."""
-        registry = cls(_read_folders(settings), fixed=settings.price if settings.price >= 0 else None)
+    def open(cls, settings: ServeConfig, policy: Policy | None = None) -> "PolicyRegistry":
+        """Reads every policy that the settings name; raises the first error.
+
+        `policy` is the default one, if it is in memory and not in a folder.
+        """
+        fixed = settings.price if settings.price >= 0 else None
+        folders = _read_folders(settings)
+        if policy is not None:
+            folders = {policy.kind: "", **dict(list(folders.items())[1:])}
+        registry = cls(folders, fixed=fixed, policy=policy)
         reading = registry.read()
         for error in reading.refused.values():
             raise error
@@ -444,7 +459,10 @@ class PolicyRegistry:
         policies, refused, remarks = {}, {}, {}
         for name, folder in self._folders.items():
             try:
-                policies[name], remark = _read_policy(name, folder)
+                given = self._policy if name == self.default else None
+                policies[name], remark = (
+                    _read_policy(name, folder) if given is None else (_serve_policy(name, given), "")
+                )
                 _check_fixed(policies[name], self._fixed)
             except AdacomputeError as exc:
                 refused[name] = exc
@@ -522,12 +540,7 @@ def _read_policy(name: str, folder: str) -> tuple[ServedPolicy, str]:
     if not folder:
         return ServedPolicy(name, StoppingPolicy(), chart=load_bundled_chart(), version="bundled"), ""
     policy, sha256 = read_policy(folder)
-    if policy.kind in _UNSERVABLE_KINDS:
-        raise PolicyError(
-            f"{folder}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
-            "serve; fit another policy"
-        )
-    _try_policy(policy, folder)
+    _check_servable(policy, folder)
     chart, remark = None, ""
     try:
         chart = read_chart(folder, policy=sha256)
@@ -538,12 +551,32 @@ def _read_policy(name: str, folder: str) -> tuple[ServedPolicy, str]:
     return ServedPolicy(name, policy, chart=chart, version=sha256[:_VERSION_LENGTH]), remark
 
 
-def _try_policy(policy: Policy, folder: str) -> None:
+def _serve_policy(name: str, policy: Policy) -> ServedPolicy:
+    """A policy that is in memory. Its own chart, if it has one, lies in a folder, so its dial is guessed."""
+    _check_servable(policy, f"policy {policy.kind}")
+    chart = load_bundled_chart() if _is_bundled(policy) else None
+    return ServedPolicy(name, policy, chart=chart, version="in memory")
+
+
+def _is_bundled(policy: Policy) -> bool:
+    """Whether it is the prior in the package, as it comes."""
+    if not isinstance(policy, StoppingPolicy) or policy.pool_model_ is not None:
+        return False
+    bundled = StoppingPolicy()
+    return policy.settings() == bundled.settings() and policy.prior_ is bundled.prior_
+
+
+def _check_servable(policy: Policy, place: str) -> None:
     """Asks it once, so that one that can't decide is refused now and not at the first request."""
+    if policy.kind in _UNSERVABLE_KINDS:
+        raise PolicyError(
+            f"{place}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
+            "serve; fit another policy"
+        )
     try:
         _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
     except PolicyError as exc:
-        raise PolicyError(f"{folder}: can't decide: {exc}") from exc
+        raise PolicyError(f"{place}: can't decide: {exc}") from exc
 
 
 def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
