@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.config import Config, KeyConfig, ServeConfig, _build_section, load_config, read_keys
-from adacompute.errors import ConfigError
-from adacompute.records import Secret
+from adacompute.config import (
+    Config,
+    EndpointConfig,
+    KeyConfig,
+    ServeConfig,
+    _build_section,
+    average_budget,
+    load_config,
+    read_keys,
+)
+from adacompute.errors import BudgetInvalid, ConfigError
+from adacompute.records import Budget, Secret
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +168,50 @@ def test_a_fleet_without_its_redis_is_refused():
     with pytest.raises(ConfigError, match=r"fleet 'chat' is shared through Redis, and redis isn't given"):
         ServeConfig(fleet="chat")
     assert ServeConfig(fleet="chat", redis="redis://127.0.0.1:6379/0").fleet == "chat"
+
+
+@pytest.mark.parametrize(
+    ("serve", "endpoint", "budget"),
+    [
+        ({}, {}, Budget(2.0)),
+        ({"unit": "money"}, {}, Budget(2.0)),  # caps in money; the default stays in samples
+        ({"budget": 3}, {}, Budget(3.0)),
+        ({"budget": "3 samples", "unit": "tokens"}, {}, Budget(3.0)),
+        ({"budget": 500, "unit": "tokens"}, {}, Budget(500.0, "tokens")),
+        ({"budget": "2 USD per 1000"}, {"output_price": 1.0}, Budget(0.002, "money", "USD")),
+        ({"budget": 0.002, "unit": "money"}, {"input_price": 1.0}, Budget(0.002, "money", "USD")),
+        (
+            {"budget": "2 eur per 1000"},
+            {"output_price": 1.0, "currency": "EUR"},
+            Budget(0.002, "money", "EUR"),
+        ),
+    ],
+)
+def test_the_average_budget_has_its_unit_from_its_text_or_from_the_settings(serve, endpoint, budget):
+    assert average_budget(Config(serve=ServeConfig(**serve), endpoint=EndpointConfig(**endpoint))) == budget
+
+
+@pytest.mark.parametrize("price", ["input_price", "output_price"])
+def test_a_budget_in_money_needs_prices_in_its_currency(price: str):
+    settings = ServeConfig(budget="2 USD per 1000")
+    with pytest.raises(BudgetInvalid, match=r"2 USD per 1,000 requests needs prices, and input_price and"):
+        average_budget(Config(serve=settings))
+    with pytest.raises(BudgetInvalid, match="is not in EUR, the currency of the prices"):
+        average_budget(Config(serve=settings, endpoint=EndpointConfig(**{price: 1.0}, currency="EUR")))
+
+
+def test_a_budget_may_be_a_number_or_a_text_in_file_and_environment(tmp_path: Path):
+    for text, budget in (("3", 3.0), ("2.5", 2.5), ('"500 tokens"', "500 tokens"), ('"4"', 4.0)):
+        (tmp_path / "adacompute.toml").write_text(f"[serve]\nbudget = {text}\n")
+        assert load_config(environ={}).serve.budget == budget
+    assert load_config(environ={"ADACOMPUTE_SERVE_BUDGET": "2 USD per 1000"}).serve.budget == "2 USD per 1000"
+    assert load_config(environ={"ADACOMPUTE_SERVE_BUDGET": "3"}).serve.budget == 3.0
+    (tmp_path / "adacompute.toml").write_text("[serve]\nbudget = true\n")
+    with pytest.raises(ConfigError, match="budget is True; give a number or a text"):
+        load_config(environ={})
+
+
+@pytest.mark.parametrize("currency", ["", "tokens", "US dollars", "$"])
+def test_a_currency_that_no_budget_could_name_is_refused(currency: str):
+    with pytest.raises(ConfigError, match="give its name"):
+        EndpointConfig(currency=currency)

@@ -12,12 +12,14 @@ import re
 import tomllib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
-from adacompute.errors import ConfigError, suggest_name
-from adacompute.records import Secret
+from adacompute.errors import BudgetInvalid, ConfigError, suggest_name
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret
 
 __all__ = [
     "AnswersConfig",
@@ -27,8 +29,10 @@ __all__ = [
     "KeyConfig",
     "ScoreConfig",
     "ServeConfig",
+    "average_budget",
     "compile_vote_pattern",
     "load_config",
+    "parse_serve_budgets",
     "read_key",
     "read_keys",
     "read_ray_address",
@@ -98,8 +102,11 @@ class EndpointConfig:
     retry_timeouts: bool = setting(False, "also retry after a timeout; such a call may be paid for twice")
     input_price: float = setting(0.0, "price of a million prompt tokens")
     output_price: float = setting(0.0, "price of a million response tokens")
+    currency: str = setting(DEFAULT_CURRENCY, "currency of the prices, and of budgets and caps in money")
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z]{1,16}", self.currency) or self.currency in get_args(BudgetUnit):
+            raise ConfigError(f"currency {self.currency!r} can't be used; give its name, e.g. USD or EUR")
         for name in ("input_price", "output_price"):
             price = getattr(self, name)
             if not (math.isfinite(price) and price >= 0):
@@ -128,12 +135,16 @@ class ServeConfig:
         (),
         "other policies, NAME=FOLDER each, that x-adacompute-policy may name",
     )
-    budget: float = setting(2.0, "samples per request, on average")
+    budget: float | str = setting(
+        "2 samples",
+        "cost per request, on average: samples, or e.g. '500 tokens', '2 USD per 1000'; a bare number is "
+        "counted in `unit`",
+    )
     average: Literal["voted", "all"] = setting(
         "voted",
         "requests whose average is the budget: those that can be voted on, or all",
     )
-    max_budget: float = setting(16.0, "most that a request may ask for itself")
+    max_budget: float | str = setting("16 samples", "most that a request may ask for itself, like `budget`")
     price: float = setting(
         -1.0,
         "fixed price (or threshold), from 0 up",
@@ -160,7 +171,7 @@ class ServeConfig:
     redis_key_file: str = setting("", "file that holds its password alone")
     unit: Literal["samples", "tokens", "money"] = setting(
         "samples",
-        "unit of caps, and of the cost in replies",
+        "unit of caps, of the cost in replies, and of a budget that is a bare number",
     )
     cap: float = setting(
         0.0, "most that all requests together may spend, counted in `unit`", default_text="no cap"
@@ -224,10 +235,7 @@ class ServeConfig:
             if not low <= value <= high:
                 bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
                 raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {bound}")
-        if self.budget > self.max_budget:
-            raise ConfigError(
-                f"budget {self.budget:g} is above max_budget {self.max_budget:g}; lower it, or raise that"
-            )
+        _check_budgets(self)
         check_redis(self.redis, self.fleet)
         check_collector(self.otel)
         if not self.state:
@@ -238,6 +246,28 @@ class ServeConfig:
             name, _, folder = entry.partition("=")
             if not name.strip() or not folder.strip():
                 raise ConfigError(f"policies has {entry!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+
+
+_MAX_SAMPLES = 1024.0  # of a budget in samples
+
+
+@lru_cache(maxsize=64)
+def _parse_budget(value: float | str, unit: BudgetUnit) -> Budget:
+    return Budget.parse(value, unit=unit, currency=None)
+
+
+def parse_serve_budgets(settings: ServeConfig) -> tuple[Budget, Budget]:
+    """The settings budget and max_budget, in whatever currency they name."""
+    return _parse_budget(settings.budget, settings.unit), _parse_budget(settings.max_budget, settings.unit)
+
+
+def _check_budgets(settings: ServeConfig) -> None:
+    budget, most = parse_serve_budgets(settings)
+    for name, value in (("budget", budget), ("max_budget", most)):
+        if value.unit == "samples" and not 1 <= value.amount <= _MAX_SAMPLES:
+            raise ConfigError(f"{name} {value.amount:,.10g} can't be used; give 1 to {_MAX_SAMPLES:,.10g}")
+    if budget.unit == most.unit and budget.amount > most.amount:
+        raise ConfigError(f"budget {budget} is above max_budget {most}; lower it, or raise that")
 
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
@@ -275,8 +305,6 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
 
 _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included
     ("port", 0, 65_535),
-    ("budget", 1.0, 1024.0),
-    ("max_budget", 1.0, 1024.0),
     ("cap", 0.0, math.inf),
     ("key_cap", 0.0, math.inf),
     ("min_agreement", 0.0, 1.0),
@@ -304,6 +332,25 @@ class Config:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
+
+
+def average_budget(config: Config) -> Budget:
+    """What a request to the gateway may cost on average, in samples, tokens or money.
+
+    BudgetInvalid if it is money and there are no prices, or they are in another currency.
+    """
+    settings, endpoint = config.serve, config.endpoint
+    budget, most = (
+        Budget.parse(value, unit=settings.unit, currency=endpoint.currency)
+        for value in (settings.budget, settings.max_budget)
+    )
+    for name, value in (("budget", budget), ("max_budget", most)):
+        if value.unit == "money" and not (endpoint.input_price or endpoint.output_price):
+            raise BudgetInvalid(
+                f"{name} {value} needs prices, and input_price and output_price are 0: nothing would ever "
+                "count; give them (--input-price, --output-price), or a budget in tokens or samples"
+            )
+    return budget
 
 
 SETTINGS_FILE = "adacompute.toml"
@@ -377,6 +424,8 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
 def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
     """A TOML value or an environment text as the hinted type; the ConfigError names the place."""
     origin, args = get_origin(hint), get_args(hint)
+    if origin is UnionType:  # float | str: a number where it is one
+        return _convert_number_or_text(value, place)
     if origin is Literal:
         if value in args:
             return value
@@ -387,6 +436,15 @@ def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 
             raise ConfigError(f"{place} is {value!r}; give a list")
         return tuple(convert_value(item, args[0], place) for item in items)
     return convert_scalar(value, hint, place)
+
+
+def _convert_number_or_text(value: object, place: str) -> float | str:
+    """A number, or a text that isn't one."""
+    with contextlib.suppress(ConfigError):
+        return float(convert_scalar(value, float, place))
+    if isinstance(value, str):
+        return value
+    raise ConfigError(f"{place} is {value!r}; give a number or a text")
 
 
 def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type

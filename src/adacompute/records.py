@@ -112,6 +112,9 @@ _MILLION = 1e6
 _OLD_PRICE_NAMES = {"input_per_million": "input", "output_per_million": "output", "of": "cost"}
 
 
+DEFAULT_CURRENCY = "USD"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPrices:
     """Money for a million tokens, of prompts (`input`) and of responses (`output`).
@@ -128,7 +131,7 @@ class TokenPrices:
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
     prompts: Literal["each", "once"] = "each"  # paid for with each sample, or once: cached or shared
-    currency: str = "dollars"
+    currency: str = DEFAULT_CURRENCY
 
     def __post_init__(self) -> None:
         for name in ("input", "output"):
@@ -136,7 +139,7 @@ class TokenPrices:
         if self.prompts not in ("each", "once"):
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
-            raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'dollars'")
+            raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")
         # a copy in plain numbers: later changes to the caller's list have no effect here
         plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
         tokens = tuple(plain) if isinstance(plain, list) else plain
@@ -171,7 +174,6 @@ def _check_amount(value: object, name: str) -> None:
 
 
 BudgetUnit = Literal["samples", "tokens", "money"]
-DEFAULT_CURRENCY = "USD"
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
 _BUDGET = re.compile(
     r"(?P<sign>[$€£¥])?\s*(?P<amount>[0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
@@ -207,12 +209,12 @@ class Budget:
         value: "float | str | Budget",
         *,
         unit: BudgetUnit = "samples",
-        currency: str = DEFAULT_CURRENCY,
+        currency: str | None = DEFAULT_CURRENCY,
     ) -> "Budget":
         """Read a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
         A bare number is counted in `unit`. Money has to be in `currency`, that of the prices: nothing is
-        converted. A bare number that is likely meant in another unit raises BudgetInvalid.
+        converted; None takes any. A bare number that is likely meant in another unit raises BudgetInvalid.
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
@@ -225,15 +227,20 @@ class Budget:
             raise BudgetInvalid(f"budget {value!r} is for no request; {_BUDGET_EXAMPLES}")
         name = match["sign"] or match["unit"]
         if name is None:
-            _check_bare_budget(amount, value, unit, currency)
-            return cls(amount / requests, unit, currency if unit == "money" else "")
+            default = DEFAULT_CURRENCY if currency is None else currency
+            _check_bare_budget(amount / requests, value, unit, default)
+            return cls(amount / requests, unit, default if unit == "money" else "")
         if name.lower() in ("sample", "samples", "token", "tokens"):
             named: BudgetUnit = "samples" if name.lower().startswith("sample") else "tokens"
             return cls(amount / requests, named)
-        found_currency = currency if name.lower() == "money" else _CURRENCY_SIGNS.get(name, name)
-        return cls._in_currency(cls(amount / requests, "money", found_currency), currency)
+        own_currency = (
+            currency or DEFAULT_CURRENCY if name.lower() == "money" else _CURRENCY_SIGNS.get(name, name)
+        )
+        return cls._in_currency(cls(amount / requests, "money", own_currency), currency)
 
-    def _in_currency(self, currency: str) -> "Budget":
+    def _in_currency(self, currency: str | None) -> "Budget":
+        if currency is None:
+            return self
         if self.unit == "money" and self.currency.casefold() != currency.casefold():
             raise BudgetInvalid(
                 f"budget {self} is not in {currency}, the currency of the prices; give it in {currency}, "
@@ -248,8 +255,9 @@ class Budget:
         return f"{self.amount * 1000:,.6g} {self.currency} per 1,000 requests"
 
 
-def _check_bare_budget(amount: float, value: object, unit: BudgetUnit, currency: str) -> None:
+def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:
     """Refuse a number without a unit that is likely meant in samples."""
+    value = value.strip() if isinstance(value, str) else f"{value:g}"
     if unit == "tokens" and amount <= _MOST_SAMPLES:
         raise BudgetInvalid(
             f"budget {value} is counted in tokens here, and one sample takes more; "

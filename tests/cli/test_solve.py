@@ -152,8 +152,8 @@ def test_an_output_without_unicode_gets_plain_ascii(adacompute):
         (("--cost", "tokens", "--budget", "600"), "tokens", "100 more tokens must buy at least 2.2 points"),
         (
             ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
-            "dollars",
-            "0.1 more dollars per 1,000 problems must buy at least 1.3 points",
+            "USD",
+            "0.1 more USD per 1,000 problems must buy at least 1.3 points",
         ),
         (
             (

@@ -121,7 +121,7 @@ def test_costs_are_in_the_unit_that_was_asked_for():
     tokens = ac.score(ballots, (1, 2), cost="tokens")
     assert (tokens.costs.tolist(), tokens.unit) == ([[10, 20], [10, 20]], "tokens")
     money = ac.score(ballots, (1, 2), cost=ac.TokenPrices(input=1e6, output=1e6))
-    assert (money.costs.tolist(), money.unit) == ([[12, 24], [12, 24]], "dollars")
+    assert (money.costs.tolist(), money.unit) == ([[12, 24], [12, 24]], "USD")
     assert "estimated at 4 characters" in money.protocol
 
 

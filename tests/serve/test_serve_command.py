@@ -67,8 +67,9 @@ def test_options_outrank_the_environment_and_that_the_file(serve, tmp_path: Path
         '[serve]\nbudget = 4\nport = 1234\nmode = "shadow"\n[endpoint]\nurl = "http://file/v1"\n'
     )
     words = ("--show-config", "--port", "5", "--upstream", "http://option/v1", "--unit", "money")
-    found = tomllib.loads(serve(*words, ADACOMPUTE_SERVE_BUDGET="3").stdout)
-    assert (found["serve"]["budget"], found["serve"]["port"], found["serve"]["mode"]) == (3.0, 5, "shadow")
+    found = tomllib.loads(serve(*words, ADACOMPUTE_SERVE_BUDGET="3 samples").stdout)
+    assert (found["serve"]["port"], found["serve"]["mode"]) == (5, "shadow")
+    assert found["serve"]["budget"] == "3 samples"
     assert (found["serve"]["unit"], found["endpoint"]["url"]) == ("money", "http://option/v1")
 
 
@@ -76,7 +77,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     options = {
         "--upstream": ("endpoint", "url", "http://h/v1"),
         "--policy": ("serve", "policy", "dir"),
-        "--budget": ("serve", "budget", 3.0),
+        "--budget": ("serve", "budget", "3 samples"),
         "--model": ("endpoint", "model", "m"),
         "--host": ("serve", "host", "::1"),
         "--port": ("serve", "port", 7),
@@ -101,6 +102,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--input-price": ("endpoint", "input_price", 1.5),
         "--output-price": ("endpoint", "output_price", 2.5),
         "--cached-price": ("serve", "cached_price", 0.5),
+        "--currency": ("endpoint", "currency", "EUR"),
         "--extract": ("answers", "extract", "boxed"),
         "--percent": ("answers", "percent", "fraction"),
         "--tls-cert": ("serve", "tls_cert", "c.pem"),
@@ -133,7 +135,13 @@ def test_a_settings_file_can_be_named_before_the_command_and_behind_it(serve, tm
     assert tomllib.loads(whole) == found
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--budget", "number"), ("--port", "whole number")])
+def test_a_budget_that_is_none_is_named_with_examples(serve):
+    done = serve("--budget", "abc")
+    assert done.exit_code == 2
+    assert "budget 'abc' can't be read; give e.g. 3, '500 tokens'" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--cap", "number"), ("--port", "whole number")])
 def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str, kind: str):
     done = serve(option, "abc")
     assert done.exit_code == 2
@@ -164,7 +172,15 @@ def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
     ("settings", "words"),
     [
         ({"budget": 0.5}, "budget 0.5 can't be used; give 1 to 1,024"),
-        ({"budget": 17.0}, "budget 17 is above max_budget 16; lower it, or raise that"),
+        (
+            {"budget": 17.0},
+            "budget 17 samples per request is above max_budget 16 samples per request; lower it, or raise",
+        ),
+        ({"budget": 17.0, "max_budget": "16 samples"}, "is above max_budget 16 samples"),
+        ({"budget": "two"}, "budget 'two' can't be read; give e.g. 3, '500 tokens' or '2 USD per 1000'"),
+        ({"budget": 3.0, "unit": "money"}, "write '3 samples', '3 USD per 1000' or '3 USD per request'"),
+        ({"budget": 3.0, "unit": "tokens"}, "write '3 samples' or '3 tokens' to say which"),
+        ({"budget": "900 tokens", "max_budget": "800 tokens"}, "budget 900 tokens per request is above"),
         ({"cap": -1.0}, "cap -1 can't be used; give 0 up"),
         ({"min_agreement": 1.5}, "min_agreement 1.5 can't be used; give 0 to 1"),
         ({"explore": -0.1}, "explore -0.1 can't be used; give 0 to 1"),

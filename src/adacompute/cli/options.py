@@ -27,13 +27,15 @@ from adacompute.config import (
     load_config,
     read_ray_address,
 )
-from adacompute.errors import ConfigError, PoolNotFound, TaskError
+from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
+from adacompute.records import Budget
 
 __all__ = [
     "NO_ANSWER_HINT",
     "BudgetsOption",
     "ConcurrencyOption",
+    "EndpointCurrencyOption",
     "EndpointModelOption",
     "EndpointUrlOption",
     "EngineName",
@@ -66,6 +68,7 @@ __all__ = [
     "format_command",
     "load_settings",
     "open_source",
+    "parse_budget",
     "parse_budgets",
     "parse_finite",
     "parse_number",
@@ -181,7 +184,21 @@ def _parse_whole(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number; give one, e.g. 8080") from None
 
 
-_PARSERS: dict[Any, Callable[[str], Any]] = {float: _parse_float, int: _parse_whole}
+def parse_budget(text: str) -> float | str:
+    """A number where the text is one, else the text; the error names what can't be read."""
+    try:
+        Budget.parse(text, currency=None)  # unit and currency are checked with the settings
+    except BudgetInvalid as exc:
+        raise typer.BadParameter(str(exc)) from None
+    value = parse_number(text)
+    return value if math.isfinite(value) else text
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    float: _parse_float,
+    int: _parse_whole,
+    float | str: parse_budget,
+}
 
 
 class PercentMode(StrEnum):
@@ -225,6 +242,9 @@ InputPriceOption = Annotated[
 OutputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
+]
+EndpointCurrencyOption = Annotated[
+    str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
 ]
 
 

@@ -20,7 +20,7 @@ from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetOutOfRange, ScaleError, TooFewSamples
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, bundled_names
-from adacompute.records import TokenPrices
+from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import ShardedPool
 from adacompute.scale.stages import open_sharded_pool as open_on_ray
 
@@ -214,7 +214,7 @@ EstimatorOption = Annotated[
 ]
 CostOption = Annotated[CostUnit, typer.Option(help="What --budget counts.")]
 CurrencyOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: dollars]")
+    str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: USD]")
 ]
 TooFewOption = Annotated[
     TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")
@@ -260,9 +260,9 @@ def build_cost(
     if input_price is None or output_price is None:
         raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
     if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
-        raise typer.BadParameter(f"{currency!r} is not a currency; give e.g. euros", param_hint="--currency")
+        raise typer.BadParameter(f"{currency!r} is not a currency; give e.g. EUR", param_hint="--currency")
     return TokenPrices(
         input=input_price,
         output=output_price,
-        currency=(currency or "dollars").strip(),
+        currency=(currency or DEFAULT_CURRENCY).strip(),
     )

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import typer
 
 from adacompute.cli.options import (
+    EndpointCurrencyOption,
     ExtractOption,
     InputPriceOption,
     JsonFlag,
@@ -71,10 +72,12 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "kind": policy_entry.policy.kind,
         "version": policy_entry.version,
         "policies": list(gateway.policy_registry.names),
-        "budget": settings.budget,
+        "budget": gateway.budget.amount,
+        "budget_unit": gateway.budget.unit,
+        "budget_text": str(gateway.budget),
         "average": settings.average,
         "mode": settings.mode,
-        "caps": _describe_caps(settings),
+        "caps": _describe_caps(settings, gateway.config.endpoint.currency),
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
@@ -101,7 +104,7 @@ def show_facts(facts: dict[str, Any]) -> None:
     print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
     which = " that can be voted on" if facts["average"] == "voted" else ""
-    print_fact("budget", f"{facts['budget']:g} samples on average for a request{which}")
+    print_fact("budget", f"{facts['budget_text']}{which}, on average")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
         print_fact("mode", mode_text)
     print_fact("caps", facts["caps"] or "none")
@@ -121,10 +124,11 @@ def describe_state(settings: ServeConfig) -> str:
     return f"{settings.redis}, fleet {settings.fleet}" if settings.redis else settings.state
 
 
-def _describe_caps(settings: ServeConfig) -> str | None:
+def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describe the caps; None where there are none, or only caps of single keys."""
-    parts = [f"{settings.cap:,g} {settings.unit} in all"] if settings.cap else []
-    parts += [f"{settings.key_cap:,g} {settings.unit} a key"] if settings.key_cap else []
+    unit = currency if settings.unit == "money" else settings.unit
+    parts = [f"{settings.cap:,g} {unit} in all"] if settings.cap else []
+    parts += [f"{settings.key_cap:,g} {unit} a key"] if settings.key_cap else []
     if not parts:
         return None
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
@@ -270,7 +274,7 @@ ModelOption = Annotated[
     ),
 ]
 PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
-BudgetOption = Annotated[float | None, build_option(ServeConfig, "budget", metavar="B")]
+BudgetOption = Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")]
 HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
 PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
 KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
@@ -338,6 +342,7 @@ def serve(
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
     cached_price: CachedPriceOption = None,
+    currency: EndpointCurrencyOption = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
     tls_cert: TlsCertOption = None,
@@ -396,6 +401,7 @@ def serve(
             key_file=key_file,
             input_price=input_price,
             output_price=output_price,
+            currency=currency,
         ),
         answers=_override(base.answers, extract=extract, percent=percent),
     )
@@ -417,7 +423,7 @@ def _run_gateway(config: Config, *, json: bool) -> None:
     def announce(url: str) -> None:
         facts = gather_facts(gateways[0], url)
         if json:
-            keys = ("url", "policy", "budget", "dashboard")
+            keys = ("url", "policy", "budget", "budget_unit", "dashboard")
             print_json({"pid": os.getpid()} | {name: facts[name] for name in keys})
         else:
             show_started(facts)

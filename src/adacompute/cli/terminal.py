@@ -211,7 +211,7 @@ class CostScale:
         return format_fixed(cost * self.problems, digits=digits)
 
     def format_cost(self, cost: float, *, digits: int = 4) -> str:
-        """`1 sample`, `1.998 samples`, `612 tokens`, `0.12 dollars per 1,000 problems`."""
+        """`1 sample`, `1.998 samples`, `612 tokens`, `0.12 USD per 1,000 problems`."""
         number = self.format_number(cost, digits=digits)
         return f"{number} {self._choose_noun(number)}{self.per}"
 
@@ -235,12 +235,12 @@ def choose_scale(unit: str, largest_cost: float) -> CostScale:
 
 
 def format_amount(cost: float, unit: str) -> str:
-    """Write one cost by itself: `1 sample`, `612 tokens`, `0.12 dollars per 1,000 problems`.
+    """Write one cost by itself: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`.
 
     >>> format_amount(1, "samples"), format_amount(1234.5, "tokens")
     ('1 sample', '1,234 tokens')
-    >>> format_amount(0.0000564, "dollars")
-    '0.0564 dollars per 1,000 problems'
+    >>> format_amount(0.0000564, "USD")
+    '0.0564 USD per 1,000 problems'
     """
     return choose_scale(unit, cost).format_cost(cost)
 

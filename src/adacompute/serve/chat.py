@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,8 +22,9 @@ from starlette.types import Message, Receive, Scope, Send
 from adacompute.answers import Tally
 from adacompute.client import AttemptTracer
 from adacompute.client.large_json import encode_in_parts, run_in_thread
-from adacompute.config import Config, ServeConfig
+from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.records import Budget
 from adacompute.serve.ledger import Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, make_local_pacer
@@ -198,6 +200,11 @@ class Gateway:
         """The gateway's own settings."""
         return self.config.serve
 
+    @cached_property
+    def budget(self) -> Budget:
+        """What a request may cost on average, unless it names a budget of its own."""
+        return average_budget(self.config)
+
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
         served, explore = self.policy_registry.get(route.policy), self.settings.explore
@@ -358,19 +365,19 @@ class Gateway:
     def announce_policies(self) -> None:
         """Tells observability which policies serve, and what agreement calibration measured."""
         for name in self.policy_registry.names:
-            self.observability.on_policy(self.policy_registry.get(name), budget=self.settings.budget)
+            self.observability.on_policy(self.policy_registry.get(name), budget=self.budget.amount)
 
     def restore_prices(self, prices: Mapping[str, Any]) -> None:
         """Restores stored prices; that of the operator's own budget is shown at once."""
         self.pacers.restore(prices)
-        served, budget = self.policy_registry.get(self.policy_registry.default), self.settings.budget
+        served, budget = self.policy_registry.get(self.policy_registry.default), self.budget.amount
         pacer = self.find_pacer()
         if pacer is not None and pacer.requests:
             self.observability.on_price(served.name, budget, pacer.price, pacer.average)
 
     def find_pacer(self) -> PacerProtocol | None:
         """The pacer of the operator's own policy and budget; None: there is no price that moves."""
-        return self._get_pacer(self.policy_registry.get(self.policy_registry.default), self.settings.budget)
+        return self._get_pacer(self.policy_registry.get(self.policy_registry.default), self.budget.amount)
 
     def _choose_dial(self, served: ServedPolicy, route: Route) -> tuple[PacerProtocol | None, float | None]:
         """The dial that a request is decided at, and the pacer that gave it; None where there is none."""

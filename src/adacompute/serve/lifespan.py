@@ -13,7 +13,7 @@ from adacompute.answers import Task, warm_judge
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
-from adacompute.config import Config, ServeConfig, read_key, read_keys
+from adacompute.config import Config, ServeConfig, average_budget, read_key, read_keys
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
@@ -55,7 +55,9 @@ async def open_gateway(
     `timing` is that of the fleet, if it is in one. `endpoint` and `policy` stand in the place of those that
     the settings name. `in_memory`: what is spent is kept in memory only, not in the file `state`.
     """
-    settings = config.serve
+    settings, budget = config.serve, average_budget(config)
+    if budget.unit != "samples":
+        raise ConfigError(f"budget {budget} can't be paced yet; give samples")
     if endpoint is None:
         endpoint = build_endpoint(
             replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
@@ -67,7 +69,7 @@ async def open_gateway(
     _check_prices(caps, rates)
     eligibility, observability = VoteEligibility(settings, task), Observability(settings)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
-    _check_explore(settings, registry.get(registry.default).policy.longest)
+    _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
@@ -89,7 +91,7 @@ async def open_gateway(
             resources=resources,
             model_list=ModelList(client.list_models),
             policy_registry=registry,
-            pacers=Pacers([(name, settings.budget) for name in registry.names], average=settings.average),
+            pacers=Pacers([(name, budget.amount) for name in registry.names], average=settings.average),
             keys=keys,
             observability=observability,
             reporter=reporter,
@@ -150,13 +152,13 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     gateway.restore_prices({})
 
 
-def _check_explore(settings: ServeConfig, longest: int) -> None:
+def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
     """ConfigError if exploring alone would spend more than the budget leaves."""
-    maximum = (settings.budget - 1) / max(1, longest - 1)
+    maximum = (budget - 1) / max(1, longest - 1)
     if settings.mode == "adaptive" and settings.explore > maximum:
         raise ConfigError(
             f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
-            f"{settings.budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
+            f"{budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
         )
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from adacompute.config import ServeConfig
+from adacompute.config import ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError, shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Call
@@ -762,7 +762,7 @@ class Observability:
             "at": self._now(),
             "since": self._since,
             "mode": settings.mode,
-            "budget": settings.budget,
+            "budget": parse_serve_budgets(settings)[0].amount,
             "exploring": settings.explore > 0,
             "unit": settings.unit,
             "window": settings.window,

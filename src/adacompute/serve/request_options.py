@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from adacompute.answers.task import EXTRACTORS
-from adacompute.config import ServeConfig
+from adacompute.config import ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, format_value
 
 __all__ = [
@@ -132,7 +132,7 @@ def _is_number(value: object) -> bool:
 
 def _check_budget(value: Any, place: str, settings: ServeConfig) -> float:  # noqa: ANN401 - JSON data
     if not _is_number(value) or value < 1:
-        most = max(1.0, settings.max_budget)
+        most = max(1.0, parse_serve_budgets(settings)[1].amount)
         raise RequestInvalid(
             f"{place} is {format_value(value)}; give the samples on average, from 1 to {most:g}",
             param=place,

@@ -30,7 +30,7 @@ import numpy as np
 import orjson
 
 from adacompute.client.token_limit import LIMIT_NAMES
-from adacompute.config import KeyConfig, ServeConfig
+from adacompute.config import KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Secret
@@ -418,14 +418,15 @@ def choose_route(
 def _choose_budget(
     request: ChatRequest, options: RequestOptions, settings: ServeConfig, notes: list[str]
 ) -> float:
-    maximum = max(1.0, settings.max_budget)
+    own, most = parse_serve_budgets(settings)
+    maximum = max(1.0, most.amount)
     wanted = request.budget if options.budget is None else options.budget
     if wanted is None:
-        return min(max(1.0, settings.budget), maximum)
+        return min(max(1.0, own.amount), maximum)
     if wanted > maximum:
         notes.append(f"budget {wanted:g} is above the limit: it is {maximum:g}")
         return maximum
-    if wanted in (settings.budget, maximum):
+    if wanted in (own.amount, maximum):
         return wanted
     budget = min(max(1.0, round(wanted / _BUDGET_STEP) * _BUDGET_STEP), maximum)
     if budget != wanted:
