@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check clients bench docs evaluation reproduction paper lint types format lock clean
+.PHONY: help setup demo test testall check clients bench docs site release evaluation reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -66,6 +66,9 @@ bench: $(STAMP) ## measure the ratios of docs/reference/benchmarks.md, and write
 docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 	$(BIN)/python scripts/docs.py
 
+site: $(STAMP) ## the docs as a static site with a search, in site/; opens without a server or a network
+	@$(BIN)/python scripts/website.py
+
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
@@ -82,6 +85,10 @@ lock: ## resolve pyproject.toml anew into requirements.lock, and the image's par
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements.lock
 	uv pip compile pyproject.toml --universal --python-version 3.11 --constraints requirements.lock --extra otel --extra redis --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-gateway.lock
+	for group in site release; do \
+		uv pip compile --group pyproject.toml:$$group --universal --python-version 3.11 --upgrade --generate-hashes \
+			--no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements-$$group.lock; \
+	done
 
 clean: ## remove what setup and the tests made
-	rm -rf $(VENV) .clients .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .clients .peers .site .release site .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -35,7 +35,8 @@ INSTALLED = (
     "openai",
     "redis",
     "Ray",
-)  # what .ci/run and the lock bring
+    "mkdocs",
+)  # what .ci/run and the locks bring
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ RUNTIME = {
     "uvloop",
 }
 FIT = {"matplotlib", "scikit-learn", "threadpoolctl", "xgboost", "xgboost-cpu"}
-LOCKS = ("requirements.lock", "requirements-gateway.lock")
+LOCKS = tuple(f"requirements{name}.lock" for name in ("", "-gateway", "-site", "-release"))
 PARTS = {  # what comes with a dependency that is declared, and is meant to be used with it
     "click": "typer",
     "huggingface_hub": "datasets",

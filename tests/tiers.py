@@ -26,6 +26,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/cli/test_scoring.py": "slow",
     "tests/client/test_fuzz.py": "slow",
     "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
+    "tests/docs/test_site.py": "slow",  # builds the site, and its environment where that isn't there
     "tests/policies/test_classifier.py": "slow",
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
