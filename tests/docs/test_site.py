@@ -20,7 +20,6 @@ from browser import CHROMIUM, chromium, tab
 import adacompute
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LONG = 1500  # words of prose from which a page has a summary on top
 FETCHED = re.compile(r"""<(?:link|script|img|iframe|source|video|audio|object|embed)\b[^>]*>""")
 SEARCH = """(async () => {
   const field = document.querySelector("[data-md-component=search-query]");
@@ -85,15 +84,6 @@ def address_of(page: Path) -> str:
 
 def visible_text(page: Path) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8")))
-
-
-def count_prose(text: str) -> int:
-    """The words of a page that one reads as text: no code, tables, headings, addresses or comments."""
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
-    lines = [line for line in text.split("\n") if not line.startswith(("|", "#"))]
-    return len(re.findall(r"\S*\w\S*", "\n".join(lines)))
 
 
 def test_every_page_of_the_repository_is_in_the_site(website: ModuleType, site: Path):
