@@ -39,10 +39,12 @@ test testall: export OMP_NUM_THREADS := 1
 test testall: export OPENBLAS_NUM_THREADS := 1
 
 test: $(STAMP) ## the tests that every change needs, within four minutes
-	$(PYTEST) --quick
+	@echo "the tests that every change needs: about 4 minutes on 2 cores"
+	@$(PYTEST) --quick
 
 testall: $(STAMP) ## every test: Ray, browser, real model, demo, the paper's study, more examples
-	$(PYTEST)
+	@echo "every test: about 18 minutes on 2 cores"
+	@$(PYTEST)
 
 check: lint types testall ## what a change must pass to land: lint, strict types and every test
 

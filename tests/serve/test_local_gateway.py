@@ -1,14 +1,20 @@
 """The gateway in front of a real model: llama.cpp's own server, asked by the official client."""
 
+import json
 import math
 import re
+import shlex
 import time
+import urllib.request
 from typing import Any
 
 import pytest
 from openai import OpenAI
 from running import Running
 
+import adacompute as ac
+from adacompute.cli.serve import gather_facts, show_started
+from adacompute.cli.terminal import EXAMPLE_QUESTION
 from adacompute.client.local import LocalModel
 
 SUMS = ("What is 2 + 2?", "What is 3 + 4?")
@@ -151,3 +157,22 @@ def test_a_real_model_s_sentences_are_voted_on_and_are_no_less_often_right_than_
     assert voted >= single - noise, (single, voted)
     assert sum(bool(outcome["votes"]) for outcome in told) > len(told) / 2  # most are voted on
     assert all(outcome["samples"] <= 2 for outcome in told if outcome["agreement"] is None)
+
+
+def test_the_request_to_try_is_one_that_the_recorded_model_never_got_wrong():
+    (recorded,) = [row for row in ac.bundled("facts") if row.problem.question == EXAMPLE_QUESTION]
+    assert {sample.correct for sample in recorded.samples} == {1.0}
+
+
+def test_the_request_that_serve_prints_is_answered_right_by_a_real_model(
+    local_model: LocalModel, capsys: pytest.CaptureFixture[str]
+):
+    with Running(local_model.url, budget=3.0) as gate:
+        show_started(gather_facts(gate.gateway, gate.base))
+        line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  curl "))
+        words = shlex.split(line)
+        body = words[words.index("-d") + 1].encode()
+        request = urllib.request.Request(words[1], body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            completion = json.load(reply)
+    assert re.search(r"\bCl\b", completion["choices"][0]["message"]["content"]), completion

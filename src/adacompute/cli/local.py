@@ -9,15 +9,12 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.options import JsonFlag
-from adacompute.cli.terminal import print_json, print_line, print_message
+from adacompute.cli.terminal import format_curl, print_json, print_line, print_message
 from adacompute.client.local import LocalModel, local_model
 
 __all__ = ["local"]
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_EXAMPLE_REQUEST = (
-    '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 32}'
-)
 
 
 class _StopRequested(BaseException):
@@ -61,9 +58,7 @@ def _announce(model: LocalModel, *, json: bool) -> None:
         return
     print_line(f"{model.name} at {model.url}")
     print_line()
-    print_line(
-        f"  curl {model.url}/chat/completions -H 'content-type: application/json' -d '{_EXAMPLE_REQUEST}'"
-    )
+    print_line(f"  {format_curl(model.url, max_tokens=32)}")
     print_line()
     print_message("Ctrl-C stops it")
 

@@ -31,7 +31,7 @@ from adacompute.cli.options import (
     describe_settings,
     load_settings,
 )
-from adacompute.cli.terminal import format_count, print_fact, print_json, print_line
+from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.config import (
     AnswersConfig,
     Config,
@@ -50,7 +50,6 @@ __all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 if TYPE_CHECKING:
     from adacompute.serve.chat import Gateway
 
-_EXAMPLE_REQUEST = '{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 6 times 7?"}}]}}'
 _MODE_TEXTS = {
     "adaptive": "",
     "shadow": "shadow: one sample each; what the policy would do is only noted",
@@ -90,11 +89,8 @@ def show_started(facts: dict[str, Any]) -> None:
     print_line()
     show_facts(facts)
     print_line()
-    key = " -H 'authorization: Bearer KEY'" if facts["keys"] else ""
-    request = _EXAMPLE_REQUEST.format(model=facts["model"] or facts["only"] or "default")
-    print_line(
-        f"  curl {facts['url']}/chat/completions{key} -H 'content-type: application/json' -d '{request}'"
-    )
+    model = facts["model"] or facts["only"] or "default"
+    print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model)}")
     print_line()
     print_line("Ctrl-C stops it, once requests under way are done")
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "EXAMPLE_QUESTION",
     "CostScale",
     "can_encode",
     "choose_scale",
     "format_amount",
     "format_count",
+    "format_curl",
     "format_fixed",
     "format_interval",
     "format_path",
@@ -40,7 +42,27 @@ __all__ = [
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96  # of a paragraph
 _TABLE_INDENT = 2  # of a table
+EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # even a small model is right
 _ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
+
+
+def format_curl(
+    url: str, *, model: str | None = None, max_tokens: int | None = None, with_key: bool = False
+) -> str:
+    """Write a command that asks a chat endpoint the example question.
+
+    >>> format_curl("http://127.0.0.1:8080/v1", model="m").split(" -d ")[0]
+    "curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json'"
+    """
+    import json
+    import shlex
+
+    body: dict[str, object] = {} if model is None else {"model": model}
+    body["messages"] = [{"role": "user", "content": EXAMPLE_QUESTION}]
+    body |= {} if max_tokens is None else {"max_tokens": max_tokens}
+    key = " -H 'authorization: Bearer KEY'" if with_key else ""
+    data = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"curl {url}/chat/completions{key} -H 'content-type: application/json' -d {data}"
 
 
 def prepare_streams() -> None:

@@ -260,7 +260,7 @@ function banners(board) {
 function empty(board) {
   const base = location.origin + location.pathname.replace(/\/dashboard\/?$/, "") + "/v1";
   const key = board.keys ? " \\\n  -H 'Authorization: Bearer YOUR-KEY'" : "";
-  put("#curl", `curl ${base}/chat/completions \\\n  -H 'Content-Type: application/json'${key} \\\n  -d '{"model": "default", "messages": [{"role": "user", "content": "What is 17 * 23?"}]}'`);
+  put("#curl", `curl ${base}/chat/completions \\\n  -H 'Content-Type: application/json'${key} \\\n  -d '{"model": "default", "messages": [{"role": "user", "content": "What is the chemical symbol of chlorine?"}]}'`);
   put("#python", `from openai import OpenAI\nclient = OpenAI(base_url="${base}", api_key="${board.keys ? "YOUR-KEY" : "none"}")`);
   const refused = Object.entries(board.refused).map(([code, n]) => `${code}: ${n}`).join(", ");
   put("#waiting", `Waiting for the first one; this page shows it by itself.${refused ? ` Refused so far: ${refused}.` : ""}`);
