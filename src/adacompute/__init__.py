@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
     from adacompute.client import Endpoint, RateLimits
     from adacompute.client.local import local_model
+    from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig
     from adacompute.errors import AdacomputeError
     from adacompute.evaluate import Evaluation, evaluate
     from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.replay import Replayed, calibrate, replay
     from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
+    from adacompute.serve.asgi import gateway
     from adacompute.solve import frontier, solve
 
     Limit = Cap  # old names; see `_RENAMED`
@@ -50,14 +52,17 @@ __all__ = [
     "AdacomputeError",
     "Allocation",
     "Answers",
+    "AnswersConfig",
     "Asking",
     "Ballots",
     "Budget",
     "Cap",
     "ClassifierPolicy",
     "Collected",
+    "Config",
     "CurvePolicy",
     "Endpoint",
+    "EndpointConfig",
     "Evaluation",
     "Failure",
     "Frontier",
@@ -68,6 +73,7 @@ __all__ = [
     "Recorded",
     "Replayed",
     "Sample",
+    "ServeConfig",
     "StoppingPolicy",
     "Summary",
     "Tally",
@@ -86,6 +92,7 @@ __all__ = [
     "export_file",
     "extract_answer",
     "frontier",
+    "gateway",
     "halves",
     "import_file",
     "load_policy",
@@ -105,6 +112,7 @@ _MODULES = {  # the public names of each module
     "adacompute.answers": ("Tally", "Task", "Vote", "VoteWeights", "extract_answer", "same_answer", "vote"),
     "adacompute.client": ("Endpoint", "RateLimits"),
     "adacompute.client.local": ("local_model",),
+    "adacompute.config": ("AnswersConfig", "Config", "EndpointConfig", "ServeConfig"),
     "adacompute.errors": ("AdacomputeError",),
     "adacompute.evaluate": ("Evaluation", "evaluate"),
     "adacompute.policies": ("ClassifierPolicy", "CurvePolicy", "Policy", "StoppingPolicy", "load_policy"),
@@ -133,6 +141,7 @@ _MODULES = {  # the public names of each module
     "adacompute.replay": ("Replayed", "calibrate", "replay"),
     "adacompute.sampling": ("Answers", "Asking", "Collected", "answer", "collect", "write_answers"),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
+    "adacompute.serve.asgi": ("gateway",),
     "adacompute.solve": ("frontier", "solve"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -39,6 +39,7 @@
     │   ├── CapReached           a key's or everybody's hard cap on spending
     │   ├── WeakVote             the vote's winner is too weak to be given out
     │   ├── Overloaded           too many requests at the same time, or it is closing down
+    │   ├── NotOpen              it is mounted in an application that doesn't run its lifespan
     │   └── LedgerUnavailable    what was spent can't be written down, so nothing is
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
@@ -86,6 +87,7 @@ __all__ = [
     "LocalModelError",
     "NotAPool",
     "NotFitted",
+    "NotOpen",
     "NotRecorded",
     "Overloaded",
     "PolicyError",
@@ -352,6 +354,13 @@ class Overloaded(ServeError):
 
     status = 503
     code = "overloaded"
+
+
+class NotOpen(ServeError):
+    """The gateway is mounted in an application that doesn't run its lifespan, or has ended it."""
+
+    status = 503
+    code = "not_open"
 
 
 class LedgerUnavailable(ServeError):

@@ -14,5 +14,5 @@ A request for a chat completion passes through these files, in this order:
 - `reply`: the outcome, and the completion, stream or error that the client gets;
 - `observability`, `recorder` and `logs`: what is kept of it afterwards; `telemetry`: what OpenTelemetry gets.
 
-`lifespan` opens all of these from the settings.
+`lifespan` opens all of these from the settings; `asgi` is the gateway as an application to be mounted.
 """

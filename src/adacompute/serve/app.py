@@ -36,9 +36,10 @@ from adacompute.serve.request_parser import ClientDisconnected, Key
 from adacompute.serve.responses_endpoint import ResponsesEndpoint
 from adacompute.serve.trace_context import read_trace_headers
 
-__all__ = ["build_app"]
+__all__ = ["PREFIX_KEY", "build_app"]
 
 _log = logging.getLogger("adacompute.serve")
+PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
 _ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
@@ -281,7 +282,8 @@ def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Ref
 def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
     """The error for an unknown path or method, with what may have been meant."""
     path = scope["path"][:100]
-    problem = f"{scope['method'][:20]} {path!r} is not served"
+    place = f" under {prefix!r}" if (prefix := scope.get(PREFIX_KEY, "")) else ""
+    problem = f"{scope['method'][:20]} {path!r} is not served{place}"
     if status == 405:
         return RequestInvalid(f"{problem}; it takes {allow}", status=405, code="method_not_allowed")
     remedy = suggest_name(path, _PATHS, cutoff=0.65).strip() or f"there are {', '.join(_PATHS)}"

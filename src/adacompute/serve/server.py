@@ -2,7 +2,7 @@
 
 `serve` and `run` are the way in. A request comes through `ClientConnection`, which is uvicorn's protocol with
 limits on slow clients, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait
-for the requests in progress.
+for the requests in progress. `asgi` is the other way in, for applications that mount the gateway.
 """
 
 import asyncio
@@ -197,11 +197,9 @@ class RequestTracker:
             with contextlib.suppress(RuntimeError):  # raised if the reply has begun: it ends there
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
+                ending = {} if scope["http_version"].startswith("2") else {"connection": "close"}
                 await send_reply(
-                    send,
-                    status,
-                    {**headers, "x-request-id": get_reply_id(scope), "connection": "close"},
-                    body,
+                    send, status, {**headers, "x-request-id": get_reply_id(scope), **ending}, body
                 )
         finally:
             self._tasks.discard(task)
