@@ -16,19 +16,15 @@ import numpy as np
 
 import adacompute as ac
 from adacompute.evaluate.comparison import CostCurve, Evaluation, Match
-from adacompute.evaluate.conclusions import (
-    EvaluationInputs,
-    assemble_evaluation,
-    build_headline,
-    find_headline_match,
-)
-from adacompute.evaluate.measure import OURS, UNIFORM
+from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, reduce_order_noise, run_policies
 from adacompute.evaluate.resampling import Interval
+from adacompute.evaluate.verdict import judge_pool
 from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, build_money_data, compute_savings
 from adacompute.report.exhibits.token_cost import measure_tokens
+from adacompute.report.exhibits.verdict import find_verdict_match
 
 RECORDING, OTHER = "words", "facts"
 FILE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "frontier.json"
@@ -39,10 +35,11 @@ FOLDS, ORDERS, SEED = 5, 20, 0  # as the report has them
 def measure() -> dict[str, Any]:
     """Everything that is shown, as plain data."""
     run, oracle, evaluation = evaluate_recording(RECORDING)
-    same, head = find_headline_match(evaluation), build_headline(evaluation)
+    verdict = evaluation.verdict
+    same = find_verdict_match(verdict)
     return {
-        "headline": head.words,
-        "below": head.below,
+        "headline": verdict.sentence,
+        "below": verdict.support,
         "frontier": to_plain(trace_frontier(run, oracle=oracle)),
         "same": None if same is None else to_plain(same),
         "budgets": [make_row(evaluation, budget) for budget in AVERAGE_BUDGETS],
@@ -60,31 +57,39 @@ def measure() -> dict[str, Any]:
 @cache
 def evaluate_recording(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
     """Evaluate a recording as a report does, without the policies that aren't shown."""
+    ballots = ac.bundled(name).ballots()
+    workers = min(4, os.cpu_count() or 1)
     run = reduce_order_noise(
         run_policies(
-            ac.bundled(name).ballots(),
+            ballots,
             budgets=AVERAGE_BUDGETS,
             policies=POLICIES,
             parts=FOLDS,
             orders=ORDERS,
             seed=SEED,
-            workers=min(4, os.cpu_count() or 1),
+            workers=workers,
         )
     )
     oracle = Oracle.of(run.setup)
-    ends = bracket_oracle(run.setup, oracle=oracle)
-    everyone = list(run.everyone)
-    shown = EvaluationInputs(run.setup, everyone, ends, "held-out", run.parts, run.dropped, run.left_out)
+    shown = EvaluationInputs(
+        setup=run.setup,
+        everyone=list(run.everyone),
+        oracle=bracket_oracle(run.setup, oracle=oracle),
+        protocol="held-out",
+        parts=run.parts,
+        dropped=run.dropped,
+        left_out=run.left_out,
+        verdict=judge_pool(ballots, workers=workers),
+    )
     return run, oracle, assemble_evaluation(shown)
 
 
 def make_row(evaluation: Evaluation, budget: float) -> dict[str, Any]:
     """Uniform and ours at one average budget."""
-    uniform, ours = evaluation.match(UNIFORM, budget), evaluation.match(OURS, budget)
-    assert uniform is not None
-    assert ours is not None
-    return {"budget": budget, "uniform": uniform.accuracy} | {
-        key: to_plain(getattr(ours, key)) for key in ("accuracy", "gain", "worth")
+    row = evaluation.verdict.row(budget)
+    assert row is not None
+    return {"budget": budget} | {
+        key: to_plain(getattr(row, key)) for key in ("uniform", "accuracy", "gain", "worth")
     }
 
 

@@ -39,7 +39,8 @@ def test_the_json_is_the_designs_and_says_what_was_done(adacompute, pool):
         assert {"policy", "budget", "cost", "accuracy", "low", "high", "protocol"} <= set(row)
         assert 0 <= row["low"] <= row["accuracy"] <= row["high"] <= 1
         assert row["protocol"] == "held-out"
-    assert [one["budget"] for one in body["verdicts"]] == [2, 3]
+    assert body["budgets"] == [2, 3]
+    assert (body["verdict"]["decided"], body["verdict"]["problems_needed"]) == ("too few problems to tell", 6)
 
 
 def test_a_person_is_told_the_verdict_the_tables_and_what_they_mean(adacompute, pool):
@@ -48,9 +49,9 @@ def test_a_person_is_told_the_verdict_the_tables_and_what_they_mean(adacompute, 
     for part in (
         "a.jsonl: 24 problems, held-out (2 folds), plain votes, 4 orders of the samples",
         "accuracy at exactly so many samples on average",
-        "gain over fixed at the same cost, points: 95% interval, paired over problems",
+        "gain over fixed at the same cost, points: 95% interval of each alone, paired over problems",
         "calibrated beforehand on other problems: accuracy at its cost",
-        "at 2: asc is right on",
+        "Too few problems to tell: here are 24 different problems, and a verdict needs 30 at least, 6 more.",
         "upper concave hull of a policy's own settings",
     ):
         assert part in shown, part

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adacompute import open_pool
-from adacompute.cli.fit import select_problems
+from adacompute.evaluate.measure import select_problems
 from adacompute.policies import load_policy
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.chart import read_chart

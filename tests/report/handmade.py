@@ -9,6 +9,7 @@ from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluatio
 from adacompute.evaluate.measure import EvaluationSetup, Forecast
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import EvaluationRuns
+from adacompute.evaluate.verdict import PairedResults, judge
 from synthetic import synthetic
 
 FIGURES = ["calibration", "frontier", "frontier-few", "needed", "recovered", "spent", "tokens"]  # of a report
@@ -91,5 +92,27 @@ def evaluated(found: EvaluationRuns, oracle: Oracle | None = None) -> Evaluation
     """The same, told."""
     ends = bracket_oracle(found.setup, oracle=oracle) if found.setup.basis == "accuracy" else ()
     return assemble_evaluation(
-        EvaluationInputs(found.setup, list(found.everyone), ends, "held-out", found.parts, 0, found.left_out)
+        EvaluationInputs(
+            setup=found.setup,
+            everyone=list(found.everyone),
+            oracle=ends,
+            protocol="held-out",
+            parts=found.parts,
+            dropped=0,
+            left_out=found.left_out,
+            verdict=judge(paired(found)),
+        )
+    )
+
+
+def paired(found: EvaluationRuns, policy: str = "stopping") -> PairedResults:
+    """What a verdict on a policy rests on."""
+    return PairedResults(
+        policy=policy,
+        points=found.get(policy).points,
+        uniform=found.get("fixed").points,
+        budgets=found.setup.budgets,
+        basis=found.setup.basis,
+        votes="plain",
+        problems=len(found.setup.ballots),
     )

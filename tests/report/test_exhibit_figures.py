@@ -94,7 +94,9 @@ def test_every_table_can_be_written_and_names_its_protocol(made):
 
 def test_the_verdict_has_the_headline_the_budgets_and_the_money(made):
     found = made["verdict"]
-    assert found.title == "At 3 samples on average you get what 6 give uniformly: 50% less."
+    assert found.title == (
+        "Adaptive sampling pays here: at 3 samples on average you get what 6 give uniformly, 50% less."
+    )
     budgets, money = found.tables
     assert [row[0] for row in budgets.rows] == [1.5, 2.0, 3.0, 4.0, 6.0]
     assert [row[5].mean for row in budgets.rows] == pytest.approx([0.5] * 5)

@@ -9,10 +9,9 @@ import pytest
 from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade, made
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints
-from adacompute.evaluate.conclusions import build_headline, format_samples
+from adacompute.evaluate.conclusions import format_samples
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import EvaluationRuns, run_policies
-from adacompute.evaluate.resampling import Interval
 from adacompute.report.exhibits.calibration import measure_calibration
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
 from adacompute.report.exhibits.money import Money, build_money_data, compute_savings
@@ -162,59 +161,6 @@ def test_tokens_at_a_budget_are_told_for_that_budget_in_every_draw(found: Evalua
     uneven = replace(ours, points=replace(ours.points, cost=cost), point_tokens=EACH * cost)
     told = measure_tokens(replace(found, everyone=(found.get("fixed"), uneven))).get("stopping", 3.0)
     assert (told.tokens.low, told.tokens.high) == pytest.approx((3 * EACH, 3 * EACH))
-
-
-def test_the_headline_says_what_is_saved(evaluation: Evaluation):
-    head = build_headline(evaluation)
-    assert head.words == "At 3 samples on average you get what 6 give uniformly: 50% less."
-    assert (head.policy, head.budget, head.better) == ("stopping", 3.0, True)
-    assert "picked afterwards" not in head.below
-    assert "Held-out: 40 problems in 5 folds" in head.below
-    assert "95% interval" in head.below
-
-
-def test_more_than_there_are_is_said_only_where_the_whole_interval_says_so(evaluation: Evaluation):
-    match = evaluation.match("stopping", 6.0)
-    beyond = replace(match, worth=Interval(mean=math.inf, low=math.inf, high=math.inf))
-    told = build_headline(replace(evaluation, matched=(beyond,)))
-    assert told.words == "At 6 samples on average you get more than 16 give uniformly: over 62% less."
-    partly = replace(match, worth=Interval(mean=math.inf, low=6.3, high=math.inf))
-    told = build_headline(replace(evaluation, matched=(partly,)))
-    assert told.words == "At 6 samples on average you get at least what 6.3 give uniformly: 5% less, or more."
-    assert "(95% interval 6.3 and more)" in told.below
-
-
-def test_another_budget_than_three_is_said_to_be_picked_afterwards(evaluation: Evaluation):
-    unsure = tuple(
-        replace(one, gain=replace(one.gain, low=-0.01))
-        if (one.policy, one.budget) == ("stopping", 3.0)
-        else one
-        for one in evaluation.matched
-    )
-    head = build_headline(replace(evaluation, matched=unsure))
-    assert head.budget != 3.0
-    assert "The clearest of 5 budgets, picked afterwards: at 3 no gain is sure." in head.below
-
-
-def test_where_nothing_is_gained_uniform_is_as_good():
-    evaluation = evaluated(handmade(saves=False))
-    head = build_headline(evaluation)
-    assert head.better is False
-    assert head.words.startswith("Uniform sampling is as good here: at no average budget looked at (1.5, 2,")
-    worse = replace(
-        evaluation,
-        matched=tuple(replace(one, gain=None if one.gain is None else replace(one.gain, high=-0.01))
-                      for one in evaluation.matched),
-    )  # fmt: skip
-    assert build_headline(worse).words.startswith("Uniform sampling is better here")
-
-
-def test_without_grades_the_headline_speaks_of_the_full_vote():
-    head = build_headline(evaluated(handmade(graded=False)))
-    assert (
-        head.words
-        == "At 3 samples on average you agree with the full vote as often as 6 do uniformly: 50% less."
-    )
 
 
 @pytest.mark.parametrize(("value", "text"), [(8.0, "8"), (7.96, "8"), (9.49, "9.5"), (16.0, "16")])

@@ -305,7 +305,7 @@ def _show_recording(name: str, report: "Report") -> None:
     headings = ["samples", "uniform", "asc", "stopping", "gain", "as good as", "saved"]
     print_table(
         [*headings, f"{money['currency']}, 1M requests"],
-        [_build_row(verdict.budget, evaluation, money) for verdict in evaluation.verdicts],
+        [_build_row(budget, evaluation, money) for budget in evaluation.budgets],
     )
 
 

@@ -23,13 +23,13 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.evaluate import Evaluation, Match
+from adacompute.evaluate import Evaluation, Interval, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
 from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
 
-__all__ = ["VoteKind", "VotesOption", "evaluate"]
+__all__ = ["VoteKind", "VotesOption", "evaluate", "show_verdict"]
 
 _TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
 _UNGRADED_NOTE = (
@@ -38,6 +38,10 @@ _UNGRADED_NOTE = (
 )
 
 
+_VERDICT_NOTE = (
+    "(gain in points over uniform at the same cost; the joint intervals hold for all rows at once, and the "
+    "verdict rests on them; as good as: so many samples for every request)"
+)
 _HULL_NOTE = (
     "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
     "fixed is the same for every problem. peers is the joint hull of all policies but stopping and the "
@@ -62,19 +66,42 @@ def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
     if evaluation.basis == "agreement":
         print_paragraph(_UNGRADED_NOTE)
         print_line()
-    print_paragraph(evaluation.verdict)
+    show_verdict(evaluation.verdict)
     print_line()
     show_tables(evaluation)
-    print_line()
-    for verdict in evaluation.verdicts:
-        print_paragraph(verdict.words, hang=2)
     print_line()
     print_paragraph(_compose_notes(evaluation))
 
 
+def show_verdict(verdict: Verdict) -> None:
+    """Show the verdict, what it rests on, and its numbers at each budget."""
+    print_paragraph(verdict.sentence)
+    if verdict.support:
+        print_paragraph(verdict.support)
+    if not verdict.rows:
+        return
+    print_line()
+    headings = ["samples", "uniform", verdict.policy or "", "gain", "95% interval", "joint 95%", "as good as"]
+    print_table(headings, [_format_verdict_row(row) for row in verdict.rows])
+    print_paragraph(_VERDICT_NOTE, indent=2)
+
+
+def _format_verdict_row(row: VerdictRow) -> list[str]:
+    worth = row.worth.mean
+    return [
+        f"{row.budget:g}",
+        format_percent(row.uniform),
+        format_percent(row.accuracy),
+        f"{100 * row.gain.mean:+.1f}",
+        _format_ends(row.gain),
+        _format_ends(row.joint),
+        f"{worth:.1f}" if math.isfinite(worth) else "more",
+    ]
+
+
 def show_tables(evaluation: Evaluation) -> None:
     """Show accuracy at the same cost, intervals of the gains, and what a calibrated run would have spent."""
-    budgets = [verdict.budget for verdict in evaluation.verdicts]
+    budgets = evaluation.budgets
     names = list(
         dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
     )  # peers are last
@@ -92,7 +119,9 @@ def show_tables(evaluation: Evaluation) -> None:
     print_table(headings, rows)
     if any(match.gain for match in evaluation.matched):
         print_line()
-        print_line("gain over fixed at the same cost, points: 95% interval, paired over problems")
+        print_line(
+            "gain over fixed at the same cost, points: 95% interval of each alone, paired over problems"
+        )
         others = [name for name in names if name != "fixed"]
         print_table(
             headings, [[name, *_format_cells(evaluation, name, budgets, _format_gain)] for name in others]
@@ -126,9 +155,13 @@ def _format_cells(
 
 
 def _format_gain(match: Match) -> str:
-    if match.gain is None or match.gain.low is None or match.gain.high is None:
+    return "–" if match.gain is None else _format_ends(match.gain)
+
+
+def _format_ends(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
         return "–"
-    low, high = (round(100 * end, 1) + 0.0 for end in (match.gain.low, match.gain.high))
+    low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
     return f"{low:.1f} to {high:.1f}"
 
 
@@ -230,7 +263,9 @@ VotesOption = Annotated[
     VoteKind, typer.Option(help="auto: by confidence where all samples have log-probabilities.")
 ]
 OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples.")]
-EvaluationSeedOption = Annotated[int, typer.Option(min=0, help="Seed of folds, orders and intervals.")]
+EvaluationSeedOption = Annotated[
+    int, typer.Option(min=0, help="Seed of the tables' folds, orders and intervals; not of the verdict.")
+]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes to use; results don't depend on it. [default: the cores, at most 4]"),

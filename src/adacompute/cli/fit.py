@@ -33,18 +33,18 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.errors import PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, build_chart
-from adacompute.evaluate.protocols import uses_weighted_votes
+from adacompute.evaluate.measure import LONGEST, select_problems, uses_weighted_votes
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
-from adacompute.policies.base import Ints, Policy, fit_confidence_weights
+from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.feature_set import FeatureSet
 from adacompute.pool import Ballots
 from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = ["fit", "select_problems"]
+__all__ = ["fit"]
 
 _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
@@ -134,34 +134,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
         )
 
 
-MAX_SAMPLES = 16  # samples a request, by default
-
-_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
-
-
-def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
-    """Return the problems to learn from, and the number of samples that each of them has at least.
-
-    That number is `requested`, if given. Otherwise it is the largest, up to 16, that 50 problems and
-    a twentieth of all have; where fewer have two samples, the largest that all of those have.
-    """
-    longest = _choose_longest(ballots.drawn) if requested is None else requested
-    rows = np.flatnonzero(ballots.drawn >= longest)
-    if not len(rows):
-        raise TooFewSamples(
-            f"no problem has {longest} samples, the most is {int(ballots.drawn.max())}; give --longest "
-            f"{int(ballots.drawn.max())} or less"
-        )
-    return (ballots if len(rows) == len(ballots) else ballots.only(rows)), longest
-
-
-def _choose_longest(drawn: Ints) -> int:
-    repeated = int((drawn > 1).sum())
-    if not repeated:
-        return 1
-    problems = min(repeated, max(_MIN_PROBLEMS, -(-len(drawn) // round(1 / _MIN_SHARE))))
-    return min(MAX_SAMPLES, int(np.sort(drawn)[-problems]))
-
+MAX_SAMPLES = LONGEST  # samples a request, by default
 
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
 

@@ -15,6 +15,7 @@ from adacompute.evaluate.comparison import (
     OracleBracket,
     PolicyPoints,
     Verdict,
+    VerdictRow,
     join_points,
     match_cost,
 )
@@ -33,6 +34,7 @@ from adacompute.evaluate.oracle_bounds import (
 from adacompute.evaluate.protocols import evaluate
 from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
 from adacompute.evaluate.scored_pool import Scoring
+from adacompute.evaluate.verdict import judge_pool
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 
@@ -52,11 +54,13 @@ __all__ = [
     "Scoring",
     "UniformAllocation",
     "Verdict",
+    "VerdictRow",
     "compare_with_uniform",
     "cost_for_accuracy",
     "cross_fit",
     "evaluate",
     "join_points",
+    "judge_pool",
     "match_cost",
     "paired_interval",
     "score_halves",

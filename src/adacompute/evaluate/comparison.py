@@ -22,6 +22,7 @@ __all__ = [
     "SMALLEST_GAIN",
     "UNREACHABLE",
     "CostCurve",
+    "Decision",
     "Evaluation",
     "EvaluationRow",
     "HullCurve",
@@ -32,7 +33,9 @@ __all__ = [
     "PolicyPoints",
     "PolicyResult",
     "ProtocolName",
+    "UniformCurves",
     "Verdict",
+    "VerdictRow",
     "basis_name",
     "find_least_cost",
     "format_sample_count",
@@ -49,6 +52,14 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 ProtocolName = Literal["held-out", "paper"]
+Decision = Literal[
+    "pays",
+    "uniform is as good",
+    "uniform is better",
+    "not decided yet",
+    "too few problems to tell",
+    "nothing to compare",
+]
 SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
 HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
 
@@ -196,13 +207,45 @@ class Imitation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What can be said at one budget, in words."""
+class VerdictRow:
+    """The policy against uniform sampling at one average budget, at the same cost."""
 
     budget: float
-    policy: str | None  # the best learned one; None: none took part
-    better: bool | None  # clearly better than uniform; None: not known
-    words: str
+    cost: float  # the budget, or less where even its dearest setting costs less
+    accuracy: float  # of the policy
+    uniform: float  # accuracy of uniform sampling
+    gain: Interval  # of the first over the second, with the 95% interval of this budget alone
+    joint: Interval  # the same gain; the intervals of all rows hold at once with 95%
+    worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a policy, fixed beforehand, pays over uniform sampling: in one sentence, with its numbers."""
+
+    decided: Decision
+    sentence: str
+    support: str  # the interval that it rests on, and the protocol, in words
+    policy: str | None  # None: there was none to judge
+    budget: float | None  # average samples that the sentence is about
+    basis: Basis
+    problems: int  # judged; those with the same question count as one
+    problems_needed: int | None  # how many more would decide it, at most 10,000; None: it is decided
+    protocol: str
+    rows: tuple[VerdictRow, ...]  # one for each budget that was looked at
+
+    @property
+    def pays(self) -> bool:
+        return self.decided == "pays"
+
+    @property
+    def sure_budgets(self) -> tuple[float, ...]:
+        """Budgets at which the policy is above uniform for sure, with all budgets considered."""
+        return tuple(row.budget for row in self.rows if row.joint.low is not None and row.joint.low > 0)
+
+    def row(self, budget: float | None) -> VerdictRow | None:
+        """The row of a budget; None where it was not looked at, or the policy can't cost that little."""
+        return next((row for row in self.rows if row.budget == budget), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +265,8 @@ class Evaluation:
     matched: tuple[Match, ...]
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
-    verdicts: tuple[Verdict, ...]
-    verdict: str  # over all budgets
+    budgets: tuple[float, ...]  # average samples that everything was compared at
+    verdict: Verdict  # by its own protocol, the same whatever the folds, orders and seed above
 
     def match(self, policy: str, budget: float) -> Match | None:
         """A policy at one of the budgets; None where it can't cost that little, or took no part."""

@@ -6,7 +6,7 @@ dial settings are tried.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -14,17 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import PolicyError
+from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate.resampling import Split
 from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.pool import Ballots
+from adacompute.pool.ballots import ABSENT
 from adacompute.replay.per_problem import PolicyRun, ProblemResults, run_policy
+from adacompute.replay.replay import select_replayable
 from adacompute.replay.sweep import Sweep, sweep
+from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
+    "AVERAGE_BUDGETS",
     "LEARNED",
+    "LONGEST",
     "NEED_GRADES",
     "ORACLE",
     "OURS",
@@ -38,16 +43,26 @@ __all__ = [
     "PolicyMaker",
     "SplitData",
     "SplitResult",
+    "Votes",
     "join_forecasts",
+    "make_policy",
     "measure_policy",
+    "prepare_setup",
+    "select_graded",
     "select_policies",
+    "select_problems",
     "sweep_with_cache",
+    "uses_weighted_votes",
 ]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Basis = Literal["accuracy", "agreement"]  # what answers are judged by
 
+Votes = Literal["auto", "plain", "weighted"]
+
+LONGEST = 16  # samples per request at most, where all problems have as many
+AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
 LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
 PEERS = "peers"  # the joint hull of all policies but ours and the oracle
@@ -55,6 +70,7 @@ UNIFORM = "fixed"  # every problem gets the same number of samples
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
 ACCURACY, AGREEMENT = "predicted accuracy", "share of the votes"  # what a policy says of its answers
+_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
 _PRICES, _THRESHOLDS = 64, 16  # settings of a dial that are tried
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
 _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
@@ -90,6 +106,8 @@ class _RegistryMaker:
 
     kind: str
     all_ballots: Ballots | None = None  # every problem that is learned from or judged
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the policy, beside the usual ones
+    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # of its `fit`
 
     def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
         options: dict[str, Any] = {"weigh": weigh, "longest": longest}
@@ -99,13 +117,29 @@ class _RegistryMaker:
             options["weigh"] = "auto"  # the same weights, fitted together with the rest of the policy
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
-        policy: Any = POLICIES[self.kind](**options)
+        policy: Any = POLICIES[self.kind](**{**options, **self.settings})
         if self.kind == OURS:  # judged problems must not be in the bundled prior
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
-            policy.fit(train, budget=budget) if self.kind == "classifier" else policy.fit(train)
+            policy.fit(train, budget=budget)
+            if self.kind == "classifier"
+            else policy.fit(train, **self.fit_settings)
         )
         return fitted_policy
+
+
+def make_policy(
+    kind: str,
+    all_ballots: Ballots,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    fit_settings: Mapping[str, Any] | None = None,
+) -> ComparedPolicy:
+    """A policy of a kind in the registry, with settings of its own, judged on `all_ballots`."""
+    maker = _RegistryMaker(
+        kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
+    )
+    return ComparedPolicy(name=kind, maker=maker)
 
 
 def select_policies(
@@ -291,6 +325,106 @@ class EvaluationSetup:
     seed: int
     basis: Basis
     calibrates: bool = True  # False: only hulls are needed, no rows
+
+
+def prepare_setup(
+    ballots: Ballots,
+    budgets: Sequence[float],
+    *,
+    votes: Votes,
+    orders: int,
+    seed: int,
+    calibrates: bool = True,
+) -> tuple[EvaluationSetup, int]:
+    """Check everything before a policy is fitted: the shared setup, and how many ungraded
+    problems were dropped.
+    """
+    if orders < 1:
+        raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
+    evaluated, basis = select_graded(ballots)
+    longest = min(LONGEST, int(evaluated.drawn.min(initial=LONGEST)))
+    if len(evaluated) < 2 or longest < 2:
+        raise TooFewSamples(
+            f"{len(evaluated)} problems with at least {longest} samples each can't be evaluated; "
+            "collect 2 or more of both"
+        )
+    evaluated, _ = select_replayable(evaluated, longest)  # raises where something is missing
+    checked_budgets = _check_budgets(evaluated, budgets, longest)
+    weighted = uses_weighted_votes(evaluated, votes)
+    setup = EvaluationSetup(
+        ballots=evaluated,
+        budgets=checked_budgets,
+        weighted=weighted,
+        orders=orders,
+        longest=longest,
+        seed=seed,
+        basis=basis,
+        calibrates=calibrates,
+    )
+    return setup, len(ballots) - len(evaluated)
+
+
+def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
+    """The problems with grades; all of them, judged by agreement, where none has any."""
+    has_grades = mask_graded(ballots, grade_samples(ballots))
+    if has_grades.all():
+        return ballots, "accuracy"
+    return (
+        (ballots.only(np.flatnonzero(has_grades)), "accuracy") if has_grades.any() else (ballots, "agreement")
+    )
+
+
+def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
+    """Return the problems to learn from, and the number of samples that each of them has at least.
+
+    That number is `requested`, if given. Otherwise it is the largest, up to 16, that 50 problems and
+    a twentieth of all have; where fewer have two samples, the largest that all of those have.
+    """
+    longest = _choose_longest(ballots.drawn) if requested is None else requested
+    rows = np.flatnonzero(ballots.drawn >= longest)
+    if not len(rows):
+        raise TooFewSamples(
+            f"no problem has {longest} samples, the most is {int(ballots.drawn.max())}; give --longest "
+            f"{int(ballots.drawn.max())} or less"
+        )
+    return (ballots if len(rows) == len(ballots) else ballots.only(rows)), longest
+
+
+def _choose_longest(drawn: Ints) -> int:
+    repeated = int((drawn > 1).sum())
+    if not repeated:
+        return 1
+    problems = min(repeated, max(_MIN_PROBLEMS, -(-len(drawn) // round(1 / _MIN_SHARE))))
+    return min(LONGEST, int(np.sort(drawn)[-problems]))
+
+
+def _check_budgets(ballots: Ballots, budgets: Sequence[float], longest: int) -> tuple[float, ...]:
+    """Average budgets, rising, checked against the recorded samples."""
+    rising = tuple(sorted({float(budget) for budget in budgets}))
+    for budget in rising:
+        if not 1 <= budget <= longest:
+            raise BudgetOutOfRange(
+                f"budget {budget:g} is not within 1 to {longest}, the samples of the problem with fewest "
+                f"({ballots.ids[int(ballots.drawn.argmin())]!r}) "
+                f"or the most a policy asks for; give one that is"
+            )
+    if not rising:
+        raise BudgetOutOfRange("no budget was given to evaluate at; give one or more, e.g. 2")
+    return rising
+
+
+def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
+    """Whether votes are weighted by confidence: where asked for, or where every sample has what
+    that needs.
+    """
+    present = ballots.classes != ABSENT
+    recorded = bool(np.isfinite(ballots.signal("logprob")[present]).all())
+    if votes == "weighted" and not recorded:
+        raise NotRecorded(
+            "not every sample has the tokens and the log-probability that weighted votes need; "
+            "record them, or give votes='plain' (--votes plain)"
+        )
+    return recorded and votes != "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

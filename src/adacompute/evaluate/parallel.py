@@ -26,7 +26,7 @@ from adacompute.evaluate.measure import (
 )
 from adacompute.evaluate.resampling import Split
 
-__all__ = ["ProgressCallback", "measure_all", "open_workers"]
+__all__ = ["ProgressCallback", "measure_all", "open_workers", "split_progress"]
 
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
@@ -152,3 +152,21 @@ class _SplitCache:
 
 def _measure_task(cache: _SplitCache, number: int, compared: ComparedPolicy) -> SplitResult:
     return measure_policy(cache.at(number), compared)
+
+
+def split_progress(
+    progress: ProgressCallback | None, second_steps: int
+) -> tuple[ProgressCallback, ProgressCallback]:
+    """One progress count over two stages, of which the second has `second_steps` steps."""
+    first_stage = [0]  # steps of the first stage, known once it has begun
+
+    def report_first(done: int, total: int, last: str) -> None:
+        first_stage[0] = total
+        if progress is not None:
+            progress(done, total + second_steps, last)
+
+    def report_second(done: int, total: int, last: str) -> None:
+        if progress is not None:
+            progress(first_stage[0] + done, first_stage[0] + total, last)
+
+    return report_first, report_second

@@ -7,12 +7,11 @@ run can be made less noisy by a control variate (`reduce_order_noise`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
+from adacompute.errors import PolicyError
 from adacompute.evaluate.comparison import (
     Evaluation,
     PolicyPoints,
@@ -23,6 +22,8 @@ from adacompute.evaluate.comparison import (
 )
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
 from adacompute.evaluate.measure import (
+    AVERAGE_BUDGETS,
+    LONGEST,
     NEED_GRADES,
     ORACLE,
     UNIFORM,
@@ -30,18 +31,19 @@ from adacompute.evaluate.measure import (
     ComparedPolicy,
     EvaluationSetup,
     PolicyMaker,
+    Votes,
+    prepare_setup,
     select_policies,
+    uses_weighted_votes,
 )
 from adacompute.evaluate.oracle_bounds import bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, measure_all
+from adacompute.evaluate.parallel import ProgressCallback, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.scored_pool import Scoring
+from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool
 from adacompute.policies.base import fit_confidence_weights, get_ballots
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.ballots import ABSENT
 from adacompute.replay.per_problem import ExactReplay
-from adacompute.replay.replay import select_replayable
-from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
     "AVERAGE_BUDGETS",
@@ -59,10 +61,7 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
-Votes = Literal["auto", "plain", "weighted"]
 
-LONGEST = 16  # samples per request at most, where all problems have as many
-AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 POLICY_NAMES = (
     "fixed",
     "random",
@@ -80,76 +79,6 @@ _GROUPS = 5  # of problems: each group takes its coefficients from the others
 _FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # of the errors' mean square, and of the votes' own
 _TOLERANCE = 1e-9
-
-
-def prepare_setup(
-    ballots: Ballots,
-    budgets: Sequence[float],
-    *,
-    votes: Votes,
-    orders: int,
-    seed: int,
-    calibrates: bool = True,
-) -> tuple[EvaluationSetup, int]:
-    """Check everything before a policy is fitted: the shared setup, and how many ungraded
-    problems were dropped.
-    """
-    if orders < 1:
-        raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
-    has_grades = mask_graded(ballots, grade_samples(ballots))
-    basis: Basis = "accuracy" if has_grades.any() else "agreement"
-    evaluated = (
-        ballots if basis == "agreement" or has_grades.all() else ballots.only(np.flatnonzero(has_grades))
-    )
-    longest = min(LONGEST, int(evaluated.drawn.min(initial=LONGEST)))
-    if len(evaluated) < 2 or longest < 2:
-        raise TooFewSamples(
-            f"{len(evaluated)} problems with at least {longest} samples each can't be evaluated; "
-            "collect 2 or more of both"
-        )
-    evaluated, _ = select_replayable(evaluated, longest)  # raises where something is missing
-    checked_budgets = _check_budgets(evaluated, budgets, longest)
-    weighted = uses_weighted_votes(evaluated, votes)
-    setup = EvaluationSetup(
-        ballots=evaluated,
-        budgets=checked_budgets,
-        weighted=weighted,
-        orders=orders,
-        longest=longest,
-        seed=seed,
-        basis=basis,
-        calibrates=calibrates,
-    )
-    return setup, len(ballots) - len(evaluated)
-
-
-def _check_budgets(ballots: Ballots, budgets: Sequence[float], longest: int) -> tuple[float, ...]:
-    """Average budgets, rising, checked against the recorded samples."""
-    rising = tuple(sorted({float(budget) for budget in budgets}))
-    for budget in rising:
-        if not 1 <= budget <= longest:
-            raise BudgetOutOfRange(
-                f"budget {budget:g} is not within 1 to {longest}, the samples of the problem with fewest "
-                f"({ballots.ids[int(ballots.drawn.argmin())]!r}) "
-                f"or the most a policy asks for; give one that is"
-            )
-    if not rising:
-        raise BudgetOutOfRange("no budget was given to evaluate at; give one or more, e.g. 2")
-    return rising
-
-
-def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether votes are weighted by confidence: where asked for, or where every sample has what
-    that needs.
-    """
-    present = ballots.classes != ABSENT
-    recorded = bool(np.isfinite(ballots.signal("logprob")[present]).all())
-    if votes == "weighted" and not recorded:
-        raise NotRecorded(
-            "not every sample has the tokens and the log-probability that weighted votes need; "
-            "record them, or give votes='plain' (--votes plain)"
-        )
-    return recorded and votes != "plain"
 
 
 def select_eligible(
@@ -200,12 +129,16 @@ def evaluate(
     (`adacompute.evaluate.measure.PolicyMaker`). `workers` above 1 are processes, for
     policies given by name; results don't depend on it. A script that asks for them puts its
     work below `if __name__ == "__main__":`. Without any grade, agreement with the vote of
-    all samples of a problem stands in for accuracy, and the result says so.
+    all samples of a problem stands in for accuracy, and the result says so. The verdict is
+    about `stopping`, or else the first policy named; it has its own protocol
+    (`adacompute.evaluate.verdict`), so folds, orders, seeds and `rng` don't change it.
     """
     if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
+    ballots = get_ballots(pool)
+    first_progress, second_progress = split_progress(progress, count_verdict_steps(ballots))
     runs = run_policies(
-        get_ballots(pool),
+        ballots,
         budgets=budgets,
         policies=policies,
         protocol=protocol,
@@ -214,14 +147,35 @@ def evaluate(
         orders=orders,
         seed=int((np.random.default_rng(0) if rng is None else rng).integers(2**31)),
         workers=workers,
-        progress=progress,
+        progress=first_progress,
     )
     oracle = bracket_oracle(runs.setup) if ORACLE in policies and runs.setup.basis == "accuracy" else ()
+    verdict = judge_pool(
+        ballots,
+        policy=choose_candidate(policies),
+        budgets=_choose_verdict_budgets(runs.setup),
+        votes=votes,
+        workers=workers,
+        progress=second_progress,
+    )
     return assemble_evaluation(
         EvaluationInputs(
-            runs.setup, list(runs.everyone), oracle, protocol, runs.parts, runs.dropped, runs.left_out
+            setup=runs.setup,
+            everyone=list(runs.everyone),
+            oracle=oracle,
+            protocol=protocol,
+            parts=runs.parts,
+            dropped=runs.dropped,
+            left_out=runs.left_out,
+            verdict=verdict,
         )
     )
+
+
+def _choose_verdict_budgets(setup: EvaluationSetup) -> tuple[float, ...]:
+    """The budgets asked for; all usual ones where those are the usual ones that the samples allow."""
+    usual = tuple(budget for budget in AVERAGE_BUDGETS if budget <= setup.longest) or AVERAGE_BUDGETS[:1]
+    return AVERAGE_BUDGETS if setup.budgets == usual else setup.budgets
 
 
 def run_policies(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from adacompute.errors import AdacomputeError, ScoreError
-from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation, build_headline
+from adacompute.evaluate.comparison import Evaluation, Verdict
+from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, open_workers
+from adacompute.evaluate.parallel import ProgressCallback, open_workers, split_progress
 from adacompute.evaluate.protocols import (
     AVERAGE_BUDGETS,
     LONGEST,
@@ -28,6 +28,7 @@ from adacompute.evaluate.protocols import (
     run_policies,
 )
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
 from adacompute.pool import Ballots, fingerprint
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table
@@ -234,7 +235,10 @@ def build_report(
     """
     check_drawing()
     scored_pool, why = _try_score_pool(ballots, name)
-    first_progress, second_progress = _split_progress(progress, count_steps(scored_pool, jobs))
+    first_progress, rest_progress = split_progress(
+        progress, count_verdict_steps(ballots) + count_steps(scored_pool, jobs)
+    )
+    verdict_progress, second_progress = split_progress(rest_progress, count_steps(scored_pool, jobs))
     graded = ballots if scored_pool is None else scored_pool.ballots
     runs = run_policies(
         ballots,
@@ -249,7 +253,8 @@ def build_report(
     )
     runs = reduce_order_noise(runs)  # the oracle is exact, so what it is compared with should be less noisy
     oracle = Oracle.of(runs.setup) if runs.setup.basis == "accuracy" else None
-    evaluation = _evaluate_runs(runs, oracle)
+    pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+    evaluation = _evaluate_runs(runs, oracle, pool_verdict)
     inputs = ReportInputs(
         name=name,
         runs=runs,
@@ -262,35 +267,16 @@ def build_report(
     )
     sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
     facts = collect_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
-    headline = build_headline(evaluation)
     return Report(
         name=name,
-        headline=headline.words,
-        below=headline.below,
+        headline=evaluation.verdict.sentence,
+        below=evaluation.verdict.support,
         facts=facts,
         notices=_build_notices(runs.setup, evaluation, why, quick=quick),
         parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
         money=build_money_data(evaluation, measure_tokens(runs), money),
         evaluation=evaluation,
     )
-
-
-def _split_progress(
-    progress: ProgressCallback | None, second_steps: int
-) -> tuple[ProgressCallback, ProgressCallback]:
-    """One progress count over two stages, of which the second has `second_steps` steps."""
-    first_stage = [0]  # steps of the first stage, known once it has begun
-
-    def report_first(done: int, total: int, last: str) -> None:
-        first_stage[0] = total
-        if progress is not None:
-            progress(done, total + second_steps, last)
-
-    def report_second(done: int, total: int, last: str) -> None:
-        if progress is not None:
-            progress(first_stage[0] + done, first_stage[0] + total, last)
-
-    return report_first, report_second
 
 
 def _build_parts(
@@ -344,12 +330,17 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     return [text]
 
 
-def _evaluate_runs(runs: EvaluationRuns, oracle: Oracle | None) -> Evaluation:
-    oracle_brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
-    results = list(runs.everyone)
+def _evaluate_runs(runs: EvaluationRuns, oracle: Oracle | None, pool_verdict: Verdict) -> Evaluation:
     return assemble_evaluation(
         EvaluationInputs(
-            runs.setup, results, oracle_brackets, "held-out", runs.parts, runs.dropped, runs.left_out
+            setup=runs.setup,
+            everyone=list(runs.everyone),
+            oracle=() if oracle is None else bracket_oracle(runs.setup, oracle=oracle),
+            protocol="held-out",
+            parts=runs.parts,
+            dropped=runs.dropped,
+            left_out=runs.left_out,
+            verdict=pool_verdict,
         )
     )
 

@@ -366,7 +366,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
     """Gain over uniform of every policy at each budget, the best first."""
-    budgets = [verdict.budget for verdict in evaluation.verdicts]
+    budgets = evaluation.budgets
     names = [curve.policy for curve in frontier.curves]
     rows: list[tuple[Cell, ...]] = []
     for name in names:

@@ -1,12 +1,11 @@
 """The first section of the page: what an average number of samples buys, and what that is in money."""
 
-from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, basis_name
-from adacompute.evaluate.conclusions import Headline, build_headline, find_headline_match
+from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Verdict, VerdictRow, basis_name
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval
-from adacompute.report.document import Cell, Column, Section, Table, join_words
+from adacompute.report.document import Cell, Column, Section, Table
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.money import (
     EXAMPLE_MONEY,
@@ -17,7 +16,7 @@ from adacompute.report.exhibits.money import (
 )
 from adacompute.report.exhibits.token_cost import TokenUse, measure_tokens
 
-__all__ = ["build_section"]
+__all__ = ["build_budgets_table", "build_section", "find_verdict_match"]
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
@@ -35,9 +34,9 @@ def build_section(
 ) -> Section:
     """The frontier with few curves, the table of budgets, and money.
 
-    Its title is the headline; `build_headline` gives what supports that.
+    Its title is the verdict's sentence. The table has the verdict's own numbers, so that both agree;
+    where there are too few problems for a verdict, those of the evaluation.
     """
-    headline = build_headline(evaluation)
     tokens = measure_tokens(runs)
     data = build_money_data(evaluation, tokens, money)
     frontier = trace_frontier(runs, oracle=oracle)
@@ -52,14 +51,14 @@ def build_section(
         tables.append(build_money_table(savings_rows, money, evaluation, tokens))
     return Section(
         key="verdict",
-        title=headline.words,
-        words=_write_words(headline, evaluation, tokens),
+        title=evaluation.verdict.sentence,
+        words=_write_words(evaluation.verdict, tokens),
         tables=tuple(tables),
         pictures=(
             draw_frontier(
                 frontier,
                 few=True,
-                match=find_headline_match(evaluation) if headline.better else None,
+                match=find_verdict_match(evaluation.verdict),
                 width=_NARROW_WIDTH,
                 key="frontier-few",
             ),
@@ -68,18 +67,46 @@ def build_section(
     )
 
 
+def find_verdict_match(verdict: Verdict) -> Match | None:
+    """What the verdict's sentence is about, where the policy pays."""
+    row = verdict.row(verdict.budget)
+    if row is None or not verdict.pays or verdict.policy is None:
+        return None
+    return _make_match(verdict.policy, row)
+
+
+def _make_match(policy: str, row: VerdictRow) -> Match:
+    return Match(
+        policy=policy,
+        budget=row.budget,
+        cost=row.cost,
+        accuracy=row.accuracy,
+        low=None,
+        high=None,
+        gain=row.gain,
+        lead=None,
+        recovered=(None, None),
+        worth=row.worth,
+    )
+
+
 def build_budgets_table(evaluation: Evaluation) -> Table:
     """One row for each average budget: uniform, ours, and the oracle's bracket."""
-    what = basis_name(evaluation.basis)
+    what, verdict = basis_name(evaluation.basis), evaluation.verdict
     rows = []
-    for verdict in evaluation.verdicts:
-        uniform, ours = evaluation.match(UNIFORM, verdict.budget), evaluation.match(OURS, verdict.budget)
-        bracket = next((each for each in evaluation.oracle if each.budget == verdict.budget), None)
-        rows.append(_budget_row(verdict.budget, uniform, ours, bracket, longest=evaluation.longest))
+    for budget in [row.budget for row in verdict.rows] or evaluation.budgets:
+        judged = verdict.row(budget)
+        uniform, ours = evaluation.match(UNIFORM, budget), evaluation.match(OURS, budget)
+        uniform_accuracy = None if uniform is None else uniform.accuracy
+        if judged is not None:
+            uniform_accuracy, ours = judged.uniform, _make_match(verdict.policy or OURS, judged)
+        bracket = next((each for each in evaluation.oracle if each.budget == budget), None)
+        rows.append(_budget_row(budget, uniform_accuracy, ours, bracket, longest=evaluation.longest))
     return Table(
         key="budgets",
         title=f"{what.capitalize()} at each average budget",
-        protocol=(
+        protocol=verdict.protocol
+        or (
             f"held-out, {evaluation.folds} folds, {evaluation.votes} votes, at exactly so many samples on "
             "average"
         ),
@@ -87,7 +114,11 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             Column(name="samples on average", kind="amount"),
             Column(name="uniform", kind="share", about="the same for every problem"),
             Column(name="stopping", kind="share", about="decides as the votes come in"),
-            Column(name="gain", kind="points", about="points over uniform, paired, 95% interval"),
+            Column(
+                name="gain",
+                kind="points",
+                about="points over uniform, 95% interval of this row alone",
+            ),
             Column(name="uniform samples as good", kind="number", about="that give what stopping gives"),
             Column(name="saved", kind="share", about="of those samples, 95% interval"),
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
@@ -102,13 +133,13 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
 
 
 def _budget_row(
-    budget: float, uniform: Match | None, ours: Match | None, bracket: OracleBracket | None, *, longest: int
+    budget: float, uniform: float | None, ours: Match | None, bracket: OracleBracket | None, *, longest: int
 ) -> tuple[Cell, ...]:
     worth = None if ours is None else ours.worth
     saved = None if ours is None or worth is None else _compute_saving(ours.cost, worth, longest)
     return (
         budget,
-        None if uniform is None else uniform.accuracy,
+        uniform,
         None if ours is None else Interval(mean=ours.accuracy, low=ours.low, high=ours.high),
         None if ours is None else ours.gain,
         worth,
@@ -127,19 +158,14 @@ def _compute_saving(cost: float, worth: Interval, longest: int) -> Interval:
     return Interval(mean=0.0 if mean is None else mean, low=low, high=high)
 
 
-def _write_words(headline: Headline, evaluation: Evaluation, tokens: TokenUse | None) -> tuple[str, ...]:
-    texts = []
+def _write_words(verdict: Verdict, tokens: TokenUse | None) -> tuple[str, ...]:
     spending = None
-    if tokens is not None and headline.better and headline.budget is not None:
-        spending = tokens.get(OURS, headline.budget)
-    if spending is not None and spending.saved is not None:
-        ends = ""
-        if spending.saved.low is not None and spending.saved.high is not None:
-            more = " or more" if spending.open_end else ""
-            ends = f" (95% interval {spending.saved.low:.0%} to {spending.saved.high:.0%}{more})"
-        texts.append(f"In output tokens it is {spending.saved.mean:.0%} less{ends}.")
-    better = [verdict.budget for verdict in evaluation.verdicts if verdict.better]
-    if headline.better and len(better) < len(evaluation.verdicts):
-        others = join_words([f"{verdict.budget:g}" for verdict in evaluation.verdicts if not verdict.better])
-        texts.append(f"At {others} samples on average uniform is as good.")
-    return tuple(texts)
+    if tokens is not None and verdict.pays and verdict.budget is not None:
+        spending = tokens.get(OURS, verdict.budget)
+    if spending is None or spending.saved is None:
+        return ()
+    ends = ""
+    if spending.saved.low is not None and spending.saved.high is not None:
+        more = " or more" if spending.open_end else ""
+        ends = f" (95% interval {spending.saved.low:.0%} to {spending.saved.high:.0%}{more})"
+    return (f"In output tokens it is {spending.saved.mean:.0%} less{ends}.",)

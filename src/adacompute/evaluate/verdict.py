@@ -1,0 +1,529 @@
+"""One verdict: does deciding how many samples each request gets pay, over the same number for all?
+
+Every command draws its verdict from `judge_pool`. Its protocol is its own and constant: whatever folds,
+orders or seed the tables around it were made with, the same samples give the same verdict.
+
+- The candidate is fixed beforehand (`stopping`, or the policy asked about), never picked by its result.
+- Cross-fitting: each problem is judged by what was fitted on others; each problem's result is the mean
+  over several assignments to folds, so that the verdict doesn't hang on one of them.
+- Cost is matched by cost alone: the two neighbouring settings around the budget are mixed. Uniform
+  sampling may use the best mix of two numbers of samples, so ties never favour the policy.
+- Intervals are studentised ("bootstrap-t"), which holds at small samples better than percentiles do, and
+  those that decide are joint over all budgets (the bootstrap distribution of the largest |t|).
+- Fewer than 30 problems are never judged.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.evaluate.comparison import (
+    Decision,
+    MatchedCost,
+    PolicyPoints,
+    UniformCurves,
+    Verdict,
+    VerdictRow,
+    match_cost,
+    pool_folds,
+    uniform_equivalent,
+)
+from adacompute.evaluate.measure import (
+    AVERAGE_BUDGETS,
+    NEED_GRADES,
+    ORACLE,
+    OURS,
+    UNIFORM,
+    Basis,
+    ComparedPolicy,
+    PolicyMaker,
+    Votes,
+    prepare_setup,
+    select_graded,
+    select_policies,
+    select_problems,
+)
+from adacompute.evaluate.parallel import ProgressCallback, measure_all
+from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
+from adacompute.policies.base import get_ballots
+from adacompute.pool import Ballots, Pool
+from adacompute.pool.ballots import number_prompts
+
+__all__ = [
+    "FEWEST_PROBLEMS",
+    "MOST_NEEDED",
+    "SMALLEST_GAIN",
+    "PairedResults",
+    "choose_candidate",
+    "count_verdict_steps",
+    "estimate_intervals",
+    "judge",
+    "judge_pool",
+    "measure_paired",
+]
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST_PROBLEMS = 30  # different questions; fewer are not judged
+SMALLEST_GAIN = 0.01  # of accuracy: where the gain is less for sure, uniform sampling is as good
+MOST_NEEDED = 10_000  # problems: where more would be needed, only that is said
+FOLDS, ORDERS = 3, 50
+REPEATS = ((64, 4), (200, 2))  # below so many questions, so many assignments to folds; from there on one
+_SEED = 17
+_DRAWS = 2000
+_LEVEL = 0.95
+_POWER = 0.8416  # normal quantile of 80% power
+_FEWEST_SPREAD = 1e-12  # of a standard error: less is none
+_RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of which no case was seen
+_DEFAULT_BUDGET = 3.0  # average samples that the sentence is about, where it can be
+_WINDOW = 1.25  # times the budget, to each side: where the slope of a policy's curve is taken
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairedResults:
+    """One policy and uniform sampling on the same problems and orders, ready to be judged."""
+
+    policy: str
+    points: PolicyPoints = field(repr=False)  # (settings, questions)
+    uniform: PolicyPoints = field(repr=False)
+    budgets: tuple[float, ...]
+    basis: Basis
+    votes: str  # plain or weighted
+    problems: int  # different questions
+    repeats: int = 1  # assignments to folds that each problem's results are the mean of
+
+
+def judge_pool(
+    pool: Pool | Ballots,
+    *,
+    policy: str | tuple[str, PolicyMaker] | None = OURS,
+    budgets: Sequence[float] = AVERAGE_BUDGETS,
+    votes: Votes = "auto",
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Verdict:
+    """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
+
+    `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: there is
+    none to judge. Budgets above the recorded samples are left out. Where some problems have fewer
+    samples than the others, those are left out as `fit` does. Problems with the same question count as
+    one. Without any grade, agreement with the vote of all samples stands in for accuracy.
+    """
+    ballots, basis = select_graded(get_ballots(pool))
+    ballots, longest = select_problems(ballots)
+    questions = len(set(ballots.prompts))
+    name = policy if policy is None or isinstance(policy, str) else policy[0]
+    if name is None or name in (UNIFORM, ORACLE):
+        return _make_undecided("nothing to compare", "no policy took part beside uniform sampling", basis)
+    if longest < 2:
+        return _make_undecided("nothing to compare", "no problem has two samples or more", basis, policy=name)
+    if basis == "agreement" and name in NEED_GRADES:
+        reason = f"{name} learns from gold answers or grades, and there are none"
+        return _make_undecided("nothing to compare", reason, basis, policy=name, problems=questions)
+    if questions < FEWEST_PROBLEMS:
+        return _judge_too_few(questions, name, basis)
+    results = measure_paired(
+        ballots,
+        policy=name if isinstance(policy, str) else policy or name,
+        budgets=tuple(budget for budget in budgets if budget <= longest) or (min(budgets),),
+        votes=votes,
+        workers=workers,
+        progress=progress,
+    )
+    return judge(results)
+
+
+def count_verdict_steps(ballots: Ballots) -> int:
+    """How many times `judge_pool` reports progress on this pool."""
+    questions = len(set(ballots.prompts))
+    return 0 if questions < FEWEST_PROBLEMS else 2 * FOLDS * count_repeats(questions)
+
+
+def count_repeats(questions: int) -> int:
+    """How many assignments to folds are averaged: more for few questions, of which each weighs more."""
+    return next((repeats for below, repeats in REPEATS if questions < below), 1)
+
+
+def choose_candidate(
+    policies: Sequence[str | tuple[str, PolicyMaker]],
+) -> str | tuple[str, PolicyMaker] | None:
+    """The policy that a verdict is about, among those compared: `stopping`, or else the first one named.
+
+    >>> choose_candidate(("fixed", "asc", "stopping")), choose_candidate(("fixed", "asc", "esc"))
+    ('stopping', 'asc')
+    """
+    named = [(item if isinstance(item, str) else item[0], item) for item in policies]
+    others = [item for name, item in named if name not in (UNIFORM, ORACLE)]
+    return next((item for name, item in named if name == OURS), others[0] if others else None)
+
+
+def measure_paired(
+    ballots: Ballots,
+    *,
+    policy: str | tuple[str, PolicyMaker] | ComparedPolicy,
+    budgets: tuple[float, ...] = AVERAGE_BUDGETS,
+    votes: Votes = "auto",
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+    repeats: int | None = None,
+    seed: int = _SEED,
+) -> PairedResults:
+    """Run a policy and uniform sampling by the verdict's protocol; the last two are for studies of it.
+
+    Problems are put in the order of their questions first, so the order in a file doesn't matter.
+    """
+    by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
+    setup, _ = prepare_setup(
+        ballots.only(np.array(by_question)), budgets, votes=votes, orders=ORDERS, seed=seed, calibrates=False
+    )
+    groups = number_prompts(setup.ballots.prompts)
+    questions = int(groups.max()) + 1
+    repeats = count_repeats(questions) if repeats is None else repeats
+    candidate = policy if isinstance(policy, ComparedPolicy) else select_policies((policy,), setup.ballots)[0]
+    compared = (*select_policies((UNIFORM,)), candidate)
+    rounds = [
+        kfold(setup.ballots.prompts, FOLDS, np.random.default_rng([seed, number]))
+        for number in range(repeats)
+    ]
+    splits = [split for assigned in rounds for split in assigned]
+    measured = measure_all(setup, splits, compared, workers=workers, progress=progress)
+
+    def average(name: str) -> PolicyPoints:
+        pooled = []
+        for number, assigned in enumerate(rounds):
+            parts = {(at, name): measured[number * FOLDS + at, name] for at in range(FOLDS)}
+            pooled.append(pool_folds(parts, name, assigned).points)
+        return PolicyPoints(
+            cost=_sum_by_question(np.mean([points.cost for points in pooled], axis=0), groups),
+            accuracy=_sum_by_question(np.mean([points.accuracy for points in pooled], axis=0), groups),
+        )
+
+    return PairedResults(
+        policy=candidate.name,
+        points=average(candidate.name),
+        uniform=average(UNIFORM),
+        budgets=setup.budgets,
+        basis=setup.basis,
+        votes="weighted" if setup.weighted else "plain",
+        problems=questions,
+        repeats=repeats,
+    )
+
+
+def _sum_by_question(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
+    """Values of problems, (settings, problems), as parts of questions; the mean stays the same."""
+    questions = int(groups.max()) + 1
+    if questions == len(groups):
+        return values
+    sums = np.zeros((len(values), questions))
+    np.add.at(sums.T, groups, values.T)
+    return sums * (questions / len(groups))
+
+
+def judge(results: PairedResults) -> Verdict:
+    """Judge what was measured: at each budget alone, and over all of them at once."""
+    if results.problems < FEWEST_PROBLEMS:
+        return _judge_too_few(results.problems, results.policy, results.basis)
+    matches = [_match_budget(results, budget) for budget in results.budgets]
+    pairs = [pair for pair in matches if pair is not None]
+    if not pairs:
+        listed = ", ".join(f"{budget:g}" for budget in results.budgets)
+        reason = f"{results.policy} can't cost as little as {listed} samples on average"
+        return _make_undecided(
+            "nothing to compare",
+            reason,
+            results.basis,
+            policy=results.policy,
+            problems=results.problems,
+        )
+    gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
+    boot = Bootstrap.of(results.problems, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
+    alone, joint, critical = estimate_intervals(gains, boot)
+    curves = UniformCurves.of(results.uniform, boot)
+    rows = tuple(
+        VerdictRow(
+            budget=own.budget,
+            cost=own.cost,
+            accuracy=own.accuracy,
+            uniform=base.accuracy,
+            gain=alone[at],
+            joint=joint[at],
+            worth=uniform_equivalent(own, curves, boot=boot),
+        )
+        for at, (own, base) in enumerate(pairs)
+    )
+    decided = decide(rows)
+    needed = None
+    if decided == "not decided yet":
+        needed = count_needed(gains.mean(axis=0), gains.std(axis=0, ddof=1), critical, results.problems)
+    row = _choose_row(rows, decided)
+    draft = Verdict(
+        decided=decided,
+        sentence="",
+        support="",
+        policy=results.policy,
+        budget=row.budget,
+        basis=results.basis,
+        problems=results.problems,
+        problems_needed=needed,
+        protocol=_describe_protocol(results),
+        rows=rows,
+    )
+    longest = int(results.uniform.cost.mean(axis=1).max())
+    return replace(draft, sentence=_write_sentence(draft, row, longest), support=_write_support(draft, row))
+
+
+def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
+    """The policy at a budget, and uniform sampling at the same cost; None: the policy costs more."""
+    own = match_neighbours(results.points, budget)
+    base = None if own is None else match_cost(results.uniform, own.cost)
+    if own is None or base is None:
+        return None
+    if own.cost < budget - _TOLERANCE:  # its cost isn't held at the budget: uniform follows it
+        own = replace(own, each=own.each - base.price * (_mixed_cost(results.points, own) - own.cost))
+    return own, base
+
+
+def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
+    """A policy at one average cost: the mix of the two settings around it, found by cost alone.
+
+    Unlike the hull of `match_cost`, accuracy has no part in the choice, so nothing is picked by luck.
+    None: even the cheapest setting costs more.
+    """
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
+    order = np.argsort(cost, kind="stable")
+    rising = cost[order]
+    if budget < rising[0] - _TOLERANCE:
+        return None
+    above = int(np.searchsorted(rising, budget - _TOLERANCE))
+    if above == 0 or above == len(rising):
+        low = high = int(order[min(above, len(rising) - 1)])
+        share = 0.0
+    else:
+        low, high = int(order[above - 1]), int(order[above])
+        share = min(1.0, float((budget - cost[low]) / (cost[high] - cost[low])))
+    mix = MatchedCost(
+        budget=budget,
+        cost=float((1 - share) * cost[low] + share * cost[high]),
+        accuracy=float((1 - share) * accuracy[low] + share * accuracy[high]),
+        settings=(low, high),
+        probability=share,
+        price=_slope(rising, accuracy[order], budget) if above < len(rising) else 0.0,
+        each=(1 - share) * points.accuracy[low] + share * points.accuracy[high],
+    )
+    return replace(mix, each=mix.each - mix.price * (_mixed_cost(points, mix) - mix.cost))
+
+
+def _mixed_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
+    low, high = mix.settings
+    return np.asarray((1 - mix.probability) * points.cost[low] + mix.probability * points.cost[high])
+
+
+def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
+    """Accuracy of one more sample on average near a budget: what a problem's extra cost takes from others."""
+    ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
+    if ends[1] - ends[0] < _TOLERANCE:
+        return 0.0
+    low, high = np.interp(ends, cost, accuracy)
+    return max(0.0, float((high - low) / (ends[1] - ends[0])))
+
+
+def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
+    """95% intervals of the means of (questions, budgets): of each alone, of all at once, and the joint
+    critical value in standard errors.
+
+    Bootstrap-t: in each draw of questions the mean's distance from the whole mean is measured in that
+    draw's own standard errors. Where no two questions differ, the spread says nothing, and the rule of
+    three stands in for it: what was seen in none of n may still happen in a share of 3/n.
+    """
+    count = len(values)
+    mean = values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / math.sqrt(count)
+    varies = error > _FEWEST_SPREAD
+    means = boot.shares @ values  # (draws, budgets)
+    squares = boot.shares @ values**2
+    errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
+    distance = np.abs(means - mean)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(distance <= _FEWEST_SPREAD, 0.0, distance / np.maximum(errors, _FEWEST_SPREAD))
+    t = np.where(varies, t, 0.0)
+    alone = np.quantile(t, _LEVEL, axis=0)
+    joint = float(np.quantile(t.max(axis=1), _LEVEL))
+    half_alone = np.where(varies, alone * error, _RULE_OF_THREE / count)
+    half_joint = np.where(varies, joint * error, _RULE_OF_THREE / count)
+    return _make_intervals(mean, half_alone), _make_intervals(mean, half_joint), joint
+
+
+def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
+    return [
+        Interval(mean=float(value), low=float(max(-1.0, value - width)), high=float(min(1.0, value + width)))
+        for value, width in zip(mean, half, strict=True)
+    ]
+
+
+def decide(rows: Sequence[VerdictRow]) -> Decision:
+    """What the joint intervals allow to say."""
+    ends = [(row.joint.low or 0.0, row.joint.high or 0.0) for row in rows]
+    if any(low > 0 for low, _ in ends):
+        return "pays"
+    if any(high < 0 for _, high in ends):
+        return "uniform is better"
+    if all(high < SMALLEST_GAIN for _, high in ends):
+        return "uniform is as good"
+    return "not decided yet"
+
+
+def count_needed(gain: Floats, deviation: Floats, critical: float, problems: int) -> int:
+    """How many more problems would decide it with 80% power, were the gains what they seem; all (budgets,).
+
+    Either one budget's interval leaves zero, or all of them stay below the smallest gain that counts:
+    whichever needs fewer problems. 10,000 stands for that and more.
+    """
+    reach = (critical + _POWER) * deviation
+    with np.errstate(divide="ignore", invalid="ignore"):
+        clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
+        small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
+    unchanged = _RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
+    small = np.where(deviation > _FEWEST_SPREAD, small, unchanged)
+    wanted = min(float(clear.min()), float(small.max()))
+    if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
+        return MOST_NEEDED
+    return max(1, math.ceil(wanted) - problems)
+
+
+def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
+    """The row that the sentence is about: three samples, or the one that decides most clearly."""
+    default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
+    if decided == "pays" and not (default.joint.low or 0.0) > 0:
+        return max(rows, key=lambda row: row.joint.low or 0.0)
+    if decided == "uniform is better" and not (default.joint.high or 0.0) < 0:
+        return min(rows, key=lambda row: row.joint.high or 0.0)
+    if decided == "uniform is as good":
+        return max(rows, key=lambda row: row.joint.high or 0.0)
+    return default
+
+
+def _judge_too_few(problems: int, policy: str, basis: Basis) -> Verdict:
+    needed = FEWEST_PROBLEMS - problems
+    noun = "problem" if problems == 1 else "different problems"
+    return Verdict(
+        decided="too few problems to tell",
+        sentence=(
+            f"Too few problems to tell: here are {problems} {noun}, and a verdict needs {FEWEST_PROBLEMS} at "
+            f"least, {needed} more."
+        ),
+        support="What few problems show is mostly chance; 100 to 300 usually decide it.",
+        policy=policy,
+        budget=None,
+        basis=basis,
+        problems=problems,
+        problems_needed=needed,
+        protocol="",
+        rows=(),
+    )
+
+
+def _make_undecided(
+    decided: Decision, reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0
+) -> Verdict:
+    return Verdict(
+        decided=decided,
+        sentence=f"Nothing to compare: {reason}.",
+        support="",
+        policy=policy,
+        budget=None,
+        basis=basis,
+        problems=problems,
+        problems_needed=None,
+        protocol="",
+        rows=(),
+    )
+
+
+def _describe_protocol(results: PairedResults) -> str:
+    rounds = "" if results.repeats == 1 else f" assigned {results.repeats} times and averaged"
+    return (
+        f"held-out, {FOLDS} folds{rounds}, {ORDERS} orders of the samples each, {results.votes} votes; at "
+        f"the same cost, paired over {results.problems:,} problems; joint 95% intervals over "
+        f"{len(results.budgets)} budgets by bootstrap-t"
+    )
+
+
+def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
+    adaptive = "adaptive sampling" if verdict.policy == OURS else f"adaptive sampling by {verdict.policy}"
+    unit = "points" if verdict.basis == "accuracy" else "points of agreement"
+    at = f"at {_format_samples(row.cost)} samples on average"
+    match verdict.decided:
+        case "pays":
+            return f"{_capitalise(adaptive)} pays here: {at} {_describe_saving(verdict, row, longest)}."
+        case "uniform is as good":
+            return (
+                f"Uniform sampling is as good here: {adaptive} gains {_format_points(row.joint.high)} "
+                f"{unit} at most, at any average budget looked at."
+            )
+        case "uniform is better":
+            return (
+                f"Uniform sampling is better here: {adaptive} loses "
+                f"{_format_points(-row.gain.mean, sign='')} {unit} {at}."
+            )
+        case _:
+            return (
+                f"Not decided yet: {at} {adaptive} gains between {_format_points(row.joint.low)} and "
+                f"{_format_points(row.joint.high)} {unit}; {_describe_needed(verdict.problems_needed)} would "
+                "decide it."
+            )
+
+
+def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
+    """What the samples are as good as; as little as the interval allows where that is beyond all of them."""
+    verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
+    gives = "give" if verdict.basis == "accuracy" else "do"
+    worth = row.worth
+    if math.isfinite(worth.mean):
+        what = "what " if verdict.basis == "accuracy" else ""
+        text = f"{verb} {what}{_format_samples(worth.mean)} {gives} uniformly"
+        return f"{text}, {max(0.0, 1 - row.cost / worth.mean):.0%} less"
+    low = worth.low if worth.low is not None and math.isfinite(worth.low) else float(longest)
+    what = "at least what " if verdict.basis == "accuracy" else ""
+    saved = f"{max(0.0, 1 - row.cost / low):.0%}"
+    return f"{verb} {what}{_format_samples(low)} {gives} uniformly, {saved} less or more"
+
+
+def _write_support(verdict: Verdict, row: VerdictRow) -> str:
+    verb = "is right on" if verdict.basis == "accuracy" else "agrees with the full vote on"
+    text = (
+        f"{_capitalise(verdict.policy or '')} at {_format_samples(row.cost)} samples on average {verb} "
+        f"{row.accuracy:.1%}, uniform sampling {row.uniform:.1%} at the same cost: "
+        f"{_format_points(row.gain.mean)} points ({_format_points(row.joint.low)} to "
+        f"{_format_points(row.joint.high)} for sure, with all {len(verdict.rows)} budgets considered)."
+    )
+    sure = verdict.sure_budgets
+    if verdict.decided == "pays" and len(sure) < len(verdict.rows):
+        rest = ", ".join(f"{each.budget:g}" for each in verdict.rows if each.budget not in sure)
+        text += f" Sure at {', '.join(f'{budget:g}' for budget in sure)}; not at {rest}."
+    return f"{text} {_capitalise(verdict.protocol)}."
+
+
+def _describe_needed(needed: int | None) -> str:
+    if needed is None or needed >= MOST_NEEDED:
+        return f"{MOST_NEEDED:,} more problems or more"
+    digits = max(0, len(str(needed)) - 2)
+    rounded = math.ceil(needed / 10**digits) * 10**digits
+    return f"about {rounded:,} more problem{'' if rounded == 1 else 's'}"
+
+
+def _format_points(value: float | None, *, sign: str = "+") -> str:
+    """A share as percentage points, with a sign; never -0.0."""
+    return f"{round(100 * (value or 0.0), 1) + 0.0:{sign}.1f}"
+
+
+def _format_samples(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
