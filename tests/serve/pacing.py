@@ -31,9 +31,9 @@ class Costs:
     """What paths cost at prices; arrays are (prices, paths)."""
 
     logs: list[float]  # of prices, rising
-    drawn: npt.NDArray[np.int64]
+    drawn: npt.NDArray[np.int64] | npt.NDArray[np.float64]  # samples, or another cost
     right: npt.NDArray[np.float64]
-    rows: list[list[int]] = field(init=False, repr=False)  # `drawn`, quicker to look up
+    rows: list[list[float]] = field(init=False, repr=False)  # `drawn`, quicker to look up
     mean: list[float] = field(init=False)  # cost at each price
     order: npt.NDArray[np.int64] = field(init=False)  # of paths, easiest first
 
@@ -90,6 +90,23 @@ def staircase(steps: list[tuple[float, float, int]], paths: int = 1000) -> Costs
         drawn[[log <= math.log(price) for log in logs], first:last] = cost
         first = last
     return Costs(logs, drawn, np.zeros(drawn.shape))
+
+
+def in_tokens(costs: Costs, *, spread: float, seed: int = 0) -> tuple[Costs, float]:
+    """What the same paths cost in tokens, and what one sample costs on average.
+
+    Each path has a typical length, log-normal with that spread and longer where it is hard; its samples
+    vary about it. Each sample has a prompt of 50 tokens.
+    """
+    rng = np.random.default_rng(seed)
+    paths, longest = costs.drawn.shape[1], int(costs.drawn.max())
+    rank = np.empty(paths)
+    rank[costs.order] = np.arange(paths) / paths
+    normal = 0.5 * (rank - 0.5) * math.sqrt(12) + math.sqrt(0.75) * rng.normal(size=paths)
+    lengths = 100 * np.exp(spread * normal[:, None] + 0.4 * rng.normal(size=(paths, longest)))
+    sums = np.concatenate([np.zeros((paths, 1)), np.cumsum(50 + lengths, axis=1)], axis=1)
+    tokens = np.stack([sums[np.arange(paths), drawn] for drawn in costs.drawn])
+    return Costs(costs.logs, tokens, costs.right), float(50 + lengths[:, 0].mean())
 
 
 @dataclass(frozen=True)

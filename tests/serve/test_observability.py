@@ -250,6 +250,8 @@ def test_spending_is_asked_for_when_it_is_shown():
         "maybe": 0.0,
         "reserved": 0.0,
         "cap": 10.0,
+        "tokens": 0.0,
+        "money": 0.0,
     }
     spent = 2.0
     assert seen.dashboard_data()["spend"][0]["spent"] == 2.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pacing import HIGH, KINDS, LOW, Costs, Outcome, paced, recorded, staircase
+from pacing import HIGH, KINDS, LOW, Costs, Outcome, in_tokens, paced, recorded, staircase
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
@@ -81,6 +81,30 @@ def test_c18_a_threshold_is_paced_as_a_price_is() -> None:
         assert 0 <= dial <= 1
         found.settle(1 + int(rng.binomial(15, 1 - dial)), price=dial)
     assert abs(found.average / 3.0 - 1) <= 0.02
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+@pytest.mark.parametrize("samples", [1.3, 2.0, 4.0])
+@pytest.mark.parametrize("scale", [1.0, 2e-6])  # tokens, and money
+def test_c18_tokens_and_money_with_long_tails_are_met_within_4_percent(
+    spread: float, samples: float, scale: float
+) -> None:
+    costs, each = in_tokens(recorded("facts"), spread=spread)
+    costs = Costs(costs.logs, costs.drawn * scale, costs.right)
+    budget = samples * each * scale
+    for delay in (0, 16, 64):
+        for start in (0.005, 0.3):  # what a sample costs is guessed before the first reply
+            one = Pacer(budget, start=start, low=LOW, high=HIGH, least=0.0)
+            outcome = paced(one, costs, delay=delay, seed=delay)
+            assert abs(outcome.average / budget - 1) < 0.04, (delay, start, outcome.average / budget)
+
+
+def test_a_budget_below_one_sample_gives_every_request_one() -> None:
+    costs, each = in_tokens(recorded("facts"), spread=0.5)
+    one = Pacer(0.8 * each, start=0.05, low=LOW, high=HIGH, least=0.0)
+    outcome = paced(one, costs)
+    assert one.price == HIGH
+    assert outcome.average == pytest.approx(each, rel=0.05)
 
 
 @pytest.mark.parametrize("off", [1e-9, 1e9])

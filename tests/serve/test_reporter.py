@@ -34,8 +34,8 @@ class Told(Observability):
     def on_request_end(self, outcome: Any) -> None:
         self._hear(outcome.at)
 
-    def on_price(self, policy: str, budget: float, price: float, average: float) -> None:
-        self.heard.append((policy, budget, price, average))
+    def on_price(self, *price: Any) -> None:
+        self.heard.append(price)
 
     def _hear(self, what: Any) -> None:
         end = time.perf_counter() + self._seconds
@@ -90,7 +90,7 @@ def test_only_the_last_price_of_a_dial_is_told():
             reporter.on_price("stopping", 2.0, price, 1.5)
         reporter.on_price("stopping", 4.0, 0.05, 3.5)
         reporter.report()
-        assert seen.heard == [("stopping", 2.0, 0.3, 1.5), ("stopping", 4.0, 0.05, 3.5)]
+        assert seen.heard == [("stopping", 2.0, 0.3, 1.5, "samples"), ("stopping", 4.0, 0.05, 3.5, "samples")]
 
     run(main)
 

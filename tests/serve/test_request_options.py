@@ -13,6 +13,7 @@ from running import Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
+from adacompute.records import Budget
 from adacompute.serve.request_options import RequestOptions
 from adacompute.serve.request_parser import ChatRequest, choose_route, parse_request
 from upstream import Upstream
@@ -48,7 +49,7 @@ def test_options_of_the_body_are_taken_out_of_it():
     request = parse(ALL)
     assert request.body == BODY
     assert request.options == RequestOptions(
-        **{**ALL, "exclude": ("reason", "weather.note"), "budget": 3.0}  # type: ignore[arg-type]
+        **{**ALL, "exclude": ("reason", "weather.note"), "budget": Budget(3.0)}  # type: ignore[arg-type]
     )
     assert request.prompt_tokens == parse().prompt_tokens
 

@@ -132,3 +132,52 @@ def test_c10_whatever_is_asked_stays_within_the_operators_limits(
     assert 1.0 <= found.budget <= 16.0
     assert 0.0 < found.deadline <= 600.0
     assert found.policy in POLICIES
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "served"),
+    [
+        ({}, "3 samples", (3.0, "samples", ())),
+        ({"budget": "500 tokens"}, "800 tokens", (800.0, "tokens", ())),
+        ({"budget": "500 tokens"}, "3", (3.0, "samples", ())),
+        ({"budget": "500 tokens"}, "500 tokens", (500.0, "tokens", ())),
+        ({"max_budget": "2000 tokens"}, "1500 tokens", (1500.0, "tokens", ())),
+        ({"max_budget": "2000 tokens"}, "99", (16.0, "samples", ("budget 99 is above the limit: it is 16",))),
+        ({"budget": "2 USD per 1000"}, "3 USD per 1000", (0.003, "money", ())),
+        ({"budget": "2 USD per 1000"}, "$3 per 1000", (0.003, "money", ())),
+    ],
+)
+def test_a_client_may_name_the_unit_of_its_budget(own: dict[str, Any], text: str, served: Any):
+    found = route_of({"x-adacompute-budget": text}, ServeConfig(**own))
+    assert (found.budget, found.unit, found.notes) == served
+
+
+def test_a_budget_in_the_gateways_unit_is_clamped_to_8_times_its_own_and_rounded_with_a_note():
+    own = ServeConfig(budget="2 USD per 1000")
+    found = route_of({"x-adacompute-budget": "1 USD"}, own)
+    assert (found.budget, found.unit) == (0.016, "money")
+    assert found.notes == (
+        "budget 1,000 USD per 1,000 requests is above the limit: it is 16 USD per 1,000 requests",
+    )
+    found = route_of({"x-adacompute-budget": "3.1415 USD per 1000"}, own)
+    assert found.budget == 0.0031
+    assert found.notes == ("budget 3.1415 USD per 1,000 requests is served as 3.1 USD per 1,000 requests",)
+
+
+@pytest.mark.parametrize("text", ["2 EUR per 1000", "500 tokens", "0.5 samples", "0 USD", "5 apples"])
+def test_a_budget_in_a_unit_that_the_operator_takes_none_in_is_refused_with_those_that_are(text: str):
+    with pytest.raises(RequestInvalid) as caught:
+        route_of({"x-adacompute-budget": text}, ServeConfig(budget="2 USD per 1000"))
+    assert "give the samples on average, from 1 to 16, or up to '0.016 USD'" in str(caught.value)
+
+
+def route_of(headers: dict[str, str], own: ServeConfig) -> Route:
+    options = add_header_options(RequestOptions(), headers, own)
+    return choose_route(
+        ChatRequest(body={}, options=options),
+        headers,
+        settings=own,
+        key="k",
+        policies=POLICIES,
+        default="maths",
+    )

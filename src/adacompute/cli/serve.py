@@ -74,6 +74,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
         "budget_text": str(gateway.budget),
+        "shortfall": gateway.find_shortfall() or None,
         "average": settings.average,
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
@@ -101,6 +102,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
     which = " that can be voted on" if facts["average"] == "voted" else ""
     print_fact("budget", f"{facts['budget_text']}{which}, on average")
+    if facts["shortfall"]:
+        print_fact("warning", f"{facts['shortfall']}: every request gets one sample")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
         print_fact("mode", mode_text)
     print_fact("caps", facts["caps"] or "none")

@@ -24,10 +24,10 @@ from adacompute.client import AttemptTracer
 from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
-from adacompute.records import Budget
+from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.ledger import Unit
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, make_local_pacer
+from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.reply import (
     CLIENT_GONE_STATUS,
@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from adacompute.serve.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
+_GUESSED_PROMPT, _GUESSED_REPLY = 100, 300  # tokens, before anything is known
+_TOKEN_BYTES = 4  # of a prompt, on average
 
 
 class DisconnectWatch:
@@ -189,11 +191,13 @@ class Gateway:
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
+    costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
+    _warned_of_shortfall: bool = False
 
     @property
     def settings(self) -> ServeConfig:
@@ -208,7 +212,7 @@ class Gateway:
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
         served, explore = self.policy_registry.get(route.policy), self.settings.explore
-        pacer, dial = self._choose_dial(served, route)
+        pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
         sampling = SampleLoop(
             request,
@@ -219,6 +223,10 @@ class Gateway:
             explore=explore > 0 and self.rng.random() < explore,
             tracer=tracer,
         )
+        if pacer is not None and route.unit != "samples":
+            budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
+            if shortfall := self.find_shortfall(budget):
+                sampling.notes.append(shortfall)
         active = ActiveRequest(
             id=f"{prefix}{os.urandom(16).hex()}",
             at=time.time(),
@@ -365,37 +373,73 @@ class Gateway:
     def announce_policies(self) -> None:
         """Tells observability which policies serve, and what agreement calibration measured."""
         for name in self.policy_registry.names:
-            self.observability.on_policy(self.policy_registry.get(name), budget=self.budget.amount)
+            self.observability.on_policy(
+                self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
+            )
 
     def restore_prices(self, prices: Mapping[str, Any]) -> None:
         """Restores stored prices; that of the operator's own budget is shown at once."""
         self.pacers.restore(prices)
-        served, budget = self.policy_registry.get(self.policy_registry.default), self.budget.amount
-        pacer = self.find_pacer()
+        pacer, budget = self.find_pacer(), self.budget
         if pacer is not None and pacer.requests:
-            self.observability.on_price(served.name, budget, pacer.price, pacer.average)
+            self.observability.on_price(
+                self.policy_registry.default, budget.amount, pacer.price, pacer.average, budget.unit
+            )
 
     def find_pacer(self) -> PacerProtocol | None:
         """The pacer of the operator's own policy and budget; None: there is no price that moves."""
-        return self._get_pacer(self.policy_registry.get(self.policy_registry.default), self.budget.amount)
+        served = self.policy_registry.get(self.policy_registry.default)
+        return self._get_pacer(served, self.budget.amount, self.budget.unit)
 
-    def _choose_dial(self, served: ServedPolicy, route: Route) -> tuple[PacerProtocol | None, float | None]:
+    def find_shortfall(self, budget: Budget | None = None) -> str:
+        """That a budget is below what one sample costs, in words; "": it isn't, or that isn't known yet.
+
+        Without `budget`: that of the settings.
+        """
+        budget = self.budget if budget is None else budget
+        cost = self.costs.find(budget.unit)
+        if budget.unit == "samples" or cost is None or cost <= budget.amount:
+            return ""
+        one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
+        return f"one sample costs {one_sample} on average, more than the budget of {budget}"
+
+    def _choose_dial(
+        self, served: ServedPolicy, request: ChatRequest, route: Route
+    ) -> tuple[PacerProtocol | None, float | None]:
         """The dial that a request is decided at, and the pacer that gave it; None where there is none."""
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
-        pacer = self._get_pacer(served, route.budget)
+        pacer = self._get_pacer(served, route.budget, route.unit, request)
         return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
 
-    def _get_pacer(self, served: ServedPolicy, budget: float) -> PacerProtocol | None:
+    def _get_pacer(
+        self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None
+    ) -> PacerProtocol | None:
         bounds = served.bounds
         if self.settings.price >= 0 or bounds is None:
             return None
 
         def make(target: float) -> PacerProtocol:
-            start, low, high = served.find_start(target) or (0.0, 0.0, 1.0)
-            return self.make_pacer(served.name, target, dial=bounds[0], start=start, low=low, high=high)
+            samples = max(1.0, round(target / self._estimate_sample(unit, request), 2))
+            start, low, high = served.find_start(samples) or (0.0, 0.0, 1.0)
+            return self.make_pacer(
+                served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
+            )
 
-        return self.pacers.get(served.name, budget, make, bounds=bounds)
+        return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
+
+    def _estimate_sample(self, unit: BudgetUnit, request: ChatRequest | None) -> float:
+        """What one sample may cost: as those before, or by the length of the first prompt."""
+        cost = self.costs.estimate(unit)
+        if cost:
+            return cost
+        prompt_tokens, max_tokens = _GUESSED_PROMPT, _GUESSED_REPLY
+        if request is not None:
+            prompt_tokens = max(1, request.prompt_tokens // _TOKEN_BYTES)
+            max_tokens = min(max_tokens, request.max_tokens) if request.has_token_limit else max_tokens
+        rates = self.resources.rates
+        spend = rates.compute_max(samples=1, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+        return spend.amount_in(unit) or 1.0
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
         """How a stream reaches its client. Where it can't be voted on, that is decided here."""
@@ -440,6 +484,8 @@ class Gateway:
         """Ends a request: builds its outcome, and has it reported to the observers."""
         self.under_way -= 1
         outcome = self._build_outcome(active, error)
+        if outcome.counts_as_voted:
+            self._learn_cost(outcome)
         if isinstance(error, EndpointError):
             _log_upstream_error(active.id, error)
         counts = outcome.decided or self.settings.average == "all"
@@ -448,9 +494,33 @@ class Gateway:
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
+    def _learn_cost(self, outcome: RequestOutcome) -> None:
+        """Learns what one sample costs; warns once where that is more than the budget."""
+        self.costs.add(outcome.spent)
+        if self._warned_of_shortfall or not (shortfall := self.find_shortfall()):
+            return
+        self._warned_of_shortfall = True
+        _log.warning(
+            "%s: every request gets one sample; raise the budget, or draw shorter replies", shortfall
+        )
+
+    def _count_cost(self, sampling: SampleLoop) -> float | None:
+        """What a request counts for in the average, in the unit of its budget; None: its samples.
+
+        A call that failed and may be charged for counts as its samples cost on average. The ledger counts the
+        most that it can have cost, and a few of these would move the average far.
+        """
+        unit = sampling.route.unit
+        if unit == "samples":
+            return None
+        maybe = sampling.maybe.samples * (self.costs.estimate(unit) or 0.0)
+        return sampling.spent.amount_in(unit) + min(maybe, sampling.maybe.amount_in(unit))
+
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
-        self.pacers.settle(outcome.policy, outcome.budget, pacer, outcome.cost_samples, price)
-        self.reporter.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average)
+        self.pacers.settle(
+            outcome.policy, outcome.budget, pacer, outcome.budget_cost, price, unit=outcome.unit
+        )
+        self.reporter.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average, outcome.unit)
 
     def _build_outcome(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
         sampling = active.sampling
@@ -466,6 +536,8 @@ class Gateway:
             policy=route.policy,
             mode=route.mode,
             budget=route.budget,
+            unit=route.unit,
+            cost=self._count_cost(sampling),
             price=sampling.price,
             stream=request.stream,
             n=request.n,

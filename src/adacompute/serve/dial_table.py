@@ -1,5 +1,6 @@
 """What requests cost at each dial, a policy at a budget: the averages, and what is saved by them.
 
+Averages are in the unit of the budget: samples, tokens or money.
 Two averages stand side by side. That of *voted* requests is of those whose number of samples a policy
 decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
 """
@@ -8,12 +9,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+
+from adacompute.policies.chart import Chart
+from adacompute.records import BudgetUnit
+from adacompute.serve.ledger import NO_SPEND, Spend
+from adacompute.serve.pacer import round_budget
 
 __all__ = ["DialStats", "DialTable"]
 
 MAX_DIALS = 64  # pairs of a policy and a budget
-_KEPT = ("requests", "samples", "decided", "decided_samples")  # of a dial, over restarts
+_COUNTS = ("requests", "samples", "decided", "decided_samples")  # of a dial, kept over restarts
+_COSTS = ("cost", "decided_cost")  # also kept, if its unit isn't samples
 
 
 @dataclass(slots=True)
@@ -22,24 +29,33 @@ class DialStats:
 
     policy: str
     budget: float
+    unit: BudgetUnit = "samples"  # of the budget
     price: float | None = None
     average: float | None = None  # of its pacer
     requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
     samples: int = 0  # of these
     decided: int = 0  # those of them that can be voted on, so that the policy decided
     decided_samples: int = 0  # of these
+    cost: float = 0.0  # of all, in the unit of the budget
+    decided_cost: float = 0.0  # of those decided
     voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
     voted_samples: int = 0  # samples of these
+    voted_tokens: float = 0.0  # that these cost
+    voted_money: float = 0.0
+    single_tokens: float = (
+        0.0  # that these would have cost with one sample each, by the mean of their samples
+    )
+    single_money: float = 0.0
     uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
     protocol: str = ""  # how that was measured
     reason: str = ""  # why it is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Samples per request: of those that can be voted on, and of all; None before the first."""
+        """Cost per request: of those that can be voted on, and of all; None before the first."""
         return {
-            "voted": self.decided_samples / self.decided if self.decided else None,
-            "all": self.samples / self.requests if self.requests else None,
+            "voted": self.decided_cost / self.decided if self.decided else None,
+            "all": self.cost / self.requests if self.requests else None,
         }
 
     @property
@@ -51,17 +67,21 @@ class DialStats:
 class DialTable:
     """At most 64 dials; requests at others count in the total only."""
 
-    def __init__(self) -> None:
-        self._dials: dict[tuple[str, float], DialStats] = {}
-        self._requests = self._samples = self._decided = self._decided_samples = 0  # since the start
-        self._target = self._decided_target = 0.0
+    def __init__(self, unit: BudgetUnit = "samples") -> None:
+        self._unit = (
+            unit  # of the gateway's own budget: requests in others don't count in the overall average
+        )
+        self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
+        self._counted = 0  # requests since the start, in any unit
+        self._requests = self._decided = 0  # those in the gateway's unit
+        self._cost = self._decided_cost = self._target = self._decided_target = 0.0
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
 
-    def get(self, policy: str, budget: float) -> DialStats:
-        """The dial of a policy at a budget, to two places; a temporary one if there are too many."""
-        key = (policy, round(budget, 2))
+    def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
+        """The dial of a policy at a budget, which is rounded; a temporary one if there are too many."""
+        key = (policy, round_budget(budget, unit), unit)
         dial = self._dials.get(key)
         if dial is None:
             dial = DialStats(*key)
@@ -70,75 +90,120 @@ class DialTable:
         return dial
 
     def add_request(
-        self, policy: str, budget: float, samples: int, *, voted: bool, decided: bool = True
+        self,
+        policy: str,
+        budget: float,
+        samples: int,
+        *,
+        voted: bool,
+        decided: bool = True,
+        unit: BudgetUnit = "samples",
+        cost: float | None = None,
+        spent: Spend = NO_SPEND,
     ) -> None:
         """Adds a request that counts in the average.
 
-        `decided`: its policy decided how many samples; `voted`: to the end, with a vote.
+        `decided`: its policy decided how many samples; `voted`: to the end, with a vote. `cost` is in the
+        unit of its budget; None: its samples. `spent` is what it cost in every unit.
         """
-        dial = self.get(policy, budget)
+        cost = float(samples) if cost is None else cost
+        dial = self.get(policy, budget, unit)
         dial.requests += 1
         dial.samples += samples
+        dial.cost += cost
         if decided:
             dial.decided += 1
             dial.decided_samples += samples
-            self._decided += 1
-            self._decided_samples += samples
-            self._decided_target += budget
-        dial.voted += voted
-        dial.voted_samples += samples if voted else 0
+            dial.decided_cost += cost
+        if voted:
+            dial.voted += 1
+            dial.voted_samples += samples
+            _add_spent(dial, spent)
+        self._counted += 1
+        if unit != self._unit:
+            return
         self._requests += 1
-        self._samples += samples
+        self._cost += cost
         self._target += budget
+        if decided:
+            self._decided += 1
+            self._decided_cost += cost
+            self._decided_target += budget
 
     def forget(self, policy: str) -> None:
         """Another version of a policy serves: the numbers of the old one don't apply to it."""
         for dial in self:
             if dial.policy == policy:
                 dial.voted = dial.voted_samples = 0
+                dial.voted_tokens = dial.voted_money = dial.single_tokens = dial.single_money = 0.0
                 dial.uniform, dial.protocol, dial.reason = None, "", ""
 
     def set_worth(
-        self, policy: str, budget: float, uniform: float | None, protocol: str, *, reason: str = ""
+        self,
+        policy: str,
+        budget: float,
+        uniform: float | None,
+        protocol: str,
+        *,
+        reason: str = "",
+        unit: BudgetUnit = "samples",
     ) -> None:
         """How many samples per request are as accurate without a policy.
 
         None, or no protocol: that is unknown, for this `reason`.
         """
-        dial = self.get(policy, budget)
+        dial = self.get(policy, budget, unit)
         if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
             dial.uniform, dial.protocol, dial.reason = uniform, protocol, ""
         else:
             dial.uniform, dial.protocol, dial.reason = None, "", reason
 
+    def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
+        """Looks up in the charts, by policy, what the present averages are worth."""
+        for dial in self:
+            chart, mean = charts.get(dial.policy), dial.voted_mean
+            if chart is None or mean is None:
+                continue
+            row, reason = chart.row_at(mean), ""
+            if row is None:
+                first, last = chart.rows[0].budget, chart.rows[-1].budget
+                reason = (
+                    f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
+                )
+            uniform = None if row is None else row.uniform
+            self.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason, unit=dial.unit)
+
     def compute_overall(self) -> dict[str, Any]:
-        """Average and mean target since the start, of all requests that count and of voted ones."""
+        """Average and mean target since the start, of all requests that count and of voted ones.
+
+        In the unit of the gateway's budget, of requests whose budget is in that unit.
+        """
         return {
-            **_compute_means(self._requests, self._samples, self._target),
-            "voted": _compute_means(self._decided, self._decided_samples, self._decided_target),
+            **_compute_means(self._requests, self._cost, self._target),
+            "voted": _compute_means(self._decided, self._decided_cost, self._decided_target),
         }
 
-    def state(self) -> dict[str, list[int]]:
+    def state(self) -> dict[str, list[float]]:
         """Plain data for `restore`: by dial, what its averages are made of."""
-        return {
-            json.dumps([dial.policy, dial.budget]): [getattr(dial, name) for name in _KEPT]
-            for dial in self
-            if dial.requests
-        }
+        return {_name_dial(dial): _list_kept(dial) for dial in self if dial.requests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The averages go on from a `state`; entries that can't be read are skipped."""
         for name, counts in list(state.items())[:MAX_DIALS]:
             try:
-                policy, budget = json.loads(name)
-                numbers = dict(zip(_KEPT, counts, strict=True))
+                policy, budget, *units = json.loads(name)
+                numbers = dict(zip(_COUNTS, counts, strict=False))
                 valid = isinstance(policy, str) and all(type(n) is int and n >= 0 for n in numbers.values())
-                budget = float(budget)
-            except (ValueError, TypeError):
+                budget, unit = float(budget), (units or ["samples"])[0]
+                costs = [numbers["samples"], numbers["decided_samples"]]
+                if unit != "samples":
+                    costs = [float(cost) for cost in counts[len(_COUNTS) :]]
+            except (ValueError, TypeError, KeyError):
                 continue
-            if valid and math.isfinite(budget):
-                dial = self.get(policy, budget)
-                for field, number in numbers.items():
+            valid = valid and len(costs) == len(_COSTS) and all(0 <= cost < math.inf for cost in costs)
+            if valid and unit in get_args(BudgetUnit) and math.isfinite(budget):
+                dial = self.get(policy, budget, unit)
+                for field, number in [*numbers.items(), *zip(_COSTS, costs, strict=True)]:
                     setattr(dial, field, number)
 
     def compute_savings(self) -> dict[str, Any]:
@@ -147,8 +212,9 @@ class DialTable:
         known = [dial for dial in voted if dial.uniform is not None]
         n = sum(dial.voted for dial in known)
         result: dict[str, Any] = dict.fromkeys(("share", "uniform", "average"))
-        result |= {"protocol": "", "covered": n / self._requests if self._requests else 0.0, "why": ""}
-        if not self._requests:
+        result |= {"protocol": "", "covered": n / self._counted if self._counted else 0.0, "why": ""}
+        result |= {"requests": n, "tokens": None, "money": None}
+        if not self._counted:
             return result | {"why": "no requests yet"}
         if not voted:
             return result | {"why": "not known: no request was voted on yet"}
@@ -163,6 +229,12 @@ class DialTable:
             "uniform": uniform,
             "average": average,
             "protocol": "; ".join(list(protocols)[:3]),
+            "tokens": _compare_with_uniform(
+                [(dial.voted_tokens, dial.single_tokens * (dial.uniform or 0.0)) for dial in known]
+            ),
+            "money": _compare_with_uniform(
+                [(dial.voted_money, dial.single_money * (dial.uniform or 0.0)) for dial in known]
+            ),
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
@@ -171,6 +243,7 @@ class DialTable:
             {
                 "policy": dial.policy,
                 "budget": dial.budget,
+                "unit": dial.unit,
                 "price": dial.price,
                 "average": dial.average if dial.average is not None else dial.averages[paced],
                 "averages": dial.averages,
@@ -183,9 +256,39 @@ class DialTable:
         ]
 
 
-def _compute_means(requests: int, samples: int, target: float) -> dict[str, Any]:
+def _add_spent(dial: DialStats, spent: Spend) -> None:
+    """Adds what a request with a vote cost, and what it would have cost with one sample."""
+    tokens, money, samples = float(spent.tokens), spent.amount_in("money"), max(1, spent.samples)
+    dial.voted_tokens += tokens
+    dial.voted_money += money
+    dial.single_tokens += tokens / samples
+    dial.single_money += money / samples
+
+
+def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
+    """What requests cost, what uniform sampling with the same accuracy would have, and the difference.
+
+    Uniform sampling draws as many samples for every request. So it costs that many times what the requests
+    cost with one sample each, which is less for each sample than the policy pays if it draws more where
+    responses are longer.
+    """
+    spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
+
+
+def _name_dial(dial: DialStats) -> str:
+    key = [dial.policy, dial.budget]
+    return json.dumps(key if dial.unit == "samples" else [*key, dial.unit])
+
+
+def _list_kept(dial: DialStats) -> list[float]:
+    names = _COUNTS if dial.unit == "samples" else (*_COUNTS, *_COSTS)
+    return [getattr(dial, name) for name in names]
+
+
+def _compute_means(requests: int, cost: float, target: float) -> dict[str, Any]:
     return {
         "requests": requests,
-        "average": samples / requests if requests else None,
+        "average": cost / requests if requests else None,
         "target": target / requests if requests else None,
     }

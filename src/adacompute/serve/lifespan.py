@@ -56,8 +56,6 @@ async def open_gateway(
     the settings name. `in_memory`: what is spent is kept in memory only, not in the file `state`.
     """
     settings, budget = config.serve, average_budget(config)
-    if budget.unit != "samples":
-        raise ConfigError(f"budget {budget} can't be paced yet; give samples")
     if endpoint is None:
         endpoint = build_endpoint(
             replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
@@ -67,9 +65,10 @@ async def open_gateway(
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)
     _check_prices(caps, rates)
-    eligibility, observability = VoteEligibility(settings, task), Observability(settings)
+    eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
-    _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
+    if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
+        _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
@@ -91,7 +90,9 @@ async def open_gateway(
             resources=resources,
             model_list=ModelList(client.list_models),
             policy_registry=registry,
-            pacers=Pacers([(name, budget.amount) for name in registry.names], average=settings.average),
+            pacers=Pacers(
+                [(name, budget.amount) for name in registry.names], unit=budget.unit, average=settings.average
+            ),
             keys=keys,
             observability=observability,
             reporter=reporter,
@@ -107,6 +108,7 @@ async def open_gateway(
         observability.watch_spending(lambda: _read_spending(gateway))
         observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
         observability.watch_late_answers(count_timeouts)
+        observability.watch_shortfall(gateway.find_shortfall)
         observability.watch_breakers(lambda: client.resting)
         saving = asyncio.create_task(_save_regularly(gateway))
         discovery = asyncio.create_task(_discover_models(gateway))
@@ -230,6 +232,8 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
             maybe=part.maybe.amount_in(unit),
             reserved=part.reserved.amount_in(unit),
             cap=ledger.caps.for_key(name),
+            tokens=part.spent.amount_in("tokens"),
+            money=part.spent.amount_in("money"),
         )
         for name, part in {"": balance, **balance.keys}.items()
     ]
@@ -246,11 +250,14 @@ def _save_state(gateway: Gateway) -> None:
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
+        gateway.resources.ledger.remember("costs", gateway.costs.state())
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
 def _load_state(gateway: Gateway) -> None:
     ledger = gateway.resources.ledger
+    if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
+        gateway.costs.restore(costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:

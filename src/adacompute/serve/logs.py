@@ -268,6 +268,8 @@ class RequestLog:
             "spent_tokens": outcome.spent.tokens,
             "spent_money": outcome.spent.amount_in("money"),
         }
+        if outcome.unit != "samples":
+            fields["budget_unit"] = outcome.unit
         if outcome.error:
             fields["code"] = outcome.error
         if outcome.missing:

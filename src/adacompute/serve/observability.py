@@ -23,12 +23,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from adacompute.config import ServeConfig, parse_serve_budgets
+from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError, shorten
 from adacompute.policies.chart import Chart
-from adacompute.records import Call
+from adacompute.records import BudgetUnit, Call
 from adacompute.serve.dial_table import DialTable
 from adacompute.serve.ledger import Spend, Unit
+from adacompute.serve.pacer import round_budget
 from adacompute.serve.policy_registry import DriftMonitors, DriftState
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
 from adacompute.serve.request_parser import Mode
@@ -86,9 +87,9 @@ class BoundedLabels:
         return value
 
 
-def format_budget(budget: float) -> str:
-    """A budget to two places, so that clients can't create ever more labels."""
-    return f"{round(budget, 2):g}"
+def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
+    """A budget, rounded, so that clients can't create ever more labels; samples are a bare number."""
+    return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
 def classify_unvoted(outcome: RequestOutcome) -> str:
@@ -141,6 +142,10 @@ class Metrics:
         self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")
         self.average = gauge("average_samples", "Running average that the price steers", "policy", "budget")
         self.target = gauge("target_samples", "What that average is to be", "policy", "budget")
+        self.average_cost = gauge(
+            "average_cost", "That average, of budgets in tokens or money", "policy", "budget", "unit"
+        )
+        self.target_cost = gauge("target_cost", "What it is to be", "policy", "budget", "unit")
         self.overall = gauge("overall_average_samples", "Average cost of all requests since the start")
         self.overall_target = gauge("overall_target_samples", "Mean of these requests' targets")
         self.voted_average = gauge("voted_average_samples", "The same average of those that can be voted on")
@@ -218,16 +223,28 @@ class Metrics:
             self.add(self.cancelled, 1)
         return kind
 
-    def reserve_budget(self, budget: float) -> None:
+    def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
         """Reserves a label for a budget of the operator's, however many others clients name."""
-        self._budgets(format_budget(budget))
+        self._budgets(format_budget(budget, unit))
 
-    def set_dial(self, policy: str, budget: float, *, price: float | None, average: float | None) -> None:
+    def set_dial(
+        self,
+        policy: str,
+        budget: float,
+        *,
+        price: float | None,
+        average: float | None,
+        unit: BudgetUnit = "samples",
+    ) -> None:
         """Sets the present price and average of a policy at a budget."""
-        labels = self.policy_label(policy), self._budgets(format_budget(budget))
-        for gauge, value in ((self.price, price), (self.average, average), (self.target, budget)):
+        labels = self.policy_label(policy), self._budgets(format_budget(budget, unit))
+        units = () if unit == "samples" else (unit,)
+        averages = (self.average_cost, self.target_cost) if units else (self.average, self.target)
+        if price is not None:
+            self.at_labels(self.price, *labels).set(price)
+        for gauge, value in zip(averages, (average, budget), strict=True):
             if value is not None:
-                self.at_labels(gauge, *labels).set(value)
+                self.at_labels(gauge, *labels, *units).set(value)
 
     def set_drift(self, policy: str, state: DriftState) -> None:
         """Sets the state of a policy's agreement."""
@@ -300,8 +317,9 @@ def _status_label(status: int) -> str:
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
 COLUMNS = (
     *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
-    *("decided_target", "voted", "agreement", "seconds"),
+    *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
 )
+_COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
 MAX_SAMPLES = 32  # requests with more are counted there
 _MAX_DIALS = 6  # whose prices are kept in each slot
 _MAX_RECENT = 50
@@ -309,7 +327,8 @@ _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MAX_CLASSES = 8  # of answers that are shown separately
 _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
 
-_DialKey = tuple[str, float]  # a policy's name, and the budget
+_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
+_COST_PLACES = 9  # of sums of cost, which may be small amounts of money
 
 
 def finite(value: float | None) -> float | None:
@@ -323,6 +342,7 @@ class RequestCost(NamedTuple):
     samples: int  # that it cost or may have cost
     counted: bool  # in the average
     decided: bool  # in the average of those that can be voted on
+    same_unit: bool  # whether its budget is in the unit of the gateway's own
     agreement: float | None  # as calibration measures it
 
 
@@ -333,7 +353,7 @@ class TimeSlot:
     at: float = 0.0  # when it began
     requests: int = 0
     errors: int = 0  # 4xx and 5xx, except clients that disconnected
-    counted: int = 0  # requests that count in the average
+    counted: int = 0  # requests that count in the average, with a budget in the gateway's unit
     samples: int = 0  # of these
     target: float = 0.0  # sum of their budgets
     decided: int = 0  # those of them that can be voted on
@@ -342,6 +362,9 @@ class TimeSlot:
     voted: int = 0
     agreement: float = 0.0  # sum over the votes
     seconds: float = 0.0  # sum over all
+    cost: float = 0.0  # of those counted, in the unit of their budgets
+    decided_cost: float = 0.0  # of those that can be voted on
+    money: float = 0.0  # spent on all
     drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
@@ -351,13 +374,16 @@ class TimeSlot:
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
-        if cost.counted:
+        self.money += outcome.spent.amount_in("money")
+        if cost.counted and cost.same_unit:
             self.counted += 1
             self.samples += cost.samples
+            self.cost += outcome.budget_cost
             self.target += outcome.budget
-        if cost.decided:
+        if cost.decided and cost.same_unit:
             self.decided += 1
             self.decided_samples += cost.samples
+            self.decided_cost += outcome.budget_cost
             self.decided_target += outcome.budget
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
@@ -368,7 +394,7 @@ class TimeSlot:
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
-        return [round(getattr(self, name), 4) for name in COLUMNS]
+        return [round(getattr(self, name), _COST_PLACES if name in _COST_COLUMNS else 4) for name in COLUMNS]
 
 
 class SlotRing:
@@ -466,8 +492,8 @@ class TrafficHistory:
                 ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
             ),
             "prices": [
-                {"policy": policy, "budget": budget, "points": points}
-                for (policy, budget), points in sorted(prices.items(), key=lambda item: -len(item[1]))
+                {"policy": policy, "budget": budget, "unit": unit, "points": points}
+                for (policy, budget, unit), points in sorted(prices.items(), key=lambda item: -len(item[1]))
             ],
         }
 
@@ -480,6 +506,9 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
         "policy": outcome.policy,
         "mode": outcome.mode,
         "budget": outcome.budget,
+        "unit": outcome.unit,
+        "money": outcome.spent.amount_in("money"),
+        "tokens": outcome.spent.tokens,
         "samples": outcome.samples,
         "missing": outcome.missing,
         "would": outcome.would,
@@ -528,6 +557,8 @@ class SpendStatus:
     maybe: float = 0.0  # upper bound for calls that gave nothing
     reserved: float = 0.0  # by requests in progress
     cap: float | None = None
+    tokens: float = 0.0  # spent, whatever the unit
+    money: float = 0.0
 
 
 class PolicyInfo(Protocol):
@@ -558,17 +589,28 @@ class Observability:
     `on_refusal` is for a request without either.
     """
 
-    def __init__(self, settings: ServeConfig, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: ServeConfig,
+        endpoint: EndpointConfig | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`endpoint` has the prices, and their currency."""
         self._settings = settings
+        self._endpoint = EndpointConfig() if endpoint is None else endpoint
+        self._budget = parse_serve_budgets(settings)[0]
         self._now = now
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
-        self._dials = DialTable()
+        self._dials = DialTable(self._budget.unit)
         self._drifts = DriftMonitors()
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        self._expected_at: dict[str, float] = {}  # by policy, the budget of the expected agreement
+        self._expected_at: dict[
+            str, tuple[float, BudgetUnit]
+        ] = {}  # by policy, the expected agreement's budget
         self._refused: dict[str, int] = {}
         self._unvoted: dict[str, int] = {}
         self._forwarded: dict[str, int] = {}
@@ -578,6 +620,7 @@ class Observability:
         self._recorder: Callable[[], tuple[int, int]] | None = None
         self._fleet: Callable[[], FleetInfo] | None = None
         self._breakers: Callable[[], Sequence[str]] = tuple
+        self._shortfall: Callable[[], str] = str
         self._late: Callable[[], int] | None = None
         self._late_before = 0
 
@@ -593,6 +636,7 @@ class Observability:
             outcome.cost_samples,
             outcome.counts_in_average,
             outcome.counts_as_voted,
+            outcome.unit == self._budget.unit,
             outcome.calibrated_agreement,
         )
         is_unvoted = outcome.agreement is None and outcome.status == 200
@@ -602,13 +646,20 @@ class Observability:
         if cost.counted:
             voted = outcome.agreement is not None and not outcome.explored
             self._dials.add_request(
-                outcome.policy, outcome.budget, cost.samples, voted=voted, decided=cost.decided
+                outcome.policy,
+                outcome.budget,
+                cost.samples,
+                voted=voted,
+                decided=cost.decided,
+                unit=outcome.unit,
+                cost=outcome.budget_cost,
+                spent=outcome.spent,
             )
         if cost.agreement is None:
             if unvoted:
                 _count(self._unvoted, unvoted)
         elif outcome.mode == "adaptive" and not outcome.explored:
-            at = round(outcome.budget, 2)
+            at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
             if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
                 self._track_agreement(outcome.policy, cost.agreement)
 
@@ -625,18 +676,20 @@ class Observability:
         """One attempt upstream has ended."""
         self._history.add_call(self._metrics.count_call(call))
 
-    def on_price(self, policy: str, budget: float, price: float, average: float) -> None:
+    def on_price(
+        self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
+    ) -> None:
         """The present price of a policy at a budget, and its running average."""
         if math.isfinite(price) and math.isfinite(average):
-            dial = self._dials.get(policy, budget)
+            dial = self._dials.get(policy, budget, unit)
             dial.price, dial.average = price, average
-            self._history.add_price((policy, dial.budget), price)
+            self._history.add_price((policy, dial.budget, unit), price)
 
     def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
         """The agreement that calibration measured: mean, and deviation from request to request."""
         self._drifts.get(policy).expect(agreement, deviation)
 
-    def on_policy(self, served: PolicyInfo, *, budget: float) -> None:
+    def on_policy(self, served: PolicyInfo, *, budget: float, unit: BudgetUnit = "samples") -> None:
         """A policy is in service now, at this budget if a request names none.
 
         Its chart says what to expect. Votes of another version under the same name are forgotten.
@@ -651,10 +704,12 @@ class Observability:
             self._versions[name] = version
             self._metrics.set_version(name, old, version)
         self._charts[name] = chart
-        self._history.reserve_dial((name, self._dials.get(name, budget).budget))
-        self._metrics.reserve_budget(budget)
+        self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
+        self._metrics.reserve_budget(budget, unit)
+        if unit != "samples":
+            return  # charts are by samples: the first votes are the measure
         if chart is not None and (row := chart.row_at(budget)) is not None:
-            self._expected_at[name] = round(budget, 2)
+            self._expected_at[name] = (round_budget(budget, unit), unit)
             self.expect_agreement(name, row.agreement, row.deviation)
 
     def on_reload(self, *, ok: bool) -> None:
@@ -679,6 +734,10 @@ class Observability:
         """Sets the source of the models that are left alone for a moment; "" is the upstream itself."""
         self._breakers = read
 
+    def watch_shortfall(self, read: Callable[[], str]) -> None:
+        """Sets the source of what is to be said where the budget is below the cost of one sample."""
+        self._shortfall = read
+
     def watch_late_answers(self, read: Callable[[], int]) -> None:
         """Sets the source of how many answers took too long to read; those counted before are left out."""
         self._late, self._late_before = read, read()
@@ -697,11 +756,15 @@ class Observability:
         metrics.in_flight.set(self._in_flight)
         for dial in self._dials:
             if dial.requests or dial.price is not None:
-                metrics.set_dial(dial.policy, dial.budget, price=dial.price, average=dial.average)
-        if (overall := self._dials.compute_overall())["requests"]:
+                metrics.set_dial(
+                    dial.policy, dial.budget, price=dial.price, average=dial.average, unit=dial.unit
+                )
+        overall = self._dials.compute_overall()
+        in_samples = self._budget.unit == "samples"
+        if in_samples and overall["requests"]:
             metrics.overall.set(overall["average"])
             metrics.overall_target.set(overall["target"])
-        if (voted := overall["voted"])["requests"]:
+        if in_samples and (voted := overall["voted"])["requests"]:
             metrics.voted_average.set(voted["average"])
             metrics.voted_target.set(voted["target"])
         for policy, drifted in self._drifts.states().items():
@@ -734,35 +797,41 @@ class Observability:
 
         Times are seconds since 1970; pairs and triples are lists.
 
-        - Settings: `mode`, `budget`, `exploring`, `unit`, `window`, `keys` (are there any?), `texts` (are
-          they shown?).
+        - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
+          there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
+        - `shortfall`: that one sample costs more than the budget, in words; "" if that isn't so.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
           `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
           `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted"
-          or "all". `in_flight`: now.
+          or "all". `in_flight`: now. Averages, `cost` and `target` are in the unit of the budget.
         - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
           `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
-          budget, points}, where a point is (time, price).
-        - `dials`: {policy, budget, price, average, averages, requests, decided, version} each, the busiest
-          first; `average` is what the price steers, `averages` has both, `decided` counts votable ones.
-        - `savings`: {share, uniform, average, protocol, covered, why}, of requests with a vote that their
-          policy decided; `covered` is their share of all that count. If `share` is None, `why` says why.
+          budget, unit, points}, where a point is (time, price).
+        - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
+          busiest first; `average` is what the price steers, `averages` has both.
+        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}, of requests
+          with a vote that their policy decided; `covered` is their share of all that count. `uniform` and
+          `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
+          If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
-        - `spend`: {name, spent, maybe, reserved, cap} each, the total first. `recorder`: {stored, dropped}.
-        - `recent`: the last 50 requests, newest first: {at, id, key, policy, mode, budget, samples, missing,
-          would, votes, abstained, agreement, price, seconds, status, error, notes}, where `votes` are
-          (label, count), the winner first; also prompt and answer if texts are shown.
+        - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
+        - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
+          `_describe_request` has them; `votes` are (label, count), the winner first.
         """
         span = span if span in SPANS else "hour"
-        self._update_worth()
+        self._dials.look_up_worth(self._charts)
         settings = self._settings
         return {
             "at": self._now(),
             "since": self._since,
             "mode": settings.mode,
-            "budget": parse_serve_budgets(settings)[0].amount,
+            "budget": self._budget.amount,
+            "budget_unit": self._budget.unit,
+            "currency": self._endpoint.currency,
+            "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
+            "shortfall": self._shortfall(),
             "exploring": settings.explore > 0,
             "unit": settings.unit,
             "window": settings.window,
@@ -786,21 +855,6 @@ class Observability:
             "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
             "recent": self._history.recent(),
         }
-
-    def _update_worth(self) -> None:
-        """Looks up in the charts what the present averages are worth."""
-        for dial in self._dials:
-            chart, mean = self._charts.get(dial.policy), dial.voted_mean
-            if chart is None or mean is None:
-                continue
-            row, reason = chart.row_at(mean), ""
-            if row is None:
-                first, last = chart.rows[0].budget, chart.rows[-1].budget
-                reason = (
-                    f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
-                )
-            uniform = None if row is None else row.uniform
-            self._dials.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason)
 
     def _read_spending(self) -> Sequence[SpendStatus]:
         return () if self._spending is None else self._spending()

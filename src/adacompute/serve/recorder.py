@@ -93,6 +93,7 @@ def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list
         "policy": outcome.policy,
         "mode": outcome.mode,
         "budget": outcome.budget,
+        "budget_unit": None if outcome.unit == "samples" else outcome.unit,
         "price": outcome.price,
         "agreement": outcome.agreement,
         "would": outcome.would,

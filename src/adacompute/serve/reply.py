@@ -35,7 +35,7 @@ from adacompute.errors import (
     WeakVote,
     shorten,
 )
-from adacompute.records import Call
+from adacompute.records import BudgetUnit, Call
 from adacompute.serve.ledger import Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
 from adacompute.serve.stream_gate import StreamGate
@@ -145,7 +145,7 @@ class RequestOutcome:
     model: str
     policy: str  # its name
     mode: Mode
-    budget: float  # samples on average
+    budget: float  # on average, in `unit`
     price: float | None  # the dial it was decided at; None: the policy has none, or nothing was decided
     stream: bool = False
     n: int = 1  # choices that the client asked for
@@ -167,6 +167,8 @@ class RequestOutcome:
     weak: bool = False  # whether the agreement is below the operator's minimum
     explored: bool = False  # drawn to the end, for learning
     decided: bool = True  # whether the policy decided how many; False: it can't be voted on
+    unit: BudgetUnit = "samples"  # of its budget
+    cost: float | None = None  # what it counts for in the average, in that unit; None: as `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
@@ -192,6 +194,11 @@ class RequestOutcome:
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
+    def budget_cost(self) -> float:
+        """What it counts for in the average, in the unit of its budget."""
+        return float(self.cost_samples) if self.cost is None else self.cost
+
+    @property
     def no_vote_reason(self) -> str | None:
         """Why there was no vote; None where there was one, or where none was wanted."""
         prefix = "no vote: "
@@ -213,7 +220,7 @@ class RequestOutcome:
 
         Such requests are cheap. If the price fell because of them, a failing upstream would be sent more.
         """
-        return self.counts_in_average and not (self.missing and self.cost_samples < self.budget)
+        return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
 
 Headers = dict[str, str]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from adacompute.records import Call
+from adacompute.records import BudgetUnit, Call
 from adacompute.serve.logs import request_log
 from adacompute.serve.observability import Observability
 from adacompute.serve.recorder import Recorder
@@ -69,16 +69,18 @@ class Reporter:
         self._guard = ObserverGuard()
         self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()  # the oldest first
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
-        self._prices: dict[tuple[str, float], tuple[float, float]] = {}
+        self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def on_call(self, call: Call) -> None:
         """An attempt upstream has ended."""
         self._add(self._tell_of_call, call)
 
-    def on_price(self, policy: str, budget: float, price: float, average: float) -> None:
+    def on_price(
+        self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
+    ) -> None:
         """The present price of a policy at a budget, and its running average; only the last is told."""
-        self._prices[policy, budget] = price, average
+        self._prices[policy, budget, unit] = price, average
 
     def on_request_end(
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
@@ -119,8 +121,8 @@ class Reporter:
         """Tells the observers for so long, and of one thing at least."""
         end = time.perf_counter() + seconds
         prices, self._prices = self._prices, {}
-        for (policy, budget), (price, average) in prices.items():
-            self._guard(self._observability.on_price, policy, budget, price, average)
+        for (policy, budget, unit), (price, average) in prices.items():
+            self._guard(self._observability.on_price, policy, budget, price, average, unit)
         while self._waiting:
             tell, args = self._waiting.popleft()
             tell(*args)

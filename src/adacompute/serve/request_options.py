@@ -4,6 +4,7 @@ Neither goes upstream. Where an option is given in both places, the header wins,
 the model's name. An unknown option is an error, not dropped silently.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -12,13 +13,15 @@ from typing import Any, Literal
 
 from adacompute.answers.task import EXTRACTORS
 from adacompute.config import ServeConfig, parse_serve_budgets
-from adacompute.errors import RequestInvalid, format_value
+from adacompute.errors import BudgetInvalid, RequestInvalid, format_value
+from adacompute.records import Budget, BudgetUnit
 
 __all__ = [
     "HEADER_PREFIX",
     "OPTIONS_FIELD",
     "RequestOptions",
     "add_header_options",
+    "find_max_budget",
     "get_header",
     "read_body_options",
 ]
@@ -39,7 +42,7 @@ _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 class RequestOptions:
     """What one request asks of the gateway; what is empty is as the operator set it."""
 
-    budget: float | None = None  # samples on average
+    budget: Budget | None = None  # on average
     policy: str = ""  # its name
     mode: Literal["", "pass"] = ""
     deadline: float | None = None  # seconds
@@ -130,14 +133,56 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # a number here
 
 
-def _check_budget(value: Any, place: str, settings: ServeConfig) -> float:  # noqa: ANN401 - JSON data
-    if not _is_number(value) or value < 1:
-        most = max(1.0, parse_serve_budgets(settings)[1].amount)
-        raise RequestInvalid(
-            f"{place} is {format_value(value)}; give the samples on average, from 1 to {most:g}",
-            param=place,
-        )
-    return float(value)
+_MAX_BUDGET_TEXT = 60  # characters of a budget
+_DEFAULT_MAX_SAMPLES = 16.0  # where max_budget is in another unit
+_MAX_FACTOR = 8.0  # of the gateway's own budget, where max_budget is in another unit
+
+
+def find_max_budget(settings: ServeConfig, unit: BudgetUnit) -> Budget | None:
+    """The most that a request may ask for in a unit; None: it may not ask for a budget in that unit.
+
+    That is max_budget if it is in that unit. Else it may ask for 8 times the gateway's own budget, if that is
+    in the unit, and for 16 samples.
+    """
+    own, most = parse_serve_budgets(settings)
+    if most.unit == unit:
+        return most
+    if own.unit == unit:
+        return Budget(own.amount * _MAX_FACTOR, unit, own.currency)
+    return Budget(_DEFAULT_MAX_SAMPLES) if unit == "samples" else None
+
+
+def _check_budget(value: Any, place: str, settings: ServeConfig) -> Budget:  # noqa: ANN401 - JSON data
+    """A number of samples, or a text with its unit."""
+    budget = None
+    if _is_number(value) and value >= 1:
+        budget = Budget(float(value))
+    elif isinstance(value, str) and len(value) <= _MAX_BUDGET_TEXT:
+        with contextlib.suppress(BudgetInvalid):
+            budget = _parse_own_budget(value, settings)
+    if budget is None:
+        most = find_max_budget(settings, "samples")
+        assert most is not None
+        others = [limit for unit in _OTHER_UNITS if (limit := find_max_budget(settings, unit)) is not None]
+        texts = "".join(f", or up to '{limit.amount:g} {limit.currency or limit.unit}'" for limit in others)
+        remedy = f"give the samples on average, from 1 to {most.amount:g}{texts}"
+        raise RequestInvalid(f"{place} is {format_value(value)}; {remedy}", param=place)
+    return budget
+
+
+_BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
+_OTHER_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
+
+
+def _parse_own_budget(text: str, settings: ServeConfig) -> Budget | None:
+    """A client's budget; None if it is in a unit that this gateway takes none in, or below one sample."""
+    if _BARE_NUMBER.fullmatch(text):
+        return None  # numbers are samples, and `_parse_header` has read those that are written plainly
+    money = find_max_budget(settings, "money")
+    budget = Budget.parse(text, currency=None if money is None else money.currency)
+    if find_max_budget(settings, budget.unit) is None or (budget.unit == "samples" and budget.amount < 1):
+        return None
+    return budget
 
 
 def _check_deadline(value: Any, place: str, settings: ServeConfig) -> float:  # noqa: ANN401 - JSON data

@@ -33,12 +33,13 @@ from adacompute.client.token_limit import LIMIT_NAMES
 from adacompute.config import KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Secret
+from adacompute.records import Budget, BudgetUnit, Secret
 from adacompute.serve.policy_registry import SINGLE
 from adacompute.serve.request_options import (
     OPTIONS_FIELD,
     RequestOptions,
     add_header_options,
+    find_max_budget,
     get_header,
     read_body_options,
 )
@@ -96,11 +97,17 @@ class Route:
 
     key: str  # the name of the client's key; "anonymous" where there are none
     policy: str  # its name
-    budget: float  # samples on average
+    budget: float  # on average
+    unit: BudgetUnit = "samples"  # of the budget
     mode: Mode = "adaptive"
     deadline: float  # seconds from now
     notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
     trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its budget is one sample, so that there is nothing to decide."""
+        return self.unit == "samples" and self.budget <= 1
 
 
 _REMEDY = "give it as Authorization: Bearer KEY"
@@ -385,6 +392,7 @@ def _bound_part_tokens(part: Mapping[str, Any]) -> int:
 
 
 _BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
+_BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
 
 
 def choose_route(
@@ -404,10 +412,12 @@ def choose_route(
     options = request.options
     policy = _choose_policy(options, headers, policies, default)
     notes: list[str] = []
+    budget = _choose_budget(request, options, settings, notes)
     return Route(
         key=key,
         policy=policy,
-        budget=_choose_budget(request, options, settings, notes),
+        budget=budget.amount,
+        unit=budget.unit,
         mode="pass" if policy == SINGLE else options.mode or settings.mode,
         deadline=_choose_deadline(options, settings.deadline, notes),
         notes=tuple(notes),
@@ -417,21 +427,32 @@ def choose_route(
 
 def _choose_budget(
     request: ChatRequest, options: RequestOptions, settings: ServeConfig, notes: list[str]
-) -> float:
-    own, most = parse_serve_budgets(settings)
-    maximum = max(1.0, most.amount)
-    wanted = request.budget if options.budget is None else options.budget
+) -> Budget:
+    own = parse_serve_budgets(settings)[0]
+    wanted = options.budget
+    if wanted is None and request.budget is not None:
+        wanted = Budget(request.budget)
     if wanted is None:
-        return min(max(1.0, own.amount), maximum)
-    if wanted > maximum:
-        notes.append(f"budget {wanted:g} is above the limit: it is {maximum:g}")
-        return maximum
-    if wanted in (own.amount, maximum):
+        return own
+    most = find_max_budget(settings, wanted.unit) or own
+    if wanted.amount > most.amount:
+        notes.append(f"budget {_format_budget(wanted)} is above the limit: it is {_format_budget(most)}")
+        return most
+    if wanted in (own, most):
         return wanted
-    budget = min(max(1.0, round(wanted / _BUDGET_STEP) * _BUDGET_STEP), maximum)
+    if wanted.unit == "samples":
+        amount = max(1.0, round(wanted.amount / _BUDGET_STEP) * _BUDGET_STEP)
+    else:
+        amount = float(f"{wanted.amount:.{_BUDGET_DIGITS}g}")
+    budget = Budget(min(amount, most.amount), wanted.unit, wanted.currency)
     if budget != wanted:
-        notes.append(f"budget {wanted:g} is served as {budget:g}")
+        notes.append(f"budget {_format_budget(wanted)} is served as {_format_budget(budget)}")
     return budget
+
+
+def _format_budget(budget: Budget) -> str:
+    """A budget for a note: a plain number if it is in samples."""
+    return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)
 
 
 def _choose_policy(

@@ -266,7 +266,7 @@ class SampleLoop:
     @property
     def is_single_round(self) -> bool:
         """Whether one round is certain to be all, so that its stream may be passed through."""
-        if not self.has_vote or self.route.mode == "shadow" or self.route.budget <= 1:
+        if not self.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
         return self.served.policy.one_shot and self._ask_policy() <= 1 and not self._explore
 
@@ -415,7 +415,7 @@ class SampleLoop:
     def _first_count(self) -> int:
         if not self.has_vote or self.route.mode == "shadow":
             return self.request.n
-        count = 1 if self.route.budget <= 1 else self._ask_policy()
+        count = 1 if self.route.is_single else self._ask_policy()
         return 1 if count > 1 and self._resources.eligibility.is_doubtful(self.request) else count
 
     def _next_count(self) -> int:
@@ -430,7 +430,7 @@ class SampleLoop:
         if self.route.mode == "shadow":
             self.would = more
             return 0
-        if self._stopped or self.route.budget <= 1:
+        if self._stopped or self.route.is_single:
             return 0
         if self._explore:
             self._explore, self._exploring = False, True

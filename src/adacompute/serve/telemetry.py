@@ -359,6 +359,7 @@ class Telemetry:
             "missing": outcome.missing or None,
             "would": outcome.would,
             "weak": outcome.weak or None,
+            "budget.unit": None if outcome.unit == "samples" else outcome.unit,
             "explored": outcome.explored or None,
             "no_vote": classify_unvoted(outcome) if unvoted else None,
         }

@@ -7,7 +7,14 @@ import pytest
 from pacing import HIGH, LOW, recorded
 from stale import Fleet, simulated
 
-from adacompute.serve.fleet.membership import FleetPacer, FleetPacers, Pacemaker, name_lane, parse_lane
+from adacompute.serve.fleet.membership import (
+    FleetPacer,
+    FleetPacers,
+    Pacemaker,
+    name_lane,
+    parse_lane,
+    parse_lane_unit,
+)
 
 LANE = ("stopping", 2.0, "price", LOW, HIGH)
 KINDS = ("stationary", "easy then hard", "bursts", "spends")
@@ -65,6 +72,22 @@ def test_gateways_whose_average_is_of_other_requests_have_a_lane_of_their_own():
         (paced,) = Pacemaker().pace_lanes([[pacer.name, "0.1", False, False, ["3.0 0.1"]]])
         assert paced["average"] == "3.0"
     assert len(names) == 2
+
+
+def test_budgets_in_other_units_have_lanes_of_their_own_and_are_paced_in_them():
+    names = set()
+    for average in ("voted", "all"):
+        for unit in ("samples", "tokens", "money"):
+            followed = FleetPacers(lambda *_: None, every=0.0, average=average)
+            pacer = followed.get("stopping", 2.0, dial="price", start=0.05, low=LOW, high=HIGH, unit=unit)
+            names.add(pacer.name)
+            assert (parse_lane(pacer.name), parse_lane_unit(pacer.name)) == (LANE, unit)
+            costs = ["900000000.0 0.1", "1000000001.0 0.1"]  # the second can't be
+            (paced,) = Pacemaker().pace_lanes([[pacer.name, "0.1", False, False, costs]])
+            assert float(paced["average"]) == 9e8
+    assert len(names) == 6
+    with pytest.raises(ValueError, match="is not a lane"):
+        parse_lane_unit(json.dumps([*LANE, "all", "apples"]))
 
 
 @pytest.mark.parametrize("price", ["nan", "inf", "-1", "2.0", "", "many", None])

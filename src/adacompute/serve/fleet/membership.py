@@ -2,7 +2,7 @@
 
 A *lane* is a policy at a budget. Its name is JSON, and holds the bounds of the dial as well: gateways that
 serve another version of a policy, with other bounds, have a lane of their own. So have those whose budget is
-the average of other requests (setting `average`).
+the average of other requests (setting `average`), or in another unit.
 
 The pacemaker is the pacer of a single gateway, which learns from all requests of the fleet in the order in
 which they reached Redis. Its state is published, so that another gateway can continue from there.
@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakValueDictionary
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
-from adacompute.records import Secret
+from adacompute.records import BudgetUnit, Secret
 from adacompute.serve.fleet.ledger import FleetLedger
 from adacompute.serve.fleet.redis_client import (
     DEFAULT_TIMING,
@@ -33,7 +33,7 @@ from adacompute.serve.fleet.redis_client import (
     redis_errors,
 )
 from adacompute.serve.ledger import Caps
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pacer import Pacer, find_least_cost
 
 __all__ = ["Fleet", "FleetPacers", "Pacemaker", "join_fleet", "name_lane", "parse_lane"]
 
@@ -42,15 +42,25 @@ _MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
 
 
-def name_lane(lane: FleetLane, average: str = "all") -> str:
-    """The name of a lane in Redis; `average` says which requests are settled."""
+def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
+    """The name of a lane in Redis; `average` says which requests are settled, `unit` what they cost in."""
+    if unit != "samples":
+        return json.dumps([*lane, average, unit])
     return json.dumps(lane if average == "all" else [*lane, average])
+
+
+def parse_lane_unit(name: str) -> BudgetUnit:
+    """The unit of a lane's budget; ValueError if its name is invalid."""
+    unit: BudgetUnit = next(iter(json.loads(name)[6:]), "samples")
+    if unit not in get_args(BudgetUnit):
+        raise ValueError(f"{name:.80} is not a lane")
+    return unit
 
 
 def parse_lane(name: str) -> FleetLane:
     """The lane of a name; ValueError if it is invalid."""
     policy, budget, dial, low, high, *average = json.loads(name)
-    if average not in ([], ["voted"]):
+    if average[:1] not in ([], ["voted"], ["all"]) or len(average) > 2:
         raise ValueError(f"{name:.80} is not a lane")
     if dial not in ("price", "threshold") or not all(math.isfinite(number) for number in (budget, low, high)):
         raise ValueError(f"{name:.80} is not a lane")
@@ -67,13 +77,15 @@ class FleetPacer:
         report_cost: Callable[[str, str, str], None],
         *,
         average: str = "all",
+        unit: BudgetUnit = "samples",
     ) -> None:
+        self.unit = unit
         self.policy, self.target, self.dial, low, high = lane
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
         self.requests = 0  # of all gateways
-        self.name = name_lane(lane, average)
+        self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
     def settle(self, cost: float, price: float | None = None) -> None:
@@ -112,7 +124,7 @@ class FleetPacers:
         self._report_cost = report_cost
         self._average_over = average
         self._every, self._due = every, 0.0
-        self.on_price: Callable[[str, float, float, float], None] | None = (
+        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
             None  # called with new prices, as `Observability.on_price`
         )
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
@@ -120,14 +132,24 @@ class FleetPacers:
         self._queried: list[FleetPacer] = []
 
     def get(
-        self, policy: str, target: float, *, dial: Dial, start: float, low: float, high: float
+        self,
+        policy: str,
+        target: float,
+        *,
+        dial: Dial,
+        start: float,
+        low: float,
+        high: float,
+        unit: BudgetUnit = "samples",
     ) -> FleetPacer:
         """The pacer of a lane; `start` is where the first of all gateways begins."""
         lane = (policy, target, dial, low, high)
-        name = name_lane(lane, self._average_over)
+        name = name_lane(lane, self._average_over, unit)
         pacer = self._lanes.get(name)
         if pacer is None:
-            pacer = self._lanes[name] = FleetPacer(lane, start, self._report_cost, average=self._average_over)
+            pacer = self._lanes[name] = FleetPacer(
+                lane, start, self._report_cost, average=self._average_over, unit=unit
+            )
             self._recent.append(pacer)
             self._due = 0.0
         return pacer
@@ -147,11 +169,13 @@ class FleetPacers:
             previous = follower.price
             follower.update(*values)
             if follower.price != previous and self.on_price is not None:
-                self.on_price(follower.policy, follower.target, follower.price, follower.average)
+                self.on_price(
+                    follower.policy, follower.target, follower.price, follower.average, follower.unit
+                )
 
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
-_MAX_COST = 1e6  # samples of one request
+_MAX_COST = 1e9  # of one request, in any unit
 _log = logging.getLogger("adacompute.serve.fleet")
 
 
@@ -206,7 +230,8 @@ def _parse_cost(text: str) -> tuple[float, float] | None:
 
 def _make_pacer(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - of JSON
     _, target, dial, low, high = parse_lane(name)
-    pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high)
+    least = find_least_cost(parse_lane_unit(name))
+    pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high, least=least)
     if state:
         try:
             pacer.restore(json.loads(state))

@@ -1,0 +1,155 @@
+"""Budgets in money and tokens, through the whole gateway: they are met, and outlive a restart."""
+
+import json
+import logging
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from behaviours import Reply, Stall
+from crowd import Visit, crowd, ledger_of
+from running import QUESTION, Running
+
+from adacompute.errors import BudgetInvalid
+from upstream import Upstream
+
+PRICES = {"input_price": 2.0, "output_price": 8.0, "currency": "EUR"}  # for a million tokens
+PROMPT = 40  # tokens of each prompt
+
+
+def script(number: int, body: dict[str, Any]) -> Reply:
+    """Easy questions have one answer, hard ones any of five, and long replies; lengths have a long tail."""
+    rng = random.Random(number)
+    count = body.get("n") or 1
+    hard = "hard" in body["messages"][0]["content"]
+    answers = [rng.randrange(5) if hard else 7 for _ in range(count)]
+    tokens = sum(int(40 * (2 if hard else 1) * math.exp(0.8 * rng.gauss(0, 1))) + 8 for _ in range(count))
+    usage = {"prompt_tokens": PROMPT, "completion_tokens": tokens, "total_tokens": PROMPT + tokens}
+    return Reply(texts=[f"The answer is {answer}." for answer in answers], usage=usage, logprobs=False)
+
+
+def visits(count: int, *, seed: int = 3, headers: dict[str, str] | None = None) -> list[Visit]:
+    rng = random.Random(seed)
+    bodies = []
+    for _ in range(count):
+        kind = "hard" if rng.random() < 0.4 else "easy"
+        content = f"What is {rng.randrange(1000)} times {rng.randrange(1000)}? It is {kind}."
+        bodies.append({"messages": [{"role": "user", "content": content}]})
+    return [Visit(body=body, headers=headers or {}) for body in bodies]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("budget", "unit", "amount"), [("2 EUR per 1000", "money", 0.002), ("400 tokens", "tokens", 400.0)]
+)
+def test_c18_the_average_meets_a_budget_in_money_or_tokens(budget: str, unit: Any, amount: float):
+    with Upstream(script) as up, Running(up.url, budget=budget, unit=unit, endpoint=PRICES) as gate:
+        answers = crowd(gate, visits(1000), at_once=12)
+        costs = [answer.json["adacompute"]["cost"] for answer in answers]
+        data = gate.get("/dashboard/data").json
+        ledger = ledger_of(gate)
+        text = gate.get("/metrics").raw.decode()
+    assert {answer.json["adacompute"]["unit"] for answer in answers} == {unit}
+    average = sum(costs) / len(costs)
+    print(f"average {average:.5g} of {amount:g} {unit}, {average / amount - 1:+.1%}")
+    assert abs(average / amount - 1) < 0.05
+    assert ledger.spent.amount_in(unit) == pytest.approx(sum(costs))
+    (dial,) = data["dials"]
+    assert (dial["budget"], dial["unit"], dial["requests"]) == (amount, unit, 1000)
+    assert dial["average"] == pytest.approx(average)
+    assert data["ever"]["average"] == pytest.approx(average)
+    assert (data["total"]["cost"], data["total"]["target"]) == pytest.approx((sum(costs), 1000 * amount))
+    assert (
+        f'adacompute_target_cost{{budget="{amount:g} {unit}",policy="stopping",unit="{unit}"}} {amount}'
+        in text
+    )
+
+
+def test_cached_prompt_tokens_count_at_their_own_price():
+    usage = {
+        "prompt_tokens": 1000,
+        "completion_tokens": 100,
+        "prompt_tokens_details": {"cached_tokens": 900},
+    }
+    reply = Reply(texts=["The answer is 7."], usage=usage, logprobs=False)
+    own = {"budget": "9 EUR per 1000", "cached_price": 0.2, "max_budget": "9 EUR per 1000"}
+    with Upstream(lambda *_: reply) as up, Running(up.url, endpoint=PRICES, price=1.0, **own) as gate:
+        gate.ask()
+        (dial,) = gate.get("/dashboard/data").json["dials"]
+    samples = up.count.choices
+    each = (100 * 2.0 + 900 * 0.2 + 100 * 8.0) / 1e6
+    assert dial["averages"]["voted"] == pytest.approx(samples * each)
+
+
+def test_a_budget_below_the_cost_of_one_sample_is_said_in_log_dashboard_and_replies(caplog):
+    caplog.set_level(logging.WARNING)
+    with Upstream(script) as up, Running(up.url, budget="0.1 EUR per 1000", endpoint=PRICES) as gate:
+        answers = crowd(gate, visits(60), at_once=4)
+        data = gate.get("/dashboard/data").json
+        words = gate.gateway.find_shortfall()
+    assert words.startswith("one sample costs ")
+    assert "EUR per 1,000 requests on average, more than the budget of 0.1 EUR per 1,000 requests" in words
+    assert data["shortfall"] == words
+    assert caplog.text.count("one sample costs") == 1
+    assert [answer.json["adacompute"]["samples"] for answer in answers[30:]] == [1] * 30
+    notes = [answer.json["adacompute"].get("notes", []) for answer in answers]
+    assert any("one sample costs" in note for note in notes[-1])
+    assert not any("one sample costs" in note for note in notes[0])
+
+
+def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read(tmp_path: Path):
+    own = {"budget": "2 EUR per 1000", "endpoint": PRICES, "folder": tmp_path}
+    with Upstream(script) as up:
+        with Running(up.url, budget=2.0, folder=tmp_path) as gate:  # as older versions kept it
+            crowd(gate, visits(10), at_once=2)
+            assert set(gate.gateway.pacers.state()) == {'["stopping", 2.0]'}
+        with Running(up.url, **own) as gate:
+            crowd(gate, visits(40), at_once=4)
+            before = gate.gateway.pacers.state()['["stopping", 0.002, "money"]']
+            mean = gate.gateway.costs.find("money")
+            averages = gate.get("/dashboard/data").json["dials"][0]["averages"]
+        with Running(up.url, **own) as gate:
+            lanes = gate.gateway.pacers.state()
+            assert lanes['["stopping", 0.002, "money"]'] == before
+            assert lanes['["stopping", 2.0]']["requests"] == 10
+            assert gate.gateway.costs.find("money") == mean
+            dials = {dial["unit"]: dial for dial in gate.get("/dashboard/data").json["dials"]}
+            assert dials["money"]["averages"] == pytest.approx(averages)
+            assert dials["samples"]["requests"] == 10
+
+
+def test_requests_in_other_units_have_lanes_of_their_own():
+    with Upstream(script) as up, Running(up.url, budget="2 EUR per 1000", endpoint=PRICES) as gate:
+        assert gate.ask(headers={"x-adacompute-budget": "3"}).status == 200
+        assert gate.ask(headers={"x-adacompute-budget": "4 EUR per 1000"}).status == 200
+        assert gate.ask().status == 200
+        refused = gate.ask(headers={"x-adacompute-budget": "500 tokens"})
+        lanes = [json.loads(name) for name in gate.gateway.pacers.state()]
+    assert refused.status == 400
+    assert lanes == [["stopping", 3.0], ["stopping", 0.004, "money"], ["stopping", 0.002, "money"]]
+
+
+def test_a_call_that_failed_counts_as_samples_cost_and_not_as_the_most_that_it_could():
+    def stalls(number: int, body: dict[str, Any]) -> Reply | Stall:
+        return Stall() if "stall" in body["messages"][0]["content"] else script(number, body)
+
+    with Upstream(stalls) as up, Running(up.url, budget="400 tokens", unit="tokens") as gate:
+        answers = crowd(gate, visits(30), at_once=2)
+        mean = gate.gateway.costs.estimate("tokens")
+        body = {"messages": [{"role": "user", "content": "What is 3 times 4, and stall?"}]}
+        assert gate.ask(QUESTION | body, headers={"x-adacompute-deadline": "0.3"}).status == 504
+        (dial,) = gate.get("/dashboard/data").json["dials"]
+    spent = sum(answer.json["adacompute"]["cost"] for answer in answers)
+    assert dial["requests"] == 31
+    assert 31 * dial["averages"]["all"] == pytest.approx(spent + mean)
+
+
+def test_a_gateway_with_a_budget_in_money_and_no_prices_is_not_opened():
+    with (
+        Upstream(script) as up,
+        pytest.raises(BudgetInvalid, match="needs prices, and input_price and"),
+        Running(up.url, budget="2 USD per 1000"),
+    ):
+        pass
