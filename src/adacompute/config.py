@@ -506,7 +506,7 @@ def read_key(
         return None
     if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
         raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
-    return Secret(text)
+    return Secret(text, source=place)
 
 
 def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:

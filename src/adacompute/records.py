@@ -364,10 +364,11 @@ class Secret:
     ('none of these', 'wrong key: ***')
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "source")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, source: str = "") -> None:
         self._text = text
+        self.source = source  # where it came from, in words; "": from a caller
 
     @property
     def is_maskable(self) -> bool:

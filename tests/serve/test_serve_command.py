@@ -150,11 +150,12 @@ def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str,
 
 @pytest.mark.parametrize("name", ["stopping", "curve", "nothing"])
 def test_a_policy_that_is_no_folder_is_told_what_to_give(serve, name: str):
-    for more in ((), ("--check",)):
-        done = serve("--upstream", "http://127.0.0.1:9/v1", "--policy", name, *more, error=PolicyError)
-        assert f"policy '{name}' is no" in str(done.exception)
-        assert "`adacompute fit` wrote" in str(done.exception)
-        assert ("leave --policy out" in str(done.exception)) == (name == "stopping")
+    with Upstream() as up:
+        for more in ((), ("--check",)):
+            done = serve("--upstream", up.url, "--policy", name, *more, error=PolicyError)
+            assert f"policy '{name}' is no" in str(done.exception)
+            assert "`adacompute fit` wrote" in str(done.exception)
+            assert ("leave --policy out" in str(done.exception)) == (name == "stopping")
 
 
 def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
@@ -266,7 +267,8 @@ def test_check_fails_where_the_port_is_taken(serve):
 def test_check_fails_where_the_upstream_is_not_there_or_it_may_not_listen(serve):
     done = serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--port", "0", error=EndpointUnreachable)
     assert "ssl" not in str(done.exception)
-    serve("--check", "--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0", error=ConfigError)
+    with Upstream() as up:
+        serve("--check", "--upstream", up.url, "--host", "0.0.0.0", error=ConfigError)
 
 
 def test_what_it_says_at_its_start_has_the_base_url_and_a_request_to_try(capsys: pytest.CaptureFixture[str]):

@@ -256,11 +256,12 @@ def answer(
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
     pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
-    endpoint, model_name = choose_sampler(
+    endpoint, names = choose_sampler(
         upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
     )
     spec = Asking(
-        model=model_name,
+        model=names.stored,
+        sent_model=names.sent,
         template=prompt_template,
         sampling=sampling,
         logprobs=logprobs,

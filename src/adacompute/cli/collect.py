@@ -273,7 +273,8 @@ def print_failures(failures: Mapping[str, str], noun: str) -> None:
 
 def print_remaining(result: Collected) -> None:
     """Print on stderr why a collection isn't complete, which problems failed, and how to go on."""
-    print_failures(result.failures, "problem")
+    if result.why is None or any(result.why not in reason for reason in result.failures.values()):
+        print_failures(result.failures, "problem")
     if result.complete:
         return
     missing = format_count(result.planned - result.stored, "sample")
@@ -360,11 +361,12 @@ def collect(
     )
     prompt_template = choose_template(template, problem_set)
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    endpoint, model_name = choose_sampler(
+    endpoint, names = choose_sampler(
         upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
     )
     spec = Asking(
-        model=model_name,
+        model=names.stored,
+        sent_model=names.sent,
         template=prompt_template,
         sampling=sampling,
         logprobs=logprobs,

@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 import typer
@@ -22,7 +23,7 @@ from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig
-from adacompute.errors import ConfigError, EndpointError
+from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.sampling.workers import SamplingEngine
@@ -39,6 +40,7 @@ __all__ = [
     "LogprobsFlag",
     "MaxCostOption",
     "MaxTokensOption",
+    "ModelNames",
     "PresetOption",
     "ProblemSeedOption",
     "ProblemsArgument",
@@ -60,6 +62,8 @@ __all__ = [
     "read_problem_set",
 ]
 
+_TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
+_MAX_NAME = 200  # characters of a model's name in a reply
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
 
 TemperatureOption = Annotated[float | None, build_option(CollectConfig, "temperature", min=0)]
@@ -244,6 +248,13 @@ def check_engine_options(
     check_vllm()
 
 
+class ModelNames(NamedTuple):
+    """The name that a model's samples are stored under, and the one to ask for it by; "": the same."""
+
+    stored: str
+    sent: str = ""
+
+
 def choose_sampler(
     upstream: EndpointConfig,
     engine: EngineName,
@@ -253,17 +264,19 @@ def choose_sampler(
     *,
     pool_path: Path,
     dry_run: bool,
-) -> tuple[Endpoint | SamplingEngine, str]:
-    """Return the endpoint or engine that draws samples, and the model's name; a dry run asks no endpoint."""
+) -> tuple[Endpoint | SamplingEngine, ModelNames]:
+    """Return the endpoint or engine that draws samples, and the model's names; a dry run asks no endpoint."""
     if not dry_run:
         announce_engine(engine)
     if vllm is not None:
         engine_options = parse_named_values(options, "--vllm-option", example="tensor_parallel_size=2")
-        return VllmEngine(model=vllm, workers=workers, options=engine_options), vllm
+        return VllmEngine(model=vllm, workers=workers, options=engine_options), ModelNames(vllm)
     endpoint = resolve_endpoint(upstream)
-    model = guess_model(upstream, pool_path) if dry_run else find_model(upstream, endpoint)
+    names = (
+        ModelNames(guess_model(upstream, pool_path)) if dry_run else find_model(upstream, endpoint, pool_path)
+    )
     if engine is EngineName.local:
-        return endpoint, model
+        return endpoint, names
     max_workers = count_useful_collectors(endpoint.limits)
     if workers is not None and workers > max_workers:
         verb = "draws" if max_workers == 1 else "draw"
@@ -271,7 +284,7 @@ def choose_sampler(
             f"--workers {workers}: the endpoint's limits leave work for {max_workers}, so {max_workers} of "
             f"them {verb}; each needs a call at the same time, 60 requests and 60,000 tokens a minute"
         )
-    return RayEngine(endpoint=endpoint, workers=workers), model
+    return RayEngine(endpoint=endpoint, workers=workers), names
 
 
 def override_endpoint(
@@ -316,27 +329,85 @@ def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint
 
 def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
     """Return the model that the settings name, else the pool's only one, without asking the endpoint."""
-    if settings.model or not pool_path.exists():
-        return settings.model or "(not asked for yet)"
-    with open_pool(pool_path) as pool:
-        names = {name for name, _ in pool.models if name is not None}
+    if settings.model:
+        return settings.model
+    names = _read_pool_models(pool_path)
     return names.pop() if len(names) == 1 else "(not asked for yet)"
 
 
-def find_model(settings: EndpointConfig, endpoint: Endpoint) -> str:
-    """Return the model that the settings name, else the only one that the endpoint lists."""
+def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) -> ModelNames:
+    """Return the model that the settings name, else the only one that the endpoint lists.
+
+    Some endpoints answer to any name, with the model that they have. A name that isn't listed is tried out,
+    and what the reply says is stored, unless the pool has samples under the name already.
+    """
     if settings.model:
-        return settings.model
+        if settings.model in _read_pool_models(pool_path):
+            return ModelNames(settings.model)
+        return asyncio.run(_resolve_model(settings.model, endpoint))
     try:
-        names = asyncio.run(_list_models(endpoint))
+        listed = asyncio.run(_list_models(endpoint))
     except EndpointError as exc:
+        if exc.status in (401, 403):
+            raise
         raise type(exc)(f"{exc} (asked which models there are; --model NAME saves that)") from exc
-    if len(names) != 1:
-        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "none"
-        raise ConfigError(f"{endpoint.url} lists {len(names)} models: {listed}; name one with --model")
-    return names[0]
+    if len(listed) != 1:
+        raise ConfigError(
+            f"{endpoint.url} lists {len(listed)} models: {_format_names(listed)}; name one with --model"
+        )
+    return ModelNames(listed[0])
+
+
+def _read_pool_models(pool_path: Path) -> set[str]:
+    if not pool_path.exists():
+        return set()
+    with open_pool(pool_path) as pool:
+        return {name for name, _ in pool.models if name is not None}
+
+
+def _format_names(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "none"
 
 
 async def _list_models(endpoint: Endpoint) -> list[str]:
     async with Client(endpoint) as client:
         return await client.models()
+
+
+async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
+    """Return the name that the endpoint itself gives to the model that it has under this one.
+
+    Where that can't be found out, it is the name itself: the run will say what is wrong.
+    """
+    listed: list[str] = []
+    async with Client(endpoint) as client:
+        try:
+            listed = await client.models()
+            if not listed or name in listed:
+                return ModelNames(name)
+            reply = await client.call(
+                {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16},
+                optional=frozenset({"max_tokens"}),
+                deadline=_TRIAL_SECONDS,
+            )
+        except EndpointRefused as exc:
+            if listed and exc.status == 404:
+                raise EndpointRefused(f"{exc}; it lists {_format_names(listed)}", status=404) from exc
+            return ModelNames(name)
+        except EndpointError:
+            return ModelNames(name)
+    said = _read_model(reply.body)
+    if said in ("", name) and len(listed) == 1:  # it only repeats the name, and has one model
+        said = listed[0]
+    known = f"--model {name}: {endpoint.url} doesn't list it, but {_format_names(listed)}"
+    if said in ("", name):
+        print_message(f"{known}; it answers to this name all the same, so it is taken as it is")
+        return ModelNames(name)
+    print_message(f"{known}; it answers to any name, and samples are stored under {said}")
+    return ModelNames(said, name)
+
+
+def _read_model(body: Mapping[str, Any]) -> str:
+    """Return the model's name in a reply; "" where there is none that could be one."""
+    name = body.get("model")
+    return name if isinstance(name, str) and name.isprintable() and len(name) <= _MAX_NAME else ""

@@ -193,9 +193,10 @@ def check_gateway(config: Config) -> dict[str, Any]:
     """Open everything as `serve` would, close it, and return the facts; raises where it can't be served."""
     from adacompute.serve import server  # imported here, so that other commands start without it
 
-    check_policy_folder(config.serve.policy)
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        return runner.run(_open_and_check(config))
+        models = runner.run(_list_models(config))  # first: without an upstream nothing else matters
+        check_policy_folder(config.serve.policy)
+        return runner.run(_open_and_check(config)) | {"models": models}
 
 
 def check_policy_folder(folder: str) -> None:
@@ -229,6 +230,15 @@ def show_check(facts: dict[str, Any]) -> None:
         )
 
 
+async def _list_models(config: Config) -> list[str]:
+    """List the upstream's models; EndpointError where it can't be reached or used."""
+    from adacompute.client import Client
+    from adacompute.client.settings import build_endpoint
+
+    async with Client(build_endpoint(config.endpoint, remedy="give --upstream URL")) as client:
+        return await client.models()
+
+
 async def _open_and_check(config: Config) -> dict[str, Any]:
     from adacompute.serve import server
     from adacompute.serve.lifespan import open_gateway
@@ -236,10 +246,9 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
         async with open_gateway(trial) as gateway:
-            listed = await gateway.resources.client.models()
             facts = gather_facts(gateway, url)
     settings = config.serve
-    facts |= {"state": describe_state(settings), "record": settings.record or None, "models": listed}
+    facts |= {"state": describe_state(settings), "record": settings.record or None}
     return facts if settings.port else facts | {"url": None, "dashboard": None}
 
 

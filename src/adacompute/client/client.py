@@ -514,7 +514,11 @@ class Client:
         data = reply.value.get("data") if isinstance(reply.value, dict) else None
         models = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else None
         if models is None or not all(isinstance(model.get("id"), str) for model in models):
-            raise ReplyInvalid(f"{url}: lists no models; name the model yourself", status=200)
+            raise ReplyInvalid(
+                f"{url}: lists no models, as OpenAI-compatible endpoints do; check the address, which mostly "
+                "ends in /v1, or name the model yourself",
+                status=200,
+            )
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def _require_open(self) -> CallContext:

@@ -90,9 +90,9 @@ _MAX_DETAIL_NAME = 64  # characters of the name of one
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # of JSON, of a character that a key may have
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated, not shown
+_PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
+_MAX_PAGE = 4096  # characters of a web page in which its title is looked for
 _REMEDIES: Mapping[int, str] = {
-    401: "; check the key",
-    403: "; check the key and what it allows",
     404: "; check the address and the name of the model",
     429: "; ask more slowly",
 }
@@ -364,16 +364,32 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
     """The error for a status other than 200, the server's message, and the parameter it names."""
     message, param = parse_error_body(http_reply.value)
     status = http_reply.status
-    remedy = _REMEDIES.get(status, "")
+    remedy = _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
     if 300 <= status < 400:
         remedy = "; redirects are not followed: give the address that it leads to"
-    shown = one_line(message, key) or "no reason given"
+    shown = one_line(_describe_page(message), key) or "no reason given"
     error = error_from_status(status, f"{url}: answered {status}: {shown}{remedy}")
     error.retry_after = http_reply.retry_after
     error.reply = build_error_object(
         http_reply.value, status, key=key, url=str(url), headers=http_reply.headers
     )
     return error, message, param
+
+
+def _describe_page(message: str) -> str:
+    """The message itself, or the title of a web page, which no OpenAI-compatible endpoint sends."""
+    if not message.lstrip().startswith("<"):
+        return message
+    title = _PAGE_TITLE.search(message[:_MAX_PAGE])
+    return f"a web page, no OpenAI-compatible reply{f' ({title[1].strip()})' if title else ''}"
+
+
+def _describe_key(key: Secret | None, status: int) -> str:
+    """What to do about the key where an endpoint doesn't accept it, or the lack of one."""
+    if key is None:
+        return "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE"
+    source = f" in {key.source}" if key.source else ""
+    return f"; the key{source} was refused: check it{' and what it allows' if status == 403 else ''}"
 
 
 def error_from_status(status: int, message: str) -> EndpointError:

@@ -16,7 +16,15 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
 import orjson
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, to_one_line
-from adacompute.pool.rows import DAMAGE_ERRORS, Flaw, Json, raise_flaw, to_canonical_json
+from adacompute.pool.rows import (
+    DAMAGE_ERRORS,
+    Flaw,
+    Json,
+    describe_questions,
+    has_no_samples,
+    raise_flaw,
+    to_canonical_json,
+)
 from adacompute.pool.sqlite import map_errors
 
 __all__ = [
@@ -231,6 +239,8 @@ def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, A
 def _check_columns(schema: Arrow, names: list[str], path: Path) -> None:
     import pyarrow as pa
 
+    if has_no_samples(names):
+        raise RecordInvalid(describe_questions(path))
     for name in ("id", "question", "samples"):
         if name not in names:
             raise RecordInvalid(f"{path}: has no column {name!r}; it has {', '.join(names) or 'none'}")

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,15 @@ from adacompute.pool.formats import (
 )
 from adacompute.pool.importers import FORMATS
 from adacompute.pool.pool import Pool, attach_pool
-from adacompute.pool.rows import MISSING, Flaw, InexactNumber, ProblemLine, read_line
+from adacompute.pool.rows import (
+    MISSING,
+    Flaw,
+    InexactNumber,
+    ProblemLine,
+    describe_questions,
+    has_no_samples,
+    read_line,
+)
 from adacompute.pool.sqlite import (
     build_pool,
     build_private_pool,
@@ -59,6 +68,9 @@ Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # problems, samples so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # of files that `collect` reads
+_MAX_HEAD = 65_536  # bytes of a table's first line
+_IMPORT_REMEDY = f"what another tool wrote is imported by its format: --format {' or '.join(FORMATS)}"
 _PROGRESS_EVERY = 256  # problems between two calls of `progress`
 
 
@@ -172,6 +184,8 @@ def fill_pool(
     for number, (entry, numbers) in enumerate(
         zip(reading.entries, known_classes, strict=classes is not None), start=1
     ):
+        if number == 1 and reading.unit == "line":
+            _check_first(entry.value, reading.path)
         try:
             line = _check_entry(entry)
             bulk.add(_drop_answers(line) if reread else line, entry.place, numbers)
@@ -207,9 +221,11 @@ def read_native(path: Path) -> FileEntries:
         return FileEntries(path=path, unit="row", files=(path.name,), entries=read_parquet(path))
     if path.name.endswith(SUFFIXES):
         return FileEntries(path=path, unit="line", files=(path.name,), entries=read_jsonl(path))
+    _check_suffix(path)
     if not is_sqlite(path):
         raise NotAPool(
-            f"{path}: has an unknown suffix and is not a pool; give a pool, {', '.join(SUFFIXES)} or a folder"
+            f"{path}: has an unknown suffix and is not a pool; give a pool, {', '.join(SUFFIXES)} or a "
+            f"folder; {_IMPORT_REMEDY}"
         )
     return FileEntries(path=path, unit="problem", files=(path.name,), entries=_read_pool(path))
 
@@ -240,6 +256,30 @@ def _read_pool(path: Path) -> Iterator[Entry]:
         connection.execute("BEGIN")  # one consistent state, even if another process writes meanwhile
         for number, row in enumerate(stream_problems(connection), start=1):
             yield Entry(encode_place(0, number), build_line(row))
+
+
+def _check_suffix(path: Path) -> None:
+    """NotAPool for a table of questions, which its name and its first line show."""
+    if path.suffix.lower() not in _QUESTION_SUFFIXES or not path.is_file():
+        return
+    with path.open("rb") as file:
+        heads = re.split(r"[,;\t]", file.readline(_MAX_HEAD).decode("utf-8", "replace"))
+    if has_no_samples([head.strip().strip('"').lower() for head in heads]):
+        raise NotAPool(describe_questions(path))
+
+
+def _check_first(value: object, path: Path) -> None:
+    """RecordInvalid for a file of questions, or of another tool, which its first line shows."""
+    if not isinstance(value, dict) or "samples" in value:
+        return
+    if "doc_id" in value and "doc" in value:
+        raise RecordInvalid(f"{path}: is a log of lm-eval; import it with --format lm-eval")
+    if has_no_samples(value):
+        raise RecordInvalid(describe_questions(path))
+    if "id" not in value:
+        raise RecordInvalid(
+            f"{path}: its first problem has neither id, question nor samples; {_IMPORT_REMEDY}"
+        )
 
 
 def _check_entry(entry: Entry) -> ProblemLine:
@@ -331,6 +371,7 @@ def open_pool(
                 )
             return open_file(location, new_task)
         if not (create or write):
+            _check_suffix(location)
             return attach_pool(location, task)
         if location.exists():
             check_is_pool(location)

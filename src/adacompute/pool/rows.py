@@ -5,11 +5,13 @@ what is wrong with a record; whoever knows the file and the line adds them.
 """
 
 import json
+import shlex
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
@@ -31,6 +33,7 @@ __all__ = [
     "build_json_flaw",
     "check_parameters",
     "check_type",
+    "describe_questions",
     "describe_type",
     "encode_text",
     "failure_to_dict",
@@ -38,6 +41,7 @@ __all__ = [
     "grade_line",
     "grade_new_samples",
     "has_inexact_number",
+    "has_no_samples",
     "hash_call",
     "hash_failure",
     "hash_problem",
@@ -314,6 +318,28 @@ class ProblemLine(NamedTuple):
     samples: list[SampleRow]
     failures: list[FailureRow]
     bare: bool  # a problem alone: no model, parameters, samples or failures
+
+
+_QUESTION_KEYS = (
+    "question",
+    "prompt",
+    "problem",
+    "input",
+    "text",
+)  # under which files of questions have them
+
+
+def has_no_samples(names: Container[str]) -> bool:
+    """Whether these keys are of a file of questions, to be collected, and not of a pool."""
+    return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
+
+
+def describe_questions(path: Path) -> str:
+    """The message for a file of questions where samples are needed."""
+    return (
+        f"{path}: these are questions without samples; collect samples first: "
+        f"adacompute collect {shlex.quote(str(path))} --endpoint URL --pool POOL.sqlite"
+    )
 
 
 def read_line(value: Json, *, exact: bool = False) -> ProblemLine:

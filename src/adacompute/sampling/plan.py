@@ -56,6 +56,7 @@ class Asking:
     sampling: Mapping[str, Any] = field(default_factory=dict)  # temperature and the like, sent as they are
     logprobs: bool = True  # votes are weighted by them
     top_logprobs: int = 0  # alternatives a token, 0 to 20; from 2 up they give the entropy
+    sent_model: str = ""  # the name that is sent where the endpoint answers as `model` to it; "": `model`
 
     def __post_init__(self) -> None:
         if not self.model or type(self.model) is not str:
@@ -92,7 +93,11 @@ class Asking:
 
     def body(self, problem: Problem) -> dict[str, Any]:
         """The request for one problem, without `n`."""
-        body = {"model": self.model, "messages": self.template.messages(problem), **self.sampling}
+        body = {
+            "model": self.sent_model or self.model,
+            "messages": self.template.messages(problem),
+            **self.sampling,
+        }
         if self.logprobs:
             body["logprobs"] = True
             if self.top_logprobs:

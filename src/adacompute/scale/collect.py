@@ -77,6 +77,7 @@ class SealedKey:
 
     pad: Path
     masked: bytes = field(repr=False)
+    source: str = ""  # where the key came from
 
     def open(self) -> Secret:
         """The key, where the pad can be read."""
@@ -87,9 +88,8 @@ class SealedKey:
                 f"{self.pad}: a worker can't read it ({exc.strerror or exc}); all workers need the pool's "
                 "folder under the same path, and the same user"
             ) from exc
-        return Secret(
-            bytes(byte ^ pad_byte for byte, pad_byte in zip(self.masked, pad, strict=True)).decode()
-        )
+        plain_bytes = bytes(byte ^ pad_byte for byte, pad_byte in zip(self.masked, pad, strict=True))
+        return Secret(plain_bytes.decode(), source=self.source)
 
 
 def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
@@ -101,9 +101,8 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
     pad.unlink(missing_ok=True)
     with os.fdopen(os.open(pad, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(pad_bytes)
-    return SealedKey(
-        pad=pad, masked=bytes(byte ^ pad_byte for byte, pad_byte in zip(plain_bytes, pad_bytes, strict=True))
-    )
+    masked = bytes(byte ^ pad_byte for byte, pad_byte in zip(plain_bytes, pad_bytes, strict=True))
+    return SealedKey(pad=pad, masked=masked, source=key.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
