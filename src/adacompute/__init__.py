@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
     from adacompute.serve.asgi import gateway
+    from adacompute.serve.asker import Asker, Reply, ask
     from adacompute.solve import frontier, solve
 
     Limit = Cap  # old names; see `_RENAMED`
@@ -53,6 +54,7 @@ __all__ = [
     "Allocation",
     "Answers",
     "AnswersConfig",
+    "Asker",
     "Asking",
     "Ballots",
     "Budget",
@@ -72,6 +74,7 @@ __all__ = [
     "RateLimits",
     "Recorded",
     "Replayed",
+    "Reply",
     "Sample",
     "ServeConfig",
     "StoppingPolicy",
@@ -84,6 +87,7 @@ __all__ = [
     "VoteWeights",
     "__version__",
     "answer",
+    "ask",
     "bundled",
     "bundled_names",
     "calibrate",
@@ -140,6 +144,7 @@ _MODULES = {  # the public names of each module
     ),
     "adacompute.replay": ("Replayed", "calibrate", "replay"),
     "adacompute.sampling": ("Answers", "Asking", "Collected", "answer", "collect", "write_answers"),
+    "adacompute.serve.asker": ("Asker", "Reply", "ask"),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
     "adacompute.serve.asgi": ("gateway",),
     "adacompute.solve": ("frontier", "solve"),

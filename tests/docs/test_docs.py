@@ -1,14 +1,18 @@
 """Docs are executed: made parts, Python examples and links; drift fails."""
 
+import contextlib
 import doctest
 import importlib.util
 import re
+import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kept import Examples, assert_same_text
+from recorded import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -77,12 +81,27 @@ def test_every_command_has_its_help_in_the_command_reference():
     assert {f"adacompute {name} --help" for name in COMMANDS} <= shown
 
 
+@contextlib.contextmanager
+def serve_model(text: str) -> Iterator[str]:
+    """The text of a page with an endpoint that is there in the place of `adacompute local`."""
+    if ADDRESS not in text:
+        yield text
+        return
+    with serve_recording() as url:
+        yield text.replace(ADDRESS, url)
+
+
 @pytest.mark.parametrize("page", RUN)
 def test_the_python_examples_of_a_page_give_what_they_show(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    with serve_model(page.read_text("utf-8")) as text:
+        run_examples(text, page)
+
+
+def run_examples(text: str, page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     scope: dict[str, object] = {}
     for block in blocks:
         if ">>>" not in block:
@@ -95,6 +114,17 @@ def test_the_python_examples_of_a_page_give_what_they_show(
         runner.run(test, out=report.append, clear_globs=False)
         scope.update(test.globs)
         assert not runner.failures, "".join(report)
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs" / "ask.md"], ids=["docs/ask.md"])
+def test_a_question_on_a_page_is_answered_as_it_shows(page: Path, adacompute):
+    blocks = re.findall(
+        r"^```\n\$ (adacompute ask .*?)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert blocks
+    for command, shown in blocks:
+        with serve_model(command) as line:
+            assert adacompute(*shlex.split(line)[1:]).stdout == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -31,7 +31,8 @@ class CommandEntry(NamedTuple):
     options: tuple[str, ...]  # on the first screen of its --help; all others are advanced
 
 
-_RECORD, _STUDY, _DECIDE, _SERVE, _DEMO = (
+_ASK, _RECORD, _STUDY, _DECIDE, _SERVE, _DEMO = (
+    "Ask",
     "Record samples",
     "Study what samples buy",
     "Decide how many samples",
@@ -39,6 +40,14 @@ _RECORD, _STUDY, _DECIDE, _SERVE, _DEMO = (
     "See it work",
 )
 _ENTRIES = (
+    CommandEntry(
+        "ask",
+        "ask",
+        "ask",
+        _ASK,
+        "Answer one prompt by a vote over as many samples as it is worth.",
+        ("--endpoint", "--model", "--budget", "--policy", "--system", "--max-tokens", "--temperature"),
+    ),
     CommandEntry(
         "collect",
         "collect",

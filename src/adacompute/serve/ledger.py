@@ -89,10 +89,15 @@ class Spend:
             return NO_SPEND
         return (self - limit).positive
 
+    @property
+    def money(self) -> float:
+        """The amount of money."""
+        return self.nanos / NANOS
+
     def amount_in(self, unit: Unit) -> float:
         """The amount in one unit."""
         if unit == "money":
-            return self.nanos / NANOS
+            return self.money
         return float(self.samples if unit == "samples" else self.tokens)
 
 

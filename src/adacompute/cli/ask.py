@@ -1,0 +1,167 @@
+"""`adacompute ask`: one prompt, answered by a vote over as many samples as it is worth."""
+
+import sys
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from adacompute.cli.options import (
+    EndpointCurrencyOption,
+    EndpointModelOption,
+    EndpointUrlOption,
+    ExtractOption,
+    InputPriceOption,
+    JsonFlag,
+    KeyEnvOption,
+    KeyFileOption,
+    OutputPriceOption,
+    build_option,
+    load_settings,
+)
+from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
+from adacompute.client.settings import build_endpoint, describe_key_exposure
+from adacompute.config import EndpointConfig, ServeConfig
+from adacompute.errors import EndpointRefused
+from adacompute.serve.asker import Asker, Reply
+
+__all__ = ["ask"]
+
+_KEY_STATUSES = (401, 403)
+_STDIN = "-"
+
+PromptArgument = Annotated[str, typer.Argument(metavar="PROMPT", help="The question; - reads it from stdin.")]
+BudgetOption = Annotated[
+    str | None,
+    build_option(
+        ServeConfig,
+        "budget",
+        meaning="cost of a prompt, on average: samples, or e.g. '500 tokens', '2 USD per 1000'",
+        metavar="B",
+    ),
+]
+PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
+DeadlineOption = Annotated[
+    float | None, build_option(ServeConfig, "deadline", meaning="seconds that it may take", metavar="SECONDS")
+]
+SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before the prompt.")]
+MaxTokensOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens of one response, at most. [default: the endpoint's]")
+]
+TemperatureOption = Annotated[
+    float | None, typer.Option(min=0, max=2, help="Temperature of sampling. [default: the endpoint's]")
+]
+
+
+def ask(
+    context: typer.Context,
+    prompt: PromptArgument,
+    url: EndpointUrlOption = None,
+    model: EndpointModelOption = None,
+    budget: BudgetOption = None,
+    policy: PolicyOption = None,
+    system: SystemOption = None,
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    extract: ExtractOption = None,
+    key_env: KeyEnvOption = None,
+    key_file: KeyFileOption = None,
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: EndpointCurrencyOption = None,
+    deadline: DeadlineOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Answer one prompt by a vote over as many samples as it is worth.
+
+    Prints the winner's text, then a line with the votes and the cost. What can't be voted on, such as a
+    story, is asked once. Leaves no file behind; nothing else is needed but an endpoint.
+    """
+    text, settings = _read_prompt(prompt), load_settings(context)
+    endpoint = _override(
+        settings.endpoint,
+        url=url,
+        model=model,
+        key_env=key_env,
+        key_file=None if key_file is None else str(key_file),
+        input_price=input_price,
+        output_price=output_price,
+        currency=currency,
+    )
+    upstream = build_endpoint(endpoint)
+    if (warning := describe_key_exposure(upstream)) is not None:
+        print_message(warning)
+    has_prices = bool(endpoint.input_price or endpoint.output_price)
+    try:
+        with Asker(
+            upstream,
+            model=endpoint.model or None,
+            budget=settings.serve.budget if budget is None else budget,
+            policy=(settings.serve.policy if policy is None else policy) or None,
+            input_price=endpoint.input_price if has_prices else None,
+            output_price=endpoint.output_price if has_prices else None,
+            currency=endpoint.currency,
+            deadline=settings.serve.deadline if deadline is None else deadline,
+        ) as asker:
+            reply = asker.ask(
+                text,
+                system=system,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                extract=extract or _choose_extract(settings.answers.extract),
+            )
+    except EndpointRefused as exc:
+        if exc.status not in _KEY_STATUSES:
+            raise
+        raise EndpointRefused(
+            f"{exc}: put it into the environment variable {endpoint.key_env}, or into a file that --key-file "
+            "names",
+            status=exc.status,
+        ) from exc
+    if json:
+        print_json(reply.to_dict())
+    else:
+        _show_reply(reply, endpoint.currency)
+
+
+def _override(settings: EndpointConfig, **options: Any) -> EndpointConfig:  # noqa: ANN401 - values of settings
+    return replace(settings, **{name: value for name, value in options.items() if value is not None})
+
+
+def _choose_extract(setting: str) -> str | None:
+    """The way of the settings; None: the default."""
+    return None if setting == "auto" else setting
+
+
+def _read_prompt(prompt: str) -> str:
+    if prompt != _STDIN:
+        return prompt
+    text = "" if sys.stdin is None else sys.stdin.read().strip()
+    if not text:
+        raise typer.BadParameter("stdin has no prompt; give one there, or in its place", param_hint="PROMPT")
+    return text
+
+
+def _show_reply(reply: Reply, currency: str) -> None:
+    for line in (reply.text or "").splitlines():
+        print_line(line)
+    print_line()
+    print_line(_describe_reply(reply, currency))
+
+
+def _describe_reply(reply: Reply, currency: str) -> str:
+    """One line: the vote, and what it cost.
+
+    >>> reply = Reply(text="It is 4.", answer="4", votes={"5": 1, "4": 2}, samples=3, tokens=60)
+    >>> _describe_reply(reply, "USD")
+    '4: 2 of 3 votes (5: 1), 3 samples, 60 tokens'
+    """
+    parts = [format_count(reply.samples, "sample"), format_count(reply.tokens, "token")]
+    if reply.cost is not None:
+        parts.append(f"{format_fixed(reply.cost)} {currency}")
+    if reply.answer is not None:
+        votes = dict(reply.votes)
+        cast, won = sum(votes.values()), votes.pop(reply.answer, 0)
+        others = f" ({', '.join(f'{answer}: {count}' for answer, count in votes.items())})" if votes else ""
+        parts.insert(0, f"{reply.answer}: {won} of {format_count(cast, 'vote')}{others}")
+    return "; ".join([", ".join(parts), *reply.notes])

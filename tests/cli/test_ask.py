@@ -1,0 +1,158 @@
+"""`adacompute ask`: the text, one line about the vote, and errors that say what to do."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from behaviours import Reply, Status
+
+from upstream import Upstream
+from warm import COMMAND
+
+CANARY = "sk-canary-4711-0815"
+QUESTION = "What is the capital of Vietnam?"
+
+
+def sure(_number: int, body: dict[str, Any]) -> Reply:
+    return Reply(texts=["The capital of Vietnam is Hanoi."] * body.get("n", 1))
+
+
+def split(number: int, body: dict[str, Any]) -> Reply:
+    texts = ["Answer: Hue", "Answer: Hanoi", "Answer: Hanoi", "Answer: Hanoi"]
+    return Reply(texts=[texts[(number - 1) % 4]] * body.get("n", 1))
+
+
+def test_the_text_comes_first_then_one_line_about_the_vote(adacompute, tmp_path: Path):
+    with Upstream(sure) as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, "--budget", "3")
+        samples = up.count.choices
+    assert done.stdout.startswith("The capital of Vietnam is Hanoi.\n\n")
+    votes = "1 of 1 vote" if samples == 1 else f"{samples} of {samples} votes"
+    count = "1 sample" if samples == 1 else f"{samples} samples"
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"Hanoi: {votes}, {count}, ")
+    assert last.endswith(" tokens")
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []  # no file is left behind
+
+
+def test_a_vote_that_was_split_names_the_others(adacompute):
+    with Upstream(split) as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, "--budget", "8")
+    text, _, line = done.stdout.splitlines()
+    assert text == "Answer: Hanoi"
+    assert " votes (Hue: " in line
+
+
+def test_as_json_it_has_all_that_a_reply_has(adacompute):
+    with Upstream(sure) as up:
+        words = ("--input-price", "1", "--output-price", "2", "--json", "--system", "Be brief.")
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, *words, "--max-tokens", "9")
+        body = up.requests[0].body
+    reply = json.loads(done.stdout)
+    assert set(reply) == {
+        *("text", "answer", "votes", "samples", "tokens", "cost", "agreement", "notes", "model", "error")
+    }
+    assert (reply["answer"], reply["model"], reply["error"]) == ("Hanoi", "scripted", None)
+    assert reply["cost"] > 0
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert body["max_tokens"] == 9
+
+
+def test_a_cost_is_in_the_currency_of_the_prices(adacompute):
+    with Upstream(sure) as up:
+        words = ("--input-price", "1", "--output-price", "2", "--currency", "EUR")
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, *words)
+    assert done.stdout.splitlines()[-1].endswith(" EUR")
+
+
+def test_what_cannot_be_voted_on_says_why(adacompute):
+    with Upstream(Reply(texts=["Line one of the poem.\n\nLine two."])) as up:
+        done = adacompute("ask", "Write a poem about rain.", "--endpoint", up.url)
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["Line one of the poem.", "", "Line two."]
+    assert lines[-1].startswith("1 sample, ")
+    assert "; no vote: " in lines[-1]
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(adacompute):
+    with Upstream(lambda _number, body: Reply(texts=["Answer: \x1b[31mred"] * body.get("n", 1))) as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url)
+    assert "\x1b" not in done.stdout
+
+
+def test_a_prompt_may_come_from_stdin(tmp_path: Path):
+    with Upstream(sure) as up:
+        words = [COMMAND, "ask", "-", "--endpoint", up.url]
+        done = subprocess.run(
+            words, input=f"{QUESTION}\n", capture_output=True, text=True, check=True, cwd=tmp_path
+        )
+        assert up.requests[0].body["messages"] == [{"role": "user", "content": QUESTION}]
+        empty = subprocess.run(words, input=" \n", capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "Hanoi" in done.stdout
+    assert empty.returncode == 2
+    assert "stdin has no prompt" in empty.stderr
+
+
+def test_settings_name_the_endpoint_the_policy_and_the_budget(adacompute, tmp_path: Path):
+    with Upstream(sure) as up:
+        settings = f'[endpoint]\nurl = "{up.url}"\ninput_price = 1.0\n[serve]\nbudget = "3 samples"\n'
+        (tmp_path / "adacompute.toml").write_text(settings)
+        assert adacompute("ask", QUESTION).stdout.endswith(" USD\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("x",), 1, "give --endpoint URL (or [endpoint] url in adacompute.toml); `adacompute local` serves"),
+        (("x", "--endpoint", "http://127.0.0.1:9/v1"), 1, "can't be reached"),
+        (("x", "--endpoint", "127.0.0.1"), 1, "is not an address"),
+        (("x", "--endpoint", "URL", "--budget", "much"), 2, "budget 'much' can't be read"),
+        (("x", "--endpoint", "URL", "--budget", "0.2"), 1, "give 1 to 1,024"),
+        (("x", "--endpoint", "URL", "--policy", "nowhere"), 1, "nowhere"),
+        (("x", "--endpoint", "URL", "--temperature", "3"), 2, "--temperature"),
+        (("x", "--endpoint", "URL", "--extract", "magic"), 1, "extract is 'magic'"),
+        (("x", "--endpoint", "URL", "--key-file", "nowhere"), 1, "key file 'nowhere' can't be read"),
+        (("", "--endpoint", "URL"), 1, "the prompt is empty"),
+        ((), 2, "PROMPT"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line_with_the_remedy(adacompute, words, code: int, said: str):
+    with Upstream(sure) as up:
+        done = adacompute("ask", *(word.replace("URL", up.url) for word in words), code=code)
+    assert done.stdout == ""
+    assert said in done.stderr
+    if code == 1:
+        assert done.stderr.count("\n") == 1
+
+
+def test_several_models_are_named(adacompute):
+    with Upstream(sure, models=("small", "large")) as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, code=1)
+        assert "lists 2 models: small, large; name one: model (--model)" in done.stderr
+        adacompute("ask", QUESTION, "--endpoint", up.url, "--model", "large")
+        assert up.requests[0].body["model"] == "large"
+
+
+def test_an_endpoint_that_does_not_list_its_models_asks_for_a_name(adacompute):
+    with Upstream(sure, models=()) as up:
+        assert "lists 0 models: none" in adacompute("ask", QUESTION, "--endpoint", up.url, code=1).stderr
+
+
+def test_a_key_that_is_refused_says_where_it_comes_from_and_is_not_shown(adacompute):
+    with Upstream(sure, key="another") as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, code=1, ADACOMPUTE_KEY=CANARY)
+        assert "answered 401" in done.stderr
+        assert "ADACOMPUTE_KEY" in done.stderr
+        assert "--key-file" in done.stderr
+        assert CANARY not in done.stderr + done.stdout
+    with Upstream(sure, key=CANARY) as up:
+        assert "Hanoi" in adacompute("ask", QUESTION, "--endpoint", up.url, ADACOMPUTE_KEY=CANARY).stdout
+
+
+def test_what_the_endpoint_refuses_is_said_in_its_words(adacompute):
+    with Upstream(Status(code=400, message="too long for me")) as up:
+        done = adacompute("ask", QUESTION, "--endpoint", up.url, code=1)
+    assert "answered 400: too long for me" in done.stderr

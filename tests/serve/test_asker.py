@@ -1,0 +1,460 @@
+"""One call: `ask` and `Asker` decide as a gateway does, for functions, coroutines and threads alike."""
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from behaviours import Behaviour, Reply, Stall, Status
+from running import Running
+
+import adacompute as ac
+from adacompute.client.local import LocalModel
+from adacompute.errors import (
+    BudgetInvalid,
+    ConfigError,
+    EndpointRefused,
+    EndpointUnreachable,
+    Overloaded,
+    PolicyError,
+    RequestInvalid,
+)
+from upstream import Upstream
+
+CANARY = "sk-canary-4711-0815"
+SURE = "What is 6 times 7?"
+STORY = "Write a story about a lighthouse."
+
+
+class Crowd:
+    """Answers a question by its words: `spread N` is one of N numbers, by the question and its turn."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.drawn: Counter[str] = Counter()
+        self.delay = delay
+
+    def __call__(self, _number: int, body: dict[str, Any]) -> Behaviour:
+        question, count = body["messages"][-1]["content"], body.get("n", 1)
+        first = self.drawn[question]
+        self.drawn[question] += count
+        if "stall" in question:
+            return Stall()
+        if "refuse" in question:
+            return Status(code=400, message="this prompt is not liked")
+        return Reply(texts=[self.text(question, first + at) for at in range(count)], delay=self.delay)
+
+    def text(self, question: str, turn: int) -> str:
+        if "story" in question:
+            return "Once upon a time a keeper lived in a lighthouse, and the sea was wide. " * 4
+        *_, spread = question.rstrip("?").split()
+        number = random.Random(f"{question} {turn}").randrange(int(spread)) if "spread" in question else 42
+        return f"Answer: {number}"
+
+
+def questions(count: int) -> list[str]:
+    """From certain to hopeless."""
+    return [f"What is number {at} of spread {(1, 1, 2, 3, 6)[at % 5]}?" for at in range(count)]
+
+
+def test_an_asker_and_a_gateway_decide_alike():
+    prompts = [*questions(40), STORY, SURE]
+    with Upstream(Crowd()) as up, Running(up.url, budget=3.0) as gate:
+        messages = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        bodies = [{"model": "scripted", "messages": each, "temperature": 0.7} for each in messages]
+        live = [gate.ask(body).json for body in bodies]
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3.0) as asker:
+        replies = [asker.ask(prompt, temperature=0.7) for prompt in prompts]
+    for reply, completion in zip(replies, live, strict=True):
+        extra = completion["adacompute"]
+        assert reply.text == completion["choices"][0]["message"]["content"]
+        assert (reply.answer, reply.votes, reply.samples) == (
+            extra["answer"],
+            extra["votes"],
+            extra["samples"],
+        )
+        assert (reply.agreement, list(reply.notes)) == (extra["agreement"], extra.get("notes", []))
+        assert reply.tokens == completion["usage"]["total_tokens"]
+    assert len({reply.samples for reply in replies}) > 3
+
+
+def test_one_unanimous_prompt_stops_early_and_a_split_one_goes_on():
+    with Upstream(Crowd()) as up:
+        sure = ac.ask(SURE, endpoint=up.url, budget=8)
+        split = ac.ask("What is number 1 of spread 99?", endpoint=up.url, budget=8)
+    assert (sure.answer, sure.votes) == ("42", {"42": sure.samples})
+    assert 2 <= sure.samples < 8
+    assert split.samples == sum(split.votes.values()) == ac.StoppingPolicy().longest
+
+
+def test_what_cannot_be_voted_on_is_asked_once_with_a_note_why():
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=4) as asker:
+        story = asker.ask(STORY)
+        greedy = asker.ask(SURE, temperature=0)
+        unread = asker.ask(SURE, extract="none")
+    for reply in (story, greedy, unread):
+        assert (reply.samples, reply.answer, reply.votes, reply.agreement) == (1, None, {}, None)
+        assert [note.startswith("no vote: ") for note in reply.notes] == [True]
+    assert story.text is not None
+    assert story.text.startswith("Once upon")
+    assert asker.average is None  # none of them could be voted on
+
+
+@pytest.mark.slow
+def test_the_average_of_many_prompts_is_the_budget():
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3, concurrency=8) as asker:
+        replies = asker.ask_many(questions(300))
+        assert asker.average == pytest.approx(3.0, abs=0.3)
+        assert asker.average == pytest.approx(sum(reply.samples for reply in replies) / 300)
+        assert asker.spent.samples == up.count.choices == sum(reply.samples for reply in replies)
+        assert asker.spent.tokens == sum(reply.tokens for reply in replies)
+
+
+def test_replies_come_in_the_order_of_the_prompts_and_no_more_are_under_way_than_allowed():
+    prompts = [f"What is {at} plus 0 of spread 1?" for at in range(20)] + ["What is 6 times 7?"]
+    with Upstream(Crowd(delay=0.01)) as up, ac.Asker(up.url, budget=2, concurrency=3) as asker:
+        replies = asker.ask_many(iter(prompts))
+        assert 1 < up.count.peak <= 3
+    assert [reply.answer for reply in replies] == ["0"] * 20 + ["42"]
+
+
+def test_coroutines_of_a_running_loop_ask_many_at_once():
+    async def main(url: str) -> None:
+        async with ac.Asker(url, budget=2) as asker:
+            pair = await asyncio.gather(asker.ask_async(SURE), asker.ask_async(STORY))
+            many = await asker.ask_many_async([SURE, STORY])
+            plain = asker.ask(SURE)  # as in a notebook, whose loop runs
+        assert [reply.answer for reply in (*pair, *many, plain)] == ["42", None, "42", None, "42"]
+
+    with Upstream(Crowd()) as up:
+        asyncio.run(main(up.url))
+
+
+def test_cancelling_a_coroutine_cancels_its_calls():
+    async def main(asker: ac.Asker, up: Upstream) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asker.ask_async("stall"), 0.3)
+        reply = await asker.ask_async(SURE)
+        assert reply.answer == "42"
+
+    with Upstream(Crowd()) as up, ac.Asker(up.url) as asker:
+        asyncio.run(main(asker, up))  # closing waits for what is under way: nothing is
+
+
+def test_threads_share_an_asker_and_its_average():
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3) as asker, ThreadPoolExecutor(8) as threads:
+        replies = list(threads.map(asker.ask, questions(40)))
+        assert asker.spent.samples == up.count.choices == sum(reply.samples for reply in replies)
+
+
+def test_one_prompt_that_fails_does_not_lose_the_others():
+    with Upstream(Crowd()) as up, ac.Asker(up.url) as asker:
+        good, bad, last = asker.ask_many([SURE, "refuse this", SURE])
+        assert (good.answer, last.answer, good.error) == ("42", "42", None)
+        assert (bad.text, bad.answer, bad.samples) == (None, None, 0)
+        assert isinstance(bad.error, EndpointRefused)
+        assert "this prompt is not liked" in str(bad.error)
+        with pytest.raises(EndpointRefused, match="this prompt is not liked"):
+            asker.ask("refuse this")
+        assert asker.ask(SURE).answer == "42"
+
+
+def test_nothing_is_printed_for_what_is_raised(capfd: pytest.CaptureFixture[str]):
+    with Upstream(Crowd()) as up, ac.Asker(up.url) as asker, pytest.raises(EndpointRefused):
+        asker.ask("refuse this")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_dies_midway_leaves_the_replies_that_came():
+    with ThreadPoolExecutor(1) as thread:
+        with Upstream(Crowd(delay=0.05)) as up:
+            asker = ac.Asker(up.url, concurrency=2)
+            many = thread.submit(asker.ask_many, [SURE] * 12)
+            while up.count.choices < 6:
+                time.sleep(0.01)
+        replies = many.result(120)
+        asker.close()
+    assert len(replies) == 12
+    assert replies[0].answer == "42"
+    assert [reply.error is not None for reply in replies] == [reply.text is None for reply in replies]
+    assert replies[-1].error is not None
+
+
+def test_closing_waits_for_what_is_under_way_and_then_refuses():
+    with Upstream(Crowd(delay=0.3)) as up, ThreadPoolExecutor(1) as thread:
+        asker = ac.Asker(up.url)
+        reply = thread.submit(asker.ask, SURE)
+        while not up.count.in_flight:
+            time.sleep(0.01)
+        asker.close()
+        assert reply.done()
+        assert reply.result().answer == "42"
+        assert asker.spent.samples == up.count.choices  # can still be read
+        asker.close()  # once more does nothing
+        for ask in (asker.ask, lambda prompt: asker.ask_many([prompt])):
+            with pytest.raises(Overloaded, match="closed; open another"):
+                ask(SURE)
+
+
+def test_leaving_by_an_exception_cancels_what_is_under_way():
+    def leave(up: Upstream, thread: ThreadPoolExecutor) -> None:
+        with ac.Asker(up.url) as asker:
+            futures.append(thread.submit(asker.ask, "stall"))
+            futures.append(thread.submit(lambda: asyncio.run(asker.ask_async("stall too"))))
+            while up.count.in_flight < 2:
+                time.sleep(0.01)
+            raise KeyError("mine")
+
+    futures: list[Any] = []
+    with Upstream(Crowd()) as up, ThreadPoolExecutor(2) as thread:
+        with pytest.raises(KeyError):
+            leave(up, thread)
+        for future in futures:
+            with pytest.raises(Overloaded, match="this Asker is closed"):
+                future.result(30)
+
+
+def test_an_asker_that_is_let_go_of_ends_its_thread():
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "adacompute-asker"]
+
+    with Upstream(Crowd()) as up:
+        asker = ac.Asker(up.url)
+        (thread,) = threads()
+        del asker
+        gc.collect()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_no_file_is_left_behind_and_a_state_keeps_what_was_spent_and_the_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with Upstream(Crowd()) as up:
+        with ac.Asker(up.url, budget=3) as asker:
+            start = asker.price
+            asker.ask_many(questions(10))
+        assert list(tmp_path.iterdir()) == []
+        with ac.Asker(up.url, budget=3, state=tmp_path / "state.sqlite") as asker:
+            asker.ask_many([SURE] * 10)
+            spent, price = asker.spent, asker.price
+        with ac.Asker(up.url, budget=3, state=tmp_path / "state.sqlite") as asker:
+            assert asker.spent == spent
+            assert asker.price == pytest.approx(price, rel=0.05)  # it dithers
+            assert start is not None
+            assert asker.price < 0.95 * start  # ten easy prompts have left room
+            with pytest.raises(ConfigError, match="another gateway keeps its ledger in it"):
+                ac.Asker(up.url, state=tmp_path / "state.sqlite")
+
+
+def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
+    policy = ac.StoppingPolicy(longest=4)
+    policy.save(tmp_path / "mine")
+    hard = "What is number 1 of spread 9?"
+    with Upstream(Crowd()) as up:
+        for given in (policy, tmp_path / "mine", str(tmp_path / "mine")):
+            assert ac.ask(hard, endpoint=up.url, policy=given, budget=4).samples == 4
+
+
+def test_a_cost_is_of_the_prices_and_none_without():
+    with Upstream(Crowd()) as up:
+        plain = ac.ask(SURE, endpoint=up.url)
+        paid = ac.ask(SURE, endpoint=up.url, input_price=1.0, output_price=1.0)
+        with ac.Asker(up.url, input_price=1.0, output_price=1.0) as asker:
+            reply = asker.ask(SURE)
+            assert asker.spent.money == pytest.approx(reply.cost)
+    assert plain.cost is None
+    assert paid.cost == pytest.approx(paid.tokens / 1e6)
+    assert plain.tokens == paid.tokens > 0
+
+
+def test_messages_a_system_text_and_parameters_go_to_the_endpoint():
+    with Upstream(Crowd()) as up, ac.Asker(up.url) as asker:
+        asker.ask(
+            [{"role": "user", "content": "Hello"}, {"role": "user", "content": SURE}],
+            system="Be brief.",
+            temperature=0.5,
+            max_tokens=100_000,
+            seed=7,
+            stop=["\n"],
+        )
+        body = up.requests[0].body
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "user"]
+    assert body["messages"][0]["content"] == "Be brief."
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("scripted", 0.5, 100_000)
+    assert body["stop"] == ["\n"]
+    assert "adacompute" not in body
+
+
+def test_answers_are_read_as_extract_says():
+    def say(_number: int, body: dict[str, Any]) -> Reply:
+        return Reply(texts=["It may be 3. FINAL=17 END"] * body.get("n", 1))
+
+    with Upstream(say) as up, ac.Asker(up.url) as asker:
+        assert asker.ask(SURE, extract=r"regex:FINAL=(\d+)").answer == "17"
+
+
+def test_a_text_that_was_cut_off_is_noted():
+    def cut(_number: int, body: dict[str, Any]) -> Reply:
+        return Reply(texts=["Answer: 42"] * body.get("n", 1), finish="length")
+
+    with Upstream(cut) as up:
+        assert "cut off" in ac.ask(SURE, endpoint=up.url).notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [(("a", "b"), "lists 2 models: a, b; name one: model"), ((), "lists 0 models: none; name one: model")],
+)
+def test_a_model_is_named_where_the_endpoint_has_not_just_one(models: tuple[str, ...], words: str):
+    with Upstream(Crowd(), models=models) as up:
+        with pytest.raises(ConfigError, match=words):
+            ac.Asker(up.url)
+        assert ac.ask(SURE, endpoint=up.url, model="b").answer == "42"
+        assert up.requests[-1].body["model"] == "b"
+
+
+def test_a_model_with_an_at_sign_is_no_budget():
+    with Upstream(Crowd()) as up, ac.Asker(up.url, model="mine@2") as asker:
+        asker.ask(SURE)
+        assert up.requests[-1].body["model"] == "mine@2"
+
+
+def test_a_key_is_an_argument_a_file_or_in_the_environment_and_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "key"
+    file.write_text(CANARY)
+    monkeypatch.delenv("ADACOMPUTE_KEY", raising=False)
+    with Upstream(Crowd(), key=CANARY) as up:
+        for given in ({"key": CANARY}, {"key_file": file}, {"key_env": "MINE"}):
+            monkeypatch.setenv("MINE", CANARY)
+            with ac.Asker(up.url, model="scripted", **given) as asker:  # type: ignore[arg-type]
+                assert asker.ask(SURE).answer == "42"
+                assert CANARY not in repr(asker) + repr(vars(asker)) + repr(vars(asker._engine))
+    with Upstream(Crowd(), key="another") as up:
+        with pytest.raises(EndpointRefused, match="401") as refused:
+            ac.ask(SURE, endpoint=up.url, key=CANARY)
+        with ac.Asker(up.url, model="scripted", key=CANARY) as asker:
+            (reply,) = asker.ask_many([SURE])
+        assert "401" in str(reply.error)
+        assert CANARY not in str(refused.value) + repr(reply) + repr(refused.value.__cause__)
+
+
+def test_an_endpoint_that_is_not_there_says_so():
+    with pytest.raises(EndpointUnreachable, match="is it running"):
+        ac.ask(SURE, endpoint="http://127.0.0.1:9/v1")
+    with ac.Asker("http://127.0.0.1:9/v1", model="m") as asker, pytest.raises(EndpointUnreachable):
+        asker.ask(SURE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"endpoint": ""}, ConfigError, "adacompute local"),
+        ({"endpoint": None}, ConfigError, "endpoint None is no address"),
+        ({"endpoint": "127.0.0.1:8081"}, ConfigError, "give it with http://"),
+        ({"budget": 0}, BudgetInvalid, "give a number above 0"),
+        ({"budget": 0.5}, ConfigError, "give 1 to 1,024"),
+        ({"budget": "much"}, BudgetInvalid, "can't be read"),
+        ({"policy": "nowhere"}, PolicyError, "nowhere"),
+        ({"policy": 3}, ConfigError, "policy is a int; give a folder"),
+        ({"policy": ac.CurvePolicy()}, PolicyError, "can't decide"),
+        ({"key": "a b"}, ConfigError, "blanks or line breaks"),
+        ({"key": "k", "key_file": "f"}, ConfigError, "give one of them"),
+        ({"key_env": "NO_SUCH_VARIABLE"}, ConfigError, "NO_SUCH_VARIABLE holds no key"),
+        ({"key_file": "nowhere"}, ConfigError, "can't be read"),
+        ({"input_price": -1}, ConfigError, "input_price -1 can't be used"),
+        ({"output_price": "dear"}, ConfigError, "give a number"),
+        ({"concurrency": 0}, ConfigError, "concurrency 0 can't be used"),
+        ({"deadline": 0}, ConfigError, "deadline 0 can't be used"),
+        ({"deadline": "soon"}, ConfigError, "deadline is 'soon'; give a number"),
+        ({"state": ""}, ConfigError, "names no file"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_with_the_remedy(
+    settings: dict[str, Any], error: type[Exception], words: str
+):
+    with pytest.raises(error) as refused:
+        ac.Asker(**{"endpoint": "http://127.0.0.1:9/v1", "model": "m", **settings})
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_endpoint_with_its_own_key_takes_no_second():
+    endpoint = ac.Endpoint(url="http://127.0.0.1:9/v1", key=CANARY)
+    with pytest.raises(ConfigError, match="give the key to it alone"):
+        ac.Asker(endpoint, model="m", key="another")
+
+
+@pytest.fixture(scope="module")
+def asker() -> Any:
+    with Upstream(Crowd()) as up, ac.Asker(up.url) as shared:
+        shared.upstream = up  # type: ignore[attr-defined]
+        yield shared
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "words"),
+    [
+        ("  ", {}, "the prompt is empty"),
+        (None, {}, "the prompt is a NoneType; give a text"),
+        (b"bytes", {}, "the prompt is a bytes"),
+        ({"role": "user"}, {}, "the prompt is a dict"),
+        (["a", "b"], {}, "prompts are for ask_many"),
+        ([], {}, "give at least one"),
+        ([{"role": "user"}], {}, "messages[0].content is not a text"),
+        ([3], {}, "messages[0] is not an object"),
+        ("\ud800", {}, "isn't JSON"),
+        (SURE, {"system": 3}, "system is a int"),
+        (SURE, {"temperature": 3}, "temperature is 3; give 0 to 2"),
+        (SURE, {"max_tokens": 0}, "max_tokens is 0"),
+        (SURE, {"extract": "magic"}, "extract is 'magic'"),
+        (SURE, {"n": 3}, "the policy decides"),
+        (SURE, {"stream": True}, "a reply comes whole"),
+        (SURE, {"model": "b"}, "give model to the Asker"),
+        (SURE, {"budget": 8}, "budget is a setting of the Asker"),
+        (SURE, {"seed": object()}, "give plain data"),
+    ],
+)
+def test_a_prompt_or_an_option_that_cannot_be_used_is_refused_before_anything_is_sent(
+    asker: Any, prompt: Any, options: dict[str, Any], words: str
+):
+    before = asker.upstream.count.choices
+    with pytest.raises(RequestInvalid) as refused:
+        asker.ask(prompt, **options)
+    assert words in str(refused.value)
+    with pytest.raises(RequestInvalid) as refused:
+        asker.ask_many([SURE, prompt], **options)
+    assert words in str(refused.value)
+    assert asker.upstream.count.choices == before
+
+
+@pytest.mark.parametrize("prompts", ["one text", {"a": "b"}, 3])
+def test_many_prompts_are_a_list(asker: Any, prompts: Any):
+    with pytest.raises(RequestInvalid, match="give a list of prompts, or call ask"):
+        asker.ask_many(prompts)
+    assert asker.ask_many([]) == []
+
+
+def test_a_real_model_answers_in_one_call(local_model: LocalModel):
+    reply = ac.ask(
+        "What is 2 + 2? Answer with the number only.",
+        endpoint=local_model.url,
+        budget=3,
+        max_tokens=12,
+        temperature=0.8,
+        seed=1,
+    )
+    assert reply.text
+    assert 1 <= reply.samples <= 16
+    assert sum(reply.votes.values()) <= reply.samples
+    assert reply.tokens > 0
+    assert "SmolLM2" in reply.model
