@@ -172,7 +172,7 @@ def build_table(kept: dict[str, Any]) -> str:
     """The table of README.md: what each average budget buys, and what that is in money."""
     money = {saving["budget"]: saving for saving in kept["money"]}
     heads = ["samples on average", "right: uniform", "right: stopping", "gain, points (95%)"]
-    heads += ["uniform samples as good", "saved", "USD, 1,000 requests", "USD, uniform as good"]
+    heads += ["uniform needs", "saved", "USD, 1,000 requests", "USD, uniform"]
     lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
     for row in kept["budgets"]:
         paid, gain, worth = money[row["budget"]], row["gain"], row["worth"]["mean"]

@@ -12,9 +12,18 @@ from adacompute.evaluate.comparison import Evaluation, PolicyPoints
 from adacompute.evaluate.conclusions import format_samples
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import EvaluationRuns, run_policies
+from adacompute.evaluate.resampling import Interval
+from adacompute.report.document import Column, compute_saved, format_cell
 from adacompute.report.exhibits.calibration import measure_calibration
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
-from adacompute.report.exhibits.money import Money, build_money_data, compute_savings
+from adacompute.report.exhibits.money import (
+    Money,
+    build_money_data,
+    build_money_table,
+    compute_savings,
+    describe_money,
+    find_saving,
+)
 from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
 from adacompute.report.exhibits.token_cost import measure_tokens
 from adacompute.report.exhibits.worth import assess_worth, find_needed_samples
@@ -182,14 +191,65 @@ def test_money_is_tokens_times_prices(evaluation: Evaluation, found: EvaluationR
         Money(output_price=-1.0)
 
 
-def test_money_without_tokens_or_without_an_equal_has_no_price(evaluation: Evaluation, found: EvaluationRuns):
+def test_without_tokens_nothing_has_a_price(evaluation: Evaluation):
     money = Money(output_price=1.0)
-    assert compute_savings(build_money_data(evaluation, None, money), money) == ()
-    match = evaluation.match("stopping", 6.0)
-    told = replace(evaluation, matched=(replace(match, worth=replace(match.worth, mean=math.inf)),))
-    data = build_money_data(told, measure_tokens(found), money)
+    data = build_money_data(evaluation, None, money)
+    assert compute_savings(data, money) == ()
+    assert data["words"] is None
+
+
+def test_where_uniform_needs_more_than_was_recorded_its_price_is_a_bound(
+    evaluation: Evaluation, found: EvaluationRuns
+):
+    money = Money(output_price=1.0)
+    row = evaluation.verdict.row(6.0)
+    assert row is not None
+    endless = replace(row, worth=Interval(mean=math.inf, low=14.9, high=math.inf))
+    beyond = replace(evaluation, verdict=replace(evaluation.verdict, rows=(endless,), budget=6.0))
+    tokens = measure_tokens(found)
+    data = build_money_data(beyond, tokens, money)
     assert data["rows"][0]["same_as"] is None
-    assert compute_savings(data, money)[0].amount is None
+    (saving,) = compute_savings(data, money)
+    assert saving.is_bound
+    assert saving.same_cost == pytest.approx(16 * EACH / 1e6)  # of the most recorded
+    table = build_money_table((saving,), money, beyond)
+    texts = [format_cell(cell, column) for cell, column in zip(table.rows[0], table.columns, strict=True)]
+    assert texts[1] == "> 16 (14.9 to > 16)"
+    assert all(text.startswith("> ") for text in (texts[3], *texts[5:]))
+    assert table.records()[0]["saved"] is None  # a bound is no value
+    assert "costs more than 0.800 USD" in data["words"]
+
+
+def test_money_is_said_in_the_readers_currency_and_claims_no_saving_that_is_not_certain(
+    evaluation: Evaluation, found: EvaluationRuns
+):
+    money = Money(input_price=1.0, output_price=4.0, currency="EUR", prompt_tokens=100.0)
+    data = build_money_data(evaluation, measure_tokens(found), money)
+    assert data["words"] == (
+        "At 4 EUR per million output tokens and 1 per million of prompts, 1,000 requests cost 0.900 EUR at 3 "
+        "samples on average; uniform sampling costs 1.80 EUR for the same accuracy, so 0.900 EUR (50%) are "
+        "saved."
+    )
+    saving = find_saving(data, money)
+    assert saving is not None
+    unsure = describe_money(saving, money, pays=False)
+    assert unsure.endswith("no saving over uniform sampling is certain.")
+
+
+@pytest.mark.parametrize(
+    ("needed", "shown"),
+    [
+        (Interval(mean=6.0, low=4.0, high=10.0), "50% (25% to 70%)"),
+        (Interval(mean=10.0, low=5.0, high=math.inf), "70% (40% to > 81%)"),
+        (Interval(mean=math.inf, low=math.inf, high=math.inf), "> 81% (> 81% to > 81%)"),
+        (Interval(mean=2.0, low=None, high=None), "-50%"),
+    ],
+)
+def test_what_is_saved_is_a_bound_exactly_where_uniform_needs_more_than_was_recorded(
+    needed: Interval, shown: str
+):
+    saved = compute_saved(3.0, needed, longest=16)
+    assert format_cell(saved, Column(name="saved", kind="percent")) == shown
 
 
 def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found: EvaluationRuns):

@@ -17,7 +17,7 @@ import pytest
 from handmade import FIGURES
 
 from adacompute.errors import ReportError
-from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.resampling import Interval
 from adacompute.report.document import (
     Column,
@@ -51,8 +51,19 @@ EVALUATION = Evaluation(
     matched=(),
     oracle=(),
     imitation=(),
-    verdicts=(),
-    verdict="",
+    budgets=(2.0,),
+    verdict=Verdict(
+        decided="too few problems to tell",
+        sentence=HOSTILE,
+        support=HOSTILE,
+        policy="stopping",
+        budget=None,
+        basis="accuracy",
+        problems=2,
+        problems_needed=28,
+        protocol=HOSTILE,
+        rows=(),
+    ),
 )
 SVG = (
     '<svg viewBox="0 0 9 9"><defs><style type="text/css">*{fill:red}</style></defs>'
@@ -377,12 +388,12 @@ def _agrees(value: object, text: str) -> bool:
             )
         )
         if isinstance(value, Interval) and (value.low is None or value.high is None):
-            return text.startswith(("–", "more than there are")) or any(
+            return text.startswith(("–", "> ")) or any(
                 text.startswith(format_cell(value.mean, Column(name="", kind=kind))) for kind in KINDS
             )
     if value is None:
-        return text in ("–", "more than there are")
-    return any(format_cell(value, Column(name="", kind=kind)) == text for kind in KINDS)
+        return text == "–" or text.startswith("> ")
+    return any(format_cell(value, Column(name="", kind=kind)) == text.replace("> ", "") for kind in KINDS)
 
 
 KINDS = get_args(Kind)

@@ -154,16 +154,18 @@ def _show(result: "Report") -> None:
     print_paragraph(result.headline)
     if result.below:
         print_paragraph(result.below)
+    if result.money is not None and result.money["words"]:
+        print_paragraph(result.money["words"])
     for notice in result.notices:
         print_line()
         print_paragraph(notice)
-    first_table = next(iter(result.tables()), None)
-    if first_table is not None:
+    table = next((table for table in result.tables() if table.key == "budgets"), None)
+    if table is not None:
         print_line()
-        print_line(first_table.title)
+        print_line(table.title)
         rows = [
-            [format_cell(cell, column) for cell, column in zip(row, first_table.columns, strict=True)]
-            for row in first_table.rows
+            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+            for row in table.rows
         ]
-        print_table([column.name for column in first_table.columns], rows)
+        print_table([column.name for column in table.columns], rows)
     print_line()

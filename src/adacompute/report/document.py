@@ -9,7 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,18 +19,22 @@ from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
 
 __all__ = [
+    "AtLeast",
     "Cell",
     "Column",
     "Kind",
     "Picture",
     "Report",
     "ReportPart",
+    "Saved",
     "Section",
     "Spread",
     "Table",
+    "compute_saved",
     "find_clear_signs",
     "format_cell",
     "format_gains",
+    "format_mean",
     "format_points",
     "format_shares",
     "join_words",
@@ -42,7 +46,18 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "text", "share", "percent", "fraction", "points", "number", "amount", "count", "money", "price", "flag"
+    "text",
+    "share",
+    "percent",
+    "fraction",
+    "points",
+    "number",
+    "tenths",
+    "amount",
+    "count",
+    "money",
+    "price",
+    "flag",
 ]
 
 _DIGITS = 6  # significant digits: more than a figure shows, and the file stays readable
@@ -57,7 +72,23 @@ class Spread:
     std: float
 
 
-Cell = str | float | int | bool | None | Interval | Spread
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved(Interval):
+    """A share that is saved. Uniform sampling was recorded up to some number of samples only, so a
+    value that reaches `most` may be more.
+    """
+
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A number of which only a lower bound is known; null in files."""
+
+    bound: float
+
+
+Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +96,13 @@ class Column:
     """A heading, and how its values are written.
 
     Shares are percent to a tenth (`percent`: whole), differences of shares are points,
-    amounts have no needless zeros, money is as `format_money` writes it.
+    numbers have two places (`tenths`: one), amounts have no needless zeros, money is as
+    `format_money` writes it.
     """
 
     name: str
     kind: Kind = "text"
+    limit: float | None = None  # an infinite value is written as above this: > 16
     about: str = ""  # what the heading means, where it isn't plain
 
 
@@ -131,20 +164,50 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
     '61.2%'
     >>> format_cell(Interval(mean=0.012, low=-0.003, high=0.03), Column(name="gain", kind="points"))
     '+1.2 (-0.3 to +3.0)'
+    >>> needs = Interval(mean=math.inf, low=14.87, high=math.inf)
+    >>> format_cell(needs, Column(name="uniform needs", kind="tenths", limit=16))
+    '> 16 (14.9 to > 16)'
     """
     if cell is None:
         return blank
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, Interval):
-        mean = _format_number(cell.mean, column.kind)
-        if cell.low is None or cell.high is None:
-            return mean
-        return f"{mean} ({_format_number(cell.low, column.kind)} to {_format_number(cell.high, column.kind)})"
+        mean, low, high = (_format_end(cell, value, column) for value in (cell.mean, cell.low, cell.high))
+        return f"{mean} ({low} to {high})" if low and high else mean
     if isinstance(cell, Spread):
-        spread = _format_number(cell.std, column.kind).lstrip("+").rstrip("%")
-        return f"{_format_number(cell.mean, column.kind)} ± {spread}"
-    return cell if isinstance(cell, str) else _format_number(float(cell), column.kind)
+        spread = _format_number(cell.std, column).lstrip("+").rstrip("%")
+        return f"{_format_number(cell.mean, column)} ± {spread}"
+    if isinstance(cell, AtLeast):
+        return f"> {_format_number(cell.bound, column)}"
+    return cell if isinstance(cell, str) else _format_number(float(cell), column)
+
+
+def format_mean(cell: Cell, column: Column) -> str:
+    """A value without its interval, for a narrow table."""
+    return format_cell(replace(cell, low=None, high=None) if isinstance(cell, Interval) else cell, column)
+
+
+def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
+    """The share of the uniform samples that are needed for the same accuracy that isn't drawn.
+
+    Where uniform sampling needs more than `longest`, the most recorded, that many are counted.
+
+    >>> saved = compute_saved(6.0, Interval(mean=math.inf, low=14.87, high=math.inf), longest=16)
+    >>> format_cell(saved, Column(name="saved", kind="percent"))
+    '> 62% (60% to > 62%)'
+    """
+    ends = [None if end is None else 1 - cost / min(end, longest) for end in (needed.low, needed.high)]
+    most = 1 - cost / longest
+    return Saved(mean=1 - cost / min(needed.mean, longest), low=ends[0], high=ends[1], most=most)
+
+
+def _format_end(interval: Interval, value: float | None, column: Column) -> str:
+    """The mean or an end of an interval; empty where there is none."""
+    if value is None:
+        return ""
+    is_bound = isinstance(interval, Saved) and value >= interval.most
+    return ("> " if is_bound else "") + _format_number(value, column)
 
 
 def to_markdown(table: Table) -> list[str]:
@@ -163,17 +226,21 @@ def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
-def _format_number(value: float, kind: Kind) -> str:
+def _format_number(value: float, column: Column) -> str:
+    kind = column.kind
     if value != value:  # NaN: not known
         return "–"
-    if value in (float("inf"), float("-inf")):
-        return "more than there are" if value > 0 else "none"
+    if value == math.inf:
+        return "more than there are" if column.limit is None else f"> {column.limit:g}"
+    if value == -math.inf:
+        return "none"
     forms = {
         "share": f"{100 * value:z.1f}%",
         "points": f"{100 * value:+z.1f}",
         "count": f"{value:z,.0f}",
     }
-    forms |= {"fraction": f"{value:z.3f}", "number": f"{value:z.2f}", "price": f"{value:z.4g}"}
+    forms |= {"fraction": f"{value:z.3f}", "number": f"{value:z.2f}", "tenths": f"{value:z.1f}"}
+    forms["price"] = f"{value:z.4g}"
     forms |= {"money": format_money(value), "percent": f"{round(100 * value) + 0.0:.0f}%"}
     return forms.get(kind, f"{value:zg}")
 
@@ -183,7 +250,7 @@ def _cell_data(cell: Cell) -> Any:  # noqa: ANN401
         return {"mean": cell.mean, "low": cell.low, "high": cell.high}
     if isinstance(cell, Spread):
         return {"mean": cell.mean, "std": cell.std}
-    return cell
+    return None if isinstance(cell, AtLeast) else cell
 
 
 def join_words(items: Sequence[str]) -> str:
@@ -376,7 +443,7 @@ def _cell_values(cell: Cell, suffixes: tuple[str, ...]) -> list[object]:
     elif isinstance(cell, Spread):
         values = [cell.mean, cell.std]
     else:
-        values = [cell]
+        values = [None if isinstance(cell, AtLeast) else cell]
     values = [replace_non_finite(value) for value in values]
     values += [None] * (len(suffixes) - len(values))
     return [_csv_value(value) for value in values[: len(suffixes)]]

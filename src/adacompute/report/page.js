@@ -113,40 +113,94 @@ for (const id of links.keys()) {
   if (goal) seen.observe(goal);
 }
 
-// Money by the reader's own prices: the same sum as beyond/money.py, of the same data.
-const { money } = JSON.parse(document.getElementById("data").textContent);
-const form = document.getElementById("prices");
-
-function reckoned(row, prices) { // of one request, adaptive and uniform
-  const cost = (samples, tokens) => (samples * prices.prompt_tokens * prices.input_price + tokens * prices.output_price) / 1e6;
-  const own = cost(row.samples, row.tokens);
-  return [own, row.same_as === null || row.same_as_tokens === null ? null : cost(row.same_as, row.same_as_tokens)];
+// A table or figure that is wider than its place says so, until one has scrolled to its end.
+for (const box of all(".scroll")) {
+  const hint = document.createElement("p");
+  hint.className = "hint";
+  hint.ariaHidden = "true"; // a screen reader reads all of it anyway
+  hint.textContent = matchMedia("(pointer: coarse)").matches ? "swipe for more →" : "scroll for more →";
+  box.before(hint);
+  const update = () => { hint.hidden = box.scrollWidth - box.clientWidth - box.scrollLeft < 8; };
+  box.addEventListener("scroll", update, { passive: true });
+  new ResizeObserver(update).observe(box);
+  update();
 }
 
+// Money by the reader's own prices: the same sum as exhibits/money.py, of the same data.
+const { money } = JSON.parse(document.getElementById("data").textContent);
+const form = document.getElementById("prices");
 const whole = (value) => value.toLocaleString("en-GB", { maximumFractionDigits: 0 });
 const four = (value) => String(Number(value.toPrecision(4)));
 
-function paid(value) { // as `money` of exhibits.py: two places from 1 up, three digits below, no exponent
+function rounded(value) { // as Python rounds: a half goes to the even side
+  const low = Math.floor(value);
+  if (value - low !== 0.5) return Math.round(value);
+  return low % 2 ? low + 1 : low;
+}
+const percent = (share) => `${rounded(100 * share)}%`;
+
+function paid(value) { // as `format_money` of records.py: two places from 1 up, three digits below, no exponent
   const places = Math.min(100, Math.max(2, 2 - (value ? Number(value.toExponential(2).split("e")[1]) : 0)));
   if (Math.abs(value) < 1) return value.toFixed(places);
   return value.toLocaleString("en-GB", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 }
 
+function typedPrices() {
+  return Object.fromEntries([...new FormData(form)].map(([name, text]) => [name, Number(text) || 0]));
+}
+
+function reckoned(row, prices) { // of one request: its cost, uniform's for the same accuracy, and the share saved
+  const price = (samples, tokens) => (samples * prices.prompt_tokens * prices.input_price + tokens * prices.output_price) / 1e6;
+  const known = row.same_as !== null && row.same_as_tokens !== null;
+  const own = price(row.samples, row.tokens);
+  const same = known ? price(row.same_as, row.same_as_tokens) : price(money.most, money.most_tokens);
+  return { own, same, more: known ? "" : "> ", share: same ? (same - own) / same : null };
+}
+
+function pricesText() { // as `Money.describe_prices`
+  const prices = typedPrices(), text = `${four(prices.output_price)} ${money.currency} per million output tokens`;
+  return form.elements.prompt_tokens.value === "" ? text : `${text} and ${four(prices.input_price)} per million of prompts`;
+}
+
+function shownMoney() { // at the budget that the page speaks of; null where tokens weren't recorded
+  const row = money?.rows.find((each) => each.budget === money.budget && each.tokens !== null);
+  return row ? reckoned(row, typedPrices()) : null;
+}
+
+const amount = (value) => `${paid(1000 * value)} ${money.currency}`;
+
+function moneyWords() { // as `describe_money` of exhibits/money.py
+  const spent = shownMoney();
+  if (!spent) return "";
+  const head = `At ${pricesText()}, 1,000 requests cost ${amount(spent.own)} at ${money.budget} samples on average`;
+  if (!money.pays) return `${head}; no saving over uniform sampling is certain.`;
+  const more = spent.more ? "more than " : "", share = spent.share === null ? "" : ` (${percent(spent.share)})`;
+  return `${head}; uniform sampling costs ${more}${amount(spent.same)} for the same accuracy, so ${more}${amount(spent.same - spent.own)}${share} are saved.`;
+}
+
+function moneyNumber() { // for the shared picture
+  const spent = shownMoney();
+  if (!spent) return [];
+  const instead = money.pays ? `, not ${spent.more}${amount(spent.same)}` : "";
+  return [[amount(spent.own) + instead, `for 1,000 requests, at ${pricesText()}`]];
+}
+
 function reckon() {
-  const prices = Object.fromEntries([...new FormData(form)].map(([name, text]) => [name, Number(text) || 0]));
   if (!form.checkValidity()) return;
+  const prices = typedPrices(), spent = shownMoney();
   const rows = money.rows.filter((row) => row.tokens !== null);
   all("#table-money tbody tr").forEach((line, at) => {
-    const [own, same] = reckoned(rows[at], prices);
-    const told = same === null
-      ? [paid(1000 * own), "–", "–", "–"]
-      : [paid(1000 * own), paid(1000 * same), paid(prices.requests * (same - own)), same ? `${(100 * (1 - own / same)).toFixed(1)}%` : "–"];
-    told.forEach((text, place) => { line.cells[line.cells.length - 4 + place].textContent = text; });
+    const { own, same, more, share } = reckoned(rows[at], prices);
+    const texts = [paid(1000 * own), ...[paid(1000 * same), paid(1000 * (same - own)), paid(prices.requests * (same - own)), share === null ? "–" : percent(share)].map((text) => (text === "–" ? text : more + text))];
+    texts.forEach((text, place) => { line.cells[line.cells.length - texts.length + place].textContent = text; });
   });
+  const tiles = { cost: amount(spent.own), same: spent.more + amount(spent.same), saved: spent.more + amount(spent.same - spent.own), share: spent.share === null ? "–" : spent.more + percent(spent.share) };
+  for (const [name, text] of Object.entries(tiles)) for (const tile of all(`.tile.${name} dd`)) tile.textContent = text;
   const prompts = form.elements.prompt_tokens.value === "" ? "Prompts are not counted."
     : `Each sample pays for its prompt of ${four(prices.prompt_tokens)} tokens at ${four(prices.input_price)} per million.`;
-  document.querySelector("#table-money .note").textContent =
-    `At ${four(prices.output_price)} ${money.currency} per million output tokens, ${whole(prices.requests)} requests a month. ${prompts}`;
+  const note = `At ${four(prices.output_price)} ${money.currency} per million output tokens, ${whole(prices.requests)} requests a month. ${prompts}`;
+  document.querySelector("#table-money .note").textContent = note;
+  document.querySelector("#money .note").textContent = "Your prices.";
 }
 
 if (form && money) {

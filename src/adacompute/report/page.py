@@ -1,7 +1,7 @@
 """A report as one HTML page that loads nothing from outside and runs only its own script.
 
 Every text is escaped. Markup, style and script lie beside this file as page.html, page.css and
-page.js.
+page.js; the form of prices as money.html; the share button's as share.html and share.js.
 """
 
 import base64
@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from adacompute.records import format_money
 from adacompute.report.document import (
     Column,
     Picture,
@@ -25,21 +26,21 @@ from adacompute.report.document import (
     format_cell,
     replace_non_finite,
 )
+from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
 from adacompute.report.theme import dark_css
 
-__all__ = ["render_figure", "render_page"]
+__all__ = ["build_share", "render_figure", "render_page"]
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
+_GAIN = Column(name="gain", kind="points")
 _FOLD_ROWS = 20  # rows; a longer table is folded
 _LONG_TEXT = 30  # characters; a longer text may wrap
 _CODE = re.compile(r"`([^`]+)`")
 _STYLE_TAG = re.compile(
     r"<style\b.*?</style>", re.DOTALL
 )  # it would style the whole page; page.css has the same rules
-
-MONEY_TABLE = "money"  # key of the table that page.js recomputes when prices are typed in
 
 
 def render_table(exhibit: Table) -> str:
@@ -130,7 +131,8 @@ def _render_footer(exhibit: Table | Picture, kind: str, path: str, name: str, *,
 
 def render_page(report: Report) -> str:
     """The whole page."""
-    style, script = _read_asset("page.css") + dark_css(), f'"use strict";\n{_read_asset("page.js")}'
+    style = _read_asset("page.css") + dark_css()
+    script = f'"use strict";\n{_read_asset("page.js")}\n{_read_asset("share.js")}'
     content_policy = (  # figures carry style attributes; nothing else does, and nothing is fetched
         f"default-src 'none'; style-src {_csp_hash(style)}; style-src-attr 'unsafe-inline'; "
         f"script-src {_csp_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -148,7 +150,8 @@ def render_page(report: Report) -> str:
         parts=_render_verdict(report, first) + "".join(_render_part(part) for part in rest),
         footer=f"{escape(version)}. All numbers: <a href=results.json>results.json</a>; "
         "each table and figure as a file by the link below it.",
-        data=_script_json({"money": report.money}),
+        share=_read_asset("share.html"),
+        data=_script_json({"money": report.money, "share": build_share(report)}),
         style=style,
         script=script,
     )
@@ -164,11 +167,88 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
 def _render_verdict(report: Report, part: ReportPart) -> str:
     """The first part: its words stand below the headline, then the notices, then its figures and tables."""
     words = [report.below, *(text for section in part.sections for text in section.words)]
-    body = "".join(_render_section(replace(section, words=()), report) for section in part.sections)
+    body = "".join(_render_section(replace(section, words=())) for section in part.sections)
     return (
         f'<section class="part verdict" id="part-{part.key}"><h1>{escape(report.headline)}</h1>'
-        f"{render_paragraphs(words, 'below')}{render_paragraphs(report.notices, 'notice')}{body}</section>"
+        f"{render_paragraphs(words, 'below')}{render_paragraphs(report.notices, 'notice')}"
+        f"{_render_money(report.money)}{body}</section>"
     )
+
+
+def _render_money(data: Mapping[str, Any] | None) -> str:
+    """What a thousand requests cost and save, and the form for the reader's own prices."""
+    if data is None or data["words"] is None:
+        return ""
+    money = Money(
+        input_price=data["input_price"],
+        output_price=data["output_price"],
+        currency=data["currency"],
+        prompt_tokens=data["prompt_tokens_per_request"],
+    )
+    saving = find_saving(data, money)
+    if saving is None:
+        return ""
+    tiles = [(f"cost at {saving.budget:g} samples on average", "cost", _tile_value(saving.cost, money))]
+    if data["pays"]:
+        more = "> " if saving.is_bound else ""
+        needs = f"> {data['most']:g}" if saving.same_as is None else f"{saving.same_as:.1f}"
+        share = "" if saving.share is None else f"{more}{saving.share:.0%}"
+        tiles += [
+            (
+                f"cost with uniform sampling, which needs {needs}",
+                "same",
+                more + _tile_value(saving.same_cost, money),
+            ),
+            ("saved, at the same accuracy", "saved", more + _tile_value(saving.amount, money)),
+            ("of the cost saved", "share", share),
+        ]
+    else:
+        tiles.append(("over uniform sampling", "none", "no saving is certain"))
+    rendered = "".join(
+        f'<div class="tile {key}"><dd>{escape(value)}</dd><dt>{escape(about)}</dt></div>'
+        for about, key, value in tiles
+    )
+    example = (
+        "Example prices: type in your own." if data["example"] else "Prices as given; others can be typed in."
+    )
+    return (
+        f"<div class=money id=money><p class=over>{REQUESTS_SHOWN:,} requests</p>"
+        f"<dl class=tiles>{rendered}</dl><p class=note>{example}</p>{_read_asset('money.html')}</div>"
+    )
+
+
+def _tile_value(cost: float, money: Money) -> str:
+    return f"{format_money(REQUESTS_SHOWN * cost)} {money.currency}"
+
+
+def build_share(report: Report) -> dict[str, Any]:
+    """What the share button shows: a picture's texts, and a paragraph. share.js adds money to both."""
+    verdict, measured = report.evaluation.verdict, _describe_facts(report.facts)
+    row, numbers = verdict.row(verdict.budget), []
+    if row is not None:
+        what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
+        about = f"{what} at {row.budget:g} samples on average; uniform {row.uniform:.1%}"
+        low, mean, high = (
+            format_cell(value, _GAIN) for value in (row.joint.low, row.gain.mean, row.joint.high)
+        )
+        numbers = [
+            [f"{row.accuracy:.1%}", about],
+            [f"{mean} points", f"at the same cost; {low} to {high} for sure"],
+        ]
+    return {
+        "name": report.name,
+        "headline": report.headline,
+        "numbers": numbers,
+        "protocol": f"{report.name}: {measured}. {_capitalise(verdict.protocol)}.",
+        "words": [
+            f"{report.headline} {report.below}".strip(),
+            f"Measured on {report.name} ({measured}) with adacompute {report.facts['adacompute']}.",
+        ],
+    }
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _render_part(part: ReportPart) -> str:
@@ -185,13 +265,9 @@ def _render_part(part: ReportPart) -> str:
     )
 
 
-def _render_section(section: Section, report: Report | None = None) -> str:
+def _render_section(section: Section) -> str:
     """Words, then pictures, then tables, then what is missing."""
-    tables = []
-    for exhibit in section.tables:
-        if exhibit.key == MONEY_TABLE and report is not None and report.money is not None:
-            tables.append(_read_asset("money.html"))
-        tables.append(render_table(exhibit))
+    tables = map(render_table, section.tables)
     pictures = "".join(map(render_figure, section.pictures))
     words, missing = render_paragraphs(section.words), render_paragraphs(section.missing, "missing")
     return f"<div class=body>{words}{pictures}{''.join(tables)}{missing}</div>"

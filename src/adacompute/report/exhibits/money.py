@@ -6,18 +6,32 @@ that.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.measure import OURS
-from adacompute.report.document import Cell, Column, Table
+from adacompute.evaluate.resampling import Interval
+from adacompute.records import format_money
+from adacompute.report.document import AtLeast, Cell, Column, Table
 from adacompute.report.exhibits.token_cost import TokenUse
 
-__all__ = ["EXAMPLE_MONEY", "Money", "Saving", "build_money_data", "build_money_table", "compute_savings"]
+__all__ = [
+    "EXAMPLE_MONEY",
+    "Money",
+    "Saving",
+    "build_money_data",
+    "build_money_table",
+    "compute_savings",
+    "describe_money",
+    "find_saving",
+    "needs_column",
+]
 
 _PRICE_TOKENS = 1e6  # prices are per million tokens
-_REQUESTS_SHOWN = 1000
+REQUESTS_SHOWN = 1000
+_DEFAULT_BUDGET = 3.0  # average samples that are shown where the verdict names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,19 @@ class Money:
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} {value!r} can't be; give a number from 0 up")
 
+    def describe_prices(self) -> str:
+        """The prices that count: of the prompt only where its tokens are known.
+
+        >>> Money(input_price=0.15, output_price=0.6, prompt_tokens=400).describe_prices()
+        '0.6 USD per million output tokens and 0.15 per million of prompts'
+        """
+        text = f"{self.output_price:.4g} {self.currency} per million output tokens"
+        return (
+            text
+            if self.prompt_tokens is None
+            else f"{text} and {self.input_price:.4g} per million of prompts"
+        )
+
     def request_cost(self, samples: float, tokens: float) -> float:
         """What a request costs that draws so many samples and output tokens on average."""
         prompt = 0.0 if self.prompt_tokens is None else samples * self.prompt_tokens
@@ -48,19 +75,29 @@ EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # pric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """One average budget against uniform samples of the same accuracy; money is per request."""
+    """One average budget against uniform sampling of the same accuracy; money is per request."""
 
     budget: float
     tokens: float  # a request
-    same_as: float | None  # uniform samples; None: more than there are
-    same_as_tokens: float | None
+    same_as: float | None  # uniform samples; None: more than were recorded
+    same_as_tokens: float  # of those, or of the most recorded
     cost: float
-    same_cost: float | None
+    same_cost: float  # of those, or of the most recorded: then uniform sampling costs more
 
     @property
-    def amount(self) -> float | None:
+    def is_bound(self) -> bool:
+        """Whether uniform sampling needs more than was recorded, so that more is saved than is said."""
+        return self.same_as is None
+
+    @property
+    def amount(self) -> float:
         """Money saved per request."""
-        return None if self.same_cost is None else self.same_cost - self.cost
+        return self.same_cost - self.cost
+
+    @property
+    def share(self) -> float | None:
+        """The share that is saved; None where nothing costs anything."""
+        return self.amount / self.same_cost if self.same_cost else None
 
 
 def compute_savings(data: dict[str, Any], money: Money) -> tuple[Saving, ...]:
@@ -70,14 +107,16 @@ def compute_savings(data: dict[str, Any], money: Money) -> tuple[Saving, ...]:
         if row["tokens"] is None:
             continue
         known = row["same_as"] is not None and row["same_as_tokens"] is not None
+        samples = row["same_as"] if known else data["most"]
+        same_tokens = row["same_as_tokens"] if known else data["most_tokens"]
         rows.append(
             Saving(
                 budget=row["budget"],
                 tokens=row["tokens"],
-                same_as=row["same_as"],
-                same_as_tokens=row["same_as_tokens"],
+                same_as=row["same_as"] if known else None,
+                same_as_tokens=same_tokens,
                 cost=money.request_cost(row["samples"], row["tokens"]),
-                same_cost=money.request_cost(row["same_as"], row["same_as_tokens"]) if known else None,
+                same_cost=money.request_cost(samples, same_tokens),
             )
         )
     return tuple(rows)
@@ -86,56 +125,118 @@ def compute_savings(data: dict[str, Any], money: Money) -> tuple[Saving, ...]:
 def build_money_data(
     evaluation: Evaluation, tokens: TokenUse | None, money: Money = EXAMPLE_MONEY
 ) -> dict[str, Any]:
-    """What the page needs to recompute money: plain data, null for what isn't known."""
-    rows = []
-    for match in evaluation.matched:
-        if match.policy != OURS or match.worth is None:
+    """What the page needs to recompute money: plain data, null for what isn't known.
+
+    How many samples uniform sampling needs is the verdict's number, so that both agree; every uniform
+    sample has the average number of tokens.
+    """
+    verdict, rows = evaluation.verdict, []
+    for budget in [row.budget for row in verdict.rows] or evaluation.budgets:
+        need = _find_need(evaluation, budget)
+        if need is None:
             continue
-        spending = None if tokens is None else tokens.get(OURS, match.budget)
-        known = spending is not None and spending.same is not None and math.isfinite(match.worth.mean)
-        same = match.worth.mean if math.isfinite(match.worth.mean) else None
+        cost, worth = need
+        spending = None if tokens is None else tokens.get(OURS, budget)
+        same = worth.mean if math.isfinite(worth.mean) else None
         rows.append(
             {
-                "budget": match.budget,
-                "samples": match.cost,
+                "budget": budget,
+                "samples": cost,
                 "tokens": None if spending is None else spending.tokens.mean,
                 "same_as": same,
-                "same_as_tokens": spending.same if spending is not None and known else None,
+                "same_as_tokens": None if tokens is None or same is None else same * tokens.per_sample,
             }
         )
-    return {
+    shown = [row["budget"] for row in rows if row["budget"] in (verdict.budget, _DEFAULT_BUDGET)]
+    shown.sort(key=lambda budget: budget != verdict.budget)
+    data = {
         "tokens_per_sample": None if tokens is None else tokens.per_sample,
         "prompt_tokens_per_request": money.prompt_tokens,
         "input_price": money.input_price,
         "output_price": money.output_price,
         "currency": money.currency,
+        "example": money.example,
         "requests": money.requests,
+        "budget": shown[0] if shown else None,  # that the page speaks of
+        "pays": verdict.pays,
+        "most": evaluation.longest,  # samples of a problem that were recorded and used
+        "most_tokens": None if tokens is None else evaluation.longest * tokens.per_sample,
         "rows": rows,
     }
+    saving = find_saving(data, money)
+    words = None if saving is None else describe_money(saving, money, pays=verdict.pays)
+    return data | {"words": words}
 
 
-def build_money_table(
-    savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation, tokens: TokenUse | None
-) -> Table:
-    """What a thousand requests cost, and what a month saves. page.js rewrites the last four columns."""
-    requests = money.requests
+def _find_need(evaluation: Evaluation, budget: float) -> tuple[float, Interval] | None:
+    """What our policy costs at a budget, and the uniform samples that are right as often: the verdict's
+    numbers, or where there are too few problems for one, the evaluation's.
+    """
+    row, match = evaluation.verdict.row(budget), evaluation.match(OURS, budget)
+    if row is not None:
+        return row.cost, row.worth
+    return None if match is None or match.worth is None else (match.cost, match.worth)
+
+
+def find_saving(data: Mapping[str, Any], money: Money) -> Saving | None:
+    """The saving at the budget that the page speaks of; None where it isn't known."""
+    savings = compute_savings(dict(data), money)
+    return next((saving for saving in savings if saving.budget == data["budget"]), None)
+
+
+def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
+    """What a thousand requests cost and save, in one sentence. page.js writes the same of other prices.
+
+    >>> saving = Saving(budget=3, tokens=90, same_as=7.0, same_as_tokens=210, cost=0.001, same_cost=0.004)
+    >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
+    'At 0.6 USD per million output tokens, 1,000 requests cost 1.00 USD at 3 samples on average; \
+no saving over uniform sampling is certain.'
+    """
+    cost, same, amount = (
+        f"{format_money(REQUESTS_SHOWN * value)} {money.currency}"
+        for value in (saving.cost, saving.same_cost, saving.amount)
+    )
+    head = (
+        f"At {money.describe_prices()}, {REQUESTS_SHOWN:,} requests cost {cost} at {saving.budget:g} samples "
+        "on average"
+    )
+    if not pays:
+        return f"{head}; no saving over uniform sampling is certain."
+    more = "more than " if saving.is_bound else ""
+    share = "" if saving.share is None else f" ({saving.share:.0%})"
+    return (
+        f"{head}; uniform sampling costs {more}{same} for the same accuracy, "
+        f"so {more}{amount}{share} are saved."
+    )
+
+
+def needs_column(longest: int) -> Column:
+    """How many samples uniform sampling needs for the same: the column that all tables share."""
+    return Column(
+        name="uniform needs",
+        kind="tenths",
+        limit=longest,
+        about="samples for every problem, for the same accuracy as stopping",
+    )
+
+
+def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation) -> Table:
+    """What a thousand requests cost and save, and a month. page.js rewrites the last five columns."""
     rows: list[tuple[Cell, ...]] = []
     for saving in savings_rows:
-        saved = saving.amount
-        share = None if saved is None or not saving.same_cost else saved / saving.same_cost
-        ours = evaluation.match(OURS, saving.budget)
-        spending = None if tokens is None else tokens.get(OURS, saving.budget)
+        need = _find_need(evaluation, saving.budget)
+        bounded = AtLeast if saving.is_bound else float
         rows.append(
             (
                 saving.budget,
-                saving.same_as if ours is None or saving.same_as is None else ours.worth,
+                saving.same_as if need is None else need[1],
                 saving.tokens,
-                saving.same_as_tokens,
-                None if spending is None else spending.saved,
-                _REQUESTS_SHOWN * saving.cost,
-                None if saving.same_cost is None else _REQUESTS_SHOWN * saving.same_cost,
-                None if saved is None else requests * saved,
-                share,
+                bounded(saving.same_as_tokens),
+                REQUESTS_SHOWN * saving.cost,
+                bounded(REQUESTS_SHOWN * saving.same_cost),
+                bounded(REQUESTS_SHOWN * saving.amount),
+                bounded(money.requests * saving.amount),
+                None if saving.share is None else bounded(saving.share),
             )
         )
     unit = money.currency
@@ -145,14 +246,14 @@ def build_money_table(
         protocol="held-out; tokens as recorded, prices as given",
         columns=(
             Column(name="samples on average", kind="amount"),
-            Column(name="uniform samples as good", kind="number"),
-            Column(name="tokens a request", kind="count", about="output tokens of all samples, stopping"),
-            Column(name="tokens, uniform", kind="count", about="output tokens of uniform samples as good"),
-            Column(name="tokens saved", kind="share", about="of those, 95% interval"),
-            Column(name=f"{unit} per 1,000 requests", kind="money"),
-            Column(name=f"{unit} per 1,000, uniform", kind="money"),
+            needs_column(evaluation.longest),
+            Column(name="tokens a request", kind="count", about="output tokens of all its samples"),
+            Column(name="tokens, uniform", kind="count", about="output tokens of the samples that it needs"),
+            Column(name=f"{unit}, {REQUESTS_SHOWN:,} requests", kind="money"),
+            Column(name=f"{unit}, uniform", kind="money", about="for as many requests, of the same accuracy"),
+            Column(name=f"{unit} saved", kind="money", about="on as many requests"),
             Column(name=f"{unit} saved a month", kind="money"),
-            Column(name="saved", kind="share"),
+            Column(name="saved", kind="percent", about="share of the money"),
         ),
         rows=tuple(rows),
         note=_money_note(money),

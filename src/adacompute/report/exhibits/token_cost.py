@@ -329,8 +329,8 @@ def _build_table(tokens: TokenUse) -> Table:
             Column(name="samples on average", kind="amount"),
             Column(name=basis_name(tokens.basis), kind="share"),
             Column(name="tokens", kind="count", about="output tokens a request, 95% interval over problems"),
-            Column(name="uniform tokens as good", kind="count", about="that uniform needs for as much"),
-            Column(name="saved", kind="share", about="of those; 95% interval"),
+            Column(name="uniform needs", kind="count", about="output tokens for the same accuracy"),
+            Column(name="saved", kind="percent", about="of those; 95% interval"),
         ),
         rows=tuple(rows),
         note=(

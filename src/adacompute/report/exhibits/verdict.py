@@ -5,7 +5,7 @@ from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval
-from adacompute.report.document import Cell, Column, Section, Table
+from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.money import (
     EXAMPLE_MONEY,
@@ -13,8 +13,9 @@ from adacompute.report.exhibits.money import (
     build_money_data,
     build_money_table,
     compute_savings,
+    needs_column,
 )
-from adacompute.report.exhibits.token_cost import TokenUse, measure_tokens
+from adacompute.report.exhibits.token_cost import measure_tokens
 
 __all__ = ["build_budgets_table", "build_section", "find_verdict_match"]
 
@@ -32,7 +33,7 @@ def build_section(
     money: Money = EXAMPLE_MONEY,
     oracle: Oracle | None = None,
 ) -> Section:
-    """The frontier with few curves, the table of budgets, and money.
+    """The frontier with few curves, money, and the table of budgets.
 
     Its title is the verdict's sentence. The table has the verdict's own numbers, so that both agree;
     where there are too few problems for a verdict, those of the evaluation.
@@ -45,14 +46,12 @@ def build_section(
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
     if tokens is None:
         missing.append(_NO_TOKENS)
-    tables = [build_budgets_table(evaluation)]
     savings_rows = compute_savings(data, money)
-    if savings_rows:
-        tables.append(build_money_table(savings_rows, money, evaluation, tokens))
+    tables = [build_money_table(savings_rows, money, evaluation)] if savings_rows else []
+    tables.append(build_budgets_table(evaluation))
     return Section(
         key="verdict",
         title=evaluation.verdict.sentence,
-        words=_write_words(evaluation.verdict, tokens),
         tables=tuple(tables),
         pictures=(
             draw_frontier(
@@ -114,20 +113,16 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             Column(name="samples on average", kind="amount"),
             Column(name="uniform", kind="share", about="the same for every problem"),
             Column(name="stopping", kind="share", about="decides as the votes come in"),
-            Column(
-                name="gain",
-                kind="points",
-                about="points over uniform, 95% interval of this row alone",
-            ),
-            Column(name="uniform samples as good", kind="number", about="that give what stopping gives"),
-            Column(name="saved", kind="share", about="of those samples, 95% interval"),
+            Column(name="gain", kind="points", about="points over uniform, 95% interval of this row alone"),
+            needs_column(evaluation.longest),
+            Column(name="saved", kind="percent", about="of those samples"),
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
         ),
         rows=tuple(rows),
         note=(
-            "95% intervals over problems. Where more uniform samples are needed than there are, the saving "
-            f"is counted against the most, {evaluation.longest}: it may be more."
+            f"95% intervals over problems. > {evaluation.longest}: more than were recorded; what is saved is "
+            f"then counted against {evaluation.longest}, and is more."
         ),
     )
 
@@ -136,7 +131,7 @@ def _budget_row(
     budget: float, uniform: float | None, ours: Match | None, bracket: OracleBracket | None, *, longest: int
 ) -> tuple[Cell, ...]:
     worth = None if ours is None else ours.worth
-    saved = None if ours is None or worth is None else _compute_saving(ours.cost, worth, longest)
+    saved = None if ours is None or worth is None else compute_saved(ours.cost, worth, longest=longest)
     return (
         budget,
         uniform,
@@ -147,25 +142,3 @@ def _budget_row(
         None if bracket is None else bracket.low,
         None if bracket is None else bracket.high,
     )
-
-
-def _compute_saving(cost: float, worth: Interval, longest: int) -> Interval:
-    """The share saved of the uniform samples that are as good, counting the longest at most."""
-    mean, low, high = (
-        None if samples is None else 1 - cost / min(samples, float(longest))
-        for samples in (worth.mean, worth.low, worth.high)
-    )
-    return Interval(mean=0.0 if mean is None else mean, low=low, high=high)
-
-
-def _write_words(verdict: Verdict, tokens: TokenUse | None) -> tuple[str, ...]:
-    spending = None
-    if tokens is not None and verdict.pays and verdict.budget is not None:
-        spending = tokens.get(OURS, verdict.budget)
-    if spending is None or spending.saved is None:
-        return ()
-    ends = ""
-    if spending.saved.low is not None and spending.saved.high is not None:
-        more = " or more" if spending.open_end else ""
-        ends = f" (95% interval {spending.saved.low:.0%} to {spending.saved.high:.0%}{more})"
-    return (f"In output tokens it is {spending.saved.mean:.0%} less{ends}.",)
