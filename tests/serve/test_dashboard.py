@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from traffic import PROTOCOL, Clock, hour, told
 
-from adacompute.config import ServeConfig
+from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.dashboard import CSP, HEADERS, PAGE
 from adacompute.serve.observability import Observability, SpendStatus
 from upstream import Upstream
@@ -104,6 +104,9 @@ def texts(selector: str) -> str:
 def test_every_figure_is_there_with_data_and_nothing_goes_wrong_or_outside(browser, served, busy, tmp_path):
     async def look(page):
         await page.until(FULL)
+        assert not await page.js("document.querySelector('#card-price').checkVisibility()")  # details
+        await page.js("document.querySelector('#details').open = true")
+        await page.until("document.querySelector('#card-price svg') !== null")
         for name in FIGURES:
             label = await page.js(f"document.querySelector('#card-{name} svg').getAttribute('aria-label')")
             assert label
@@ -126,7 +129,9 @@ def test_every_figure_is_there_with_data_and_nothing_goes_wrong_or_outside(brows
         assert f"all requests: {total['samples'] / total['counted']:.2f}" in cost
         assert await page.js(drawn.format("cost", "path.c2")) == 1  # beside each other
         savings = await page.js("document.querySelector('#tile-savings').textContent")
-        assert f"≈ {board['savings']['share']:.0%}" in savings
+        assert f"≈ {board['savings']['share']:.0%} less than uniform" in savings
+        assert "8,134" in savings
+        assert "with input_price and output_price this is money" in savings
         assert PROTOCOL in savings
         assert "3 in flight" in await page.js(texts("#tile-requests"))
         assert "90%" in await page.js(texts("#tile-agreement"))
@@ -356,6 +361,63 @@ def test_requests_stand_in_the_order_of_their_times_and_without_a_cap_there_is_n
     shown(browser, served, look, seen=seen)
 
 
+@pytest.fixture(scope="module")
+def paid() -> Observability:
+    clock = Clock()
+    prices = EndpointConfig(input_price=0.5, output_price=2.0)
+    settings = ServeConfig(budget="2 USD per 1000", unit="money", window="month", cap=50.0)
+    seen = Observability(settings, prices, now=clock)
+    hour(seen, clock, money=True)
+    return seen
+
+
+@in_browser
+@pytest.mark.parametrize("width", [1300, 360])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_budget_in_money_is_shown_in_its_currency_with_what_is_spent_and_saved(
+    browser, served, paid, tmp_path, width: int, dark: bool
+):
+    board = paid.dashboard_data()
+    money, total = board["savings"]["money"], board["total"]
+    assert money["saved"] == pytest.approx(money["uniform"] - money["spent"])
+    assert total["money"] == pytest.approx(board["spend"][0]["money"], rel=0.02)  # of the last hour
+
+    async def look(page):
+        await page.until(FULL)
+        cost = await page.js(texts("#tile-cost"))
+        assert f"{1000 * total['decided_cost'] / total['decided']:.2f}".rstrip("0") in cost
+        assert "of 2 USD per 1,000" in " ".join(cost.split())
+        spent = " ".join((await page.js(texts("#tile-savings"))).split())
+        assert f"{board['spend'][0]['money']:.2f}".rstrip("0") in spent
+        assert f"≈ {money['saved'] / money['uniform']:.0%} less than uniform" in spent
+        assert "this is money" not in spent
+        assert "USD this month" in await page.js(texts("#card-spend"))
+        assert "stopping @2 USD per 1,000" in await page.js(texts("#serving"))
+        assert "USD" in await page.js(texts("#card-cost h2"))
+        assert await page.js(OVERFLOW) == 0
+        await page.picture(tmp_path / f"money-{width}-{dark}.png")
+        assert page.wrong == []
+
+    shown(browser, served, look, seen=paid, width=width, height=900, dark=dark)
+
+
+@in_browser
+def test_a_budget_below_one_sample_is_a_banner(browser, served):
+    clock = Clock()
+    seen = Observability(ServeConfig(budget="500 tokens"), now=clock)
+    seen.watch_shortfall(lambda: "one sample costs 800 tokens per request on average, more than the budget")
+    seen.on_request_start()
+    seen.on_request_end(told(clock.at, budget=500.0, unit="tokens", cost=800.0))
+
+    async def look(page):
+        await page.until(FULL)
+        assert "one sample costs 800 tokens" in await page.js(texts("#banners"))
+        assert "800" in await page.js(texts("#tile-cost"))
+        assert page.wrong == []
+
+    shown(browser, served, look, seen=seen)
+
+
 @in_browser
 @pytest.mark.parametrize(("requests", "explore"), [(150, 0.0), (2000, 0.1)])
 def test_no_saving_is_told_of_few_requests_or_where_some_are_explored(browser, served, requests, explore):
@@ -366,7 +428,12 @@ def test_no_saving_is_told_of_few_requests_or_where_some_are_explored(browser, s
 
     async def look(page):
         await page.until(FULL)
-        assert await page.js("document.querySelector('#tile-savings').hidden") is True
+        spent = await page.js(texts("#tile-savings"))
+        assert (
+            "saved against uniform sampling: not known while exploring" in spent
+            or "from 200 requests" in spent
+        )
+        assert "≈" not in spent
         assert await page.js(OVERFLOW) == 0
 
     shown(browser, served, look, seen=seen)

@@ -118,13 +118,31 @@ def request(at: float, rng: random.Random, *, hard: float = 0.28) -> RequestOutc
     )
 
 
+def price_request(outcome: RequestOutcome, rng: random.Random) -> RequestOutcome:
+    """The same request under a budget of 2 USD per 1,000, with replies of uneven length."""
+    tokens = sum(100 + int(rng.lognormvariate(6.4, 0.7)) for _ in range(outcome.samples))
+    spent = Spend(samples=outcome.samples, tokens=tokens, nanos=tokens * 1100)
+    return replace(outcome, budget=0.002, unit="money", spent=spent, cost=spent.amount_in("money"))
+
+
 def hour(
-    seen: Observability, clock: Clock, *, seed: int = 7, requests: int = 4000, hard_at_end: float = 0.28
+    seen: Observability,
+    clock: Clock,
+    *,
+    seed: int = 7,
+    requests: int = 4000,
+    hard_at_end: float = 0.28,
+    money: bool = False,
 ) -> None:
-    """An hour of requests from now on: a dial that swings in, upstream errors, and a second budget."""
+    """An hour of requests from now on: a dial that swings in, upstream errors, and a second budget.
+
+    `money`: their budget is 2 USD per 1,000, and there is no second.
+    """
     rng = random.Random(seed)
     end = clock.at + 3600
-    seen.on_policy(Policy("stopping", "3f9c2a1e", chart()), budget=2.0)
+    own = {"budget": 0.002, "unit": "money"} if money else {"budget": 2.0}
+    seen.on_policy(Policy("stopping", "3f9c2a1e", chart()), **own)
+    sums = Spend()
     total = n = 0
     for i in range(requests):
         clock.at = end - 3600 * (1 - (i + 1) / requests)
@@ -133,7 +151,10 @@ def hour(
         one = request(clock.at, rng, hard=hard)
         price = 0.04 + 0.03 * math.exp(-share * 9) + 0.002 * math.sin(share * 40) + rng.gauss(0, 0.0004)
         one = replace(one, price=price)
-        if rng.random() < 0.15:
+        if money:
+            one = price_request(one, rng)
+            sums += one.spent
+        elif rng.random() < 0.15:
             one = replace(one, budget=4.0, price=price / 2, key="bob")
         seen.on_request_start()
         for _ in range(one.waves):
@@ -146,6 +167,9 @@ def hour(
             )
         if not one.decided:
             pass
+        elif money:
+            total, n = total + one.budget_cost, n + 1
+            seen.on_price("stopping", 0.002, price, total / n, "money")
         elif one.samples and one.budget == 2.0:
             total, n = total + one.samples, n + 1
             seen.on_price("stopping", 2.0, price, total / n)
@@ -156,6 +180,14 @@ def hour(
             seen.on_refusal(401, "invalid_api_key")
     for _ in range(3):
         seen.on_request_start()
+    seen.watch_recorder(lambda: (3731, 0))
+    clock.at = end
+    if money:
+        amount = sums.amount_in("money")
+        seen.watch_spending(
+            lambda: [SpendStatus(name="", spent=amount, cap=50.0, tokens=sums.tokens, money=amount)]
+        )
+        return
     seen.watch_spending(
         lambda: [
             SpendStatus(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
@@ -163,5 +195,3 @@ def hour(
             SpendStatus(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
         ]
     )
-    seen.watch_recorder(lambda: (3731, 0))
-    clock.at = end

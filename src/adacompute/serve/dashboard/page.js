@@ -13,7 +13,17 @@ const fixed = (value, places = 2) => (value === null || value === undefined ? "�
 const percent = (value, places = 0) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(places)}%`);
 const count = (value) => Math.round(value).toLocaleString("en-US");
 const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
-const amount = (value, unit) => (unit === "money" ? value.toLocaleString("en-US", { maximumFractionDigits: value < 10 ? 4 : 2 }) : count(value));
+const cash = (value) => (value === null || value === undefined ? "–" : Math.abs(value) >= 1 || !value ? value.toLocaleString("en-US", { maximumFractionDigits: 2 }) : Number(value.toPrecision(2)).toLocaleString("en-US", { maximumFractionDigits: 12 }));
+const amount = (value, unit) => (unit === "money" ? cash(value) : count(value));
+// how what a request costs is written: money for 1,000 of them
+const MEASURES = {
+  samples: () => ({ scale: 1, name: "samples", show: (v) => fixed(v) }),
+  tokens: () => ({ scale: 1, name: "tokens", show: (v) => (v === null || v === undefined ? "–" : count(v)) }),
+  money: (board) => ({ scale: 1000, name: `${board.currency} per 1,000`, show: (v) => cash(v === null || v === undefined ? v : v * 1000) }),
+};
+const measureOf = (board, unit = board.budget_unit) => MEASURES[unit](board);
+const budgetOf = (board, one) => (one.unit === "samples" ? `${one.budget}` : `${measureOf(board, one.unit).show(one.budget)} ${measureOf(board, one.unit).name}`);
+const unitName = (board) => (board.unit === "money" ? board.currency : board.unit);
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 const put = (selector, text) => { $(selector).textContent = text; };
 
@@ -53,37 +63,37 @@ function tile(id, big, small, mood, stated, sub) {
   put(`#tile-${id} .sub`, sub);
 }
 
-// the two averages: of requests that can be voted on, and of all; their columns are [requests, samples, target]
+// the two averages: of requests that can be voted on, and of all; their columns are [requests, cost, target]
 const AVERAGES = {
-  voted: { columns: ["decided", "decided_samples", "decided_target"], name: "voted on" },
-  all: { columns: ["counted", "samples", "target"], name: "all requests" },
+  voted: { columns: ["decided", "decided_cost", "decided_target"], name: "voted on" },
+  all: { columns: ["counted", "cost", "target"], name: "all requests" },
 };
 const other = (board) => (board.average_over === "voted" ? "all" : "voted");
 
 function means(total, which) {
-  const [n, samples, target] = AVERAGES[which].columns.map((name) => total[name]);
-  return { n, average: n ? samples / n : null, target: n ? target / n : null };
+  const [n, cost, target] = AVERAGES[which].columns.map((name) => total[name]);
+  return { n, average: n ? cost / n : null, target: n ? target / n : null };
 }
 
 function costTile(board) {
-  const { total, ever } = board, paced = board.average_over, beside = other(board);
+  const { total, ever } = board, paced = board.average_over, beside = other(board), { show, name } = measureOf(board);
   const { n, average, target } = means(total, paced), rest = means(total, beside);
   put("#tile-cost h2", paced === "voted" ? "Average cost if voted on" : "Average cost");
   $("#tile-cost h2").append(el("span", { text: `, last ${board.span}` }));
   const since = paced === "voted" ? ever.voted : ever;
-  const sub = [rest.n ? `${AVERAGES[beside].name}: ${fixed(rest.average)}` : "", since.requests ? `since the start ${fixed(since.average)} against ${fixed(since.target)}` : ""].filter(Boolean).join(" · ");
+  const sub = [rest.n ? `${AVERAGES[beside].name}: ${show(rest.average)}` : "", since.requests ? `since the start ${show(since.average)} against ${show(since.target)}` : ""].filter(Boolean).join(" · ");
   if (average === null) return tile("cost", "–", "", "", "", [`no request ${paced === "voted" ? "that can be voted on" : "of the policy"} in this time`, sub].filter(Boolean).join(" · "));
   const off = average / target - 1, near = Math.abs(off) <= 0.02;
   const words = near ? "on target" : `${percent(Math.abs(off), 1)} ${off > 0 ? "above" : "below"} target`;
   const settling = !near && n < 200;
-  tile("cost", fixed(average), `of ${fixed(target)} samples`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), sub);
+  tile("cost", show(average), `of ${show(target)} ${name}`, near ? "good" : settling ? "" : "bad", words + (settling ? ", settling" : ""), sub);
 }
 
 function tiles(board) {
   const { total } = board;
   put("#tile-requests h2 span", `, last ${board.span}`);
   costTile(board);
-  savingTile(board);
+  spentTile(board);
   agreementTile(board);
   const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
   const mean = total.requests ? `${fixed(total.seconds / total.requests)} s on average` : "";
@@ -92,16 +102,28 @@ function tiles(board) {
     errors ? `${plural(errors, "error")} (${percent(errors / total.requests, 1)})` : "no errors", more.filter(Boolean).join(" · "));
 }
 
-// only what calibration measured, on requests like those that it was about, and enough of them
-function savingTile({ savings, ever, exploring }) {
-  const voted = Math.round(savings.covered * ever.requests);
-  const known = savings.share !== null && Boolean(savings.protocol) && voted >= FEWEST && !exploring;
-  $("#tile-savings").hidden = !known;
-  $(".tiles").classList.toggle("three", !known);
-  if (!known) return;
-  const words = savings.share >= 0 ? percent(savings.share) : `−${percent(-savings.share)}`;
-  tile("savings", `≈ ${words}`, "", "", "", `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`);
-  put("#tile-savings details p", `Calibration saw that so many samples for every request are as accurate (${savings.protocol}). It is about ${plural(voted, "request")} with a vote, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on.`);
+// what was spent; what is saved only as calibration measured it, on requests like those, and enough of them
+function spentTile(board) {
+  const { savings, exploring } = board, all = board.spend[0];
+  const unit = board.priced ? "money" : all && all.tokens ? "tokens" : "samples";
+  const names = { money: board.currency, tokens: "tokens", samples: board.unit === "money" ? board.currency : board.unit };
+  put("#tile-savings h2", "Spent");
+  $("#tile-savings h2").append(el("span", { text: board.window === "ever" ? " in all" : `, this ${board.window}` }));
+  const much = all ? amount(unit === "samples" ? all.spent : all[unit], unit) : "–";
+  const known = savings.share !== null && Boolean(savings.protocol) && savings.requests >= FEWEST && !exploring;
+  const hint = board.priced ? "" : "with input_price and output_price this is money";
+  $("#tile-savings details").hidden = !known;
+  if (!known) {
+    const why = exploring ? "not known while exploring" : savings.share !== null && savings.requests < FEWEST ? `told from ${FEWEST} requests with a vote on` : savings.why;
+    return tile("savings", much, all ? names[unit] : "", "", "", [`saved against uniform sampling: ${why}`, hint].filter(Boolean).join(" · "));
+  }
+  const sum = unit === "samples" ? null : savings[unit], share = sum ? sum.saved / sum.uniform : savings.share;
+  const words = `≈ ${percent(Math.abs(share))} ${share >= 0 ? "less" : "more"} than uniform`;
+  const told = sum
+    ? `${share >= 0 ? "saved" : "lost"} ≈ ${amount(Math.abs(sum.saved), unit)} ${names[unit]} of ≈ ${amount(sum.uniform, unit)} for the same accuracy`
+    : `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`;
+  tile("savings", much, names[unit], share >= 0 ? "good" : "bad", words, [told, hint].filter(Boolean).join(" · "));
+  put("#tile-savings details p", `Calibration saw that ${fixed(savings.uniform)} samples for every request are as accurate as the ${fixed(savings.average)} that were drawn on average (${savings.protocol}). It is about ${plural(savings.requests, "request")} with a vote since the start, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on.`);
 }
 
 function worst(board) {
@@ -130,20 +152,22 @@ function charts(board) {
   const slots = columns(board), span = board.span, step = board.step;
   const from = Math.max(board.at - LENGTH[span], Math.min(board.at - 300, board.rows.length ? board.rows[0][0] : board.at));
   const frame = { from, to: board.at, gap: GAP[span] };
-  const [requests, samples, budgets] = AVERAGES[board.average_over].columns, beside = AVERAGES[other(board)];
+  const [requests, costs, budgets] = AVERAGES[board.average_over].columns, beside = AVERAGES[other(board)];
+  const { show, name } = measureOf(board);
   const paced = slots.filter((slot) => slot[requests]);
-  const smooth = trailing(paced, samples, requests, SMOOTH[span], board);
+  const smooth = trailing(paced, costs, requests, SMOOTH[span], board);
   const targets = trailing(paced, budgets, requests, SMOOTH[span], board);
   const differs = slots.some((slot) => slot.decided !== slot.counted);
   const rest = differs ? trailing(slots.filter((slot) => slot[beside.columns[0]]), beside.columns[1], beside.columns[0], SMOOTH[span], board) : [];
   const target = targets.length ? targets.at(-1)[1] : null;
-  const steady = targets.every((p) => Math.abs(p[1] - target) < 0.005);
+  const steady = targets.every((p) => Math.abs(p[1] - target) < 0.0025 * target);
+  put("#card-cost h2", board.budget_unit === "money" ? `Cost of 1,000 requests, ${board.currency}` : board.budget_unit === "tokens" ? "Tokens a request" : "Samples a request");
   legend("card-cost", ["line", "c0", `${AVERAGES[board.average_over].name}, mean of ${lasted(SMOOTH[span])}`], ["dot", "c0", `of ${lasted(step)}`], ["dash", "c1", "target"], ...(rest.length ? [["line", "c2", beside.name]] : []));
   lineChart($("#card-cost .chart"), {
-    ...frame, label: "Average samples a request over time, against the target", show: (v) => v.toFixed(1),
+    ...frame, label: `Average cost of a request over time, in ${name}, against the target`, show: board.budget_unit === "samples" ? (v) => v.toFixed(1) : show,
     lines: [{ points: smooth, color: "c0", name: AVERAGES[board.average_over].name, area: true }, ...(rest.length ? [{ points: rest, color: "c2", name: beside.name }] : []), ...(steady ? [] : [{ points: targets, color: "c1 dashed", name: "target" }])],
-    dots: paced.map((slot) => [slot.at + step / 2, slot[samples] / slot[requests]]),
-    refs: steady && target !== null ? [{ y: target, label: `target ${fixed(target)}` }] : [], bounds: { floor: 0, least: 1 },
+    dots: paced.map((slot) => [slot.at + step / 2, slot[costs] / slot[requests]]),
+    refs: steady && target !== null ? [{ y: target, label: `target ${show(target)}` }] : [], bounds: { floor: 0, least: (target || 2) / 2 },
   });
 
   const drawn = new Map(board.samples), most = Math.max(4, ...board.samples.map((one) => one[0]));
@@ -151,13 +175,7 @@ function charts(board) {
   legend("card-samples", ["", "", "share of requests by samples"]);
   barChart($("#card-samples .chart"), { label: "Requests by number of samples", bars });
 
-  const prices = board.prices.slice(0, COLORS.length);
-  const named = (one) => `${one.policy} @${one.budget}`;
-  legend("card-price", ...(prices.length ? prices.map((one, i) => ["line", COLORS[i], `${named(one)}: ${price(one.points.at(-1)[1])}`]) : [["", "", "no price moves"]]));
-  lineChart($("#card-price .chart"), {
-    ...frame, label: "Price of a sample over time", show: price, bounds: { floor: 0 },
-    lines: prices.map((one, i) => ({ points: one.points, color: COLORS[i], name: named(one) })),
-  });
+  if ($("#details").open) priceChart(board, frame);
 
   const drift = worst(board), expected = drift ? drift.expected : null;
   legend("card-agreement", ["line", "c0", `mean of ${lasted(SMOOTH[span])}`], ...(expected === null ? [] : [["dash", "c1", `what ${measured(board, drift)} saw`]]));
@@ -165,6 +183,16 @@ function charts(board) {
     ...frame, label: "Agreement of votes over time, against what calibration saw", show: (v) => percent(v), bounds: { floor: 0, ceil: 1, least: 0.2 },
     lines: [{ points: trailing(slots.filter((slot) => slot.voted), "agreement", "voted", SMOOTH[span], board), color: "c0", name: "agreement", area: true }],
     refs: expected === null ? [] : [{ y: expected, label: percent(expected) }],
+  });
+}
+
+function priceChart(board, frame) {
+  const prices = board.prices.slice(0, COLORS.length);
+  const named = (one) => `${one.policy} @${budgetOf(board, one)}`;
+  legend("card-price", ...(prices.length ? prices.map((one, i) => ["line", COLORS[i], `${named(one)}: ${price(one.points.at(-1)[1])}`]) : [["", "", "no price moves"]]));
+  lineChart($("#card-price .chart"), {
+    ...frame, label: "Price of a sample over time", show: price, bounds: { floor: 0 },
+    lines: prices.map((one, i) => ({ points: one.points, color: COLORS[i], name: named(one) })),
   });
 }
 
@@ -179,9 +207,9 @@ function upstream(board) {
 }
 
 function spend(board) {
-  const unit = board.unit, capped = board.spend.some((one) => one.cap !== null);
+  const unit = board.unit, called = unitName(board), capped = board.spend.some((one) => one.cap !== null);
   const window = board.window === "ever" ? "in all" : `this ${board.window}`;
-  legend("card-spend", ["", "", `${unit} ${window}${capped ? "" : "; no cap is set"}`],
+  legend("card-spend", ["", "", `${called} ${window}${capped ? "" : "; no cap is set"}`],
     ...(capped ? [["", "", "grey: under way, or may be charged"]] : []));
   const rows = board.spend.filter((one) => one.name === "" || one.spent || one.maybe || one.reserved || one.cap !== null);
   $("#card-spend .bars").replaceChildren(...rows.slice(0, 8).map((one) => {
@@ -195,8 +223,8 @@ function spend(board) {
 
 function dials(board) {
   $("#card-dials tbody").replaceChildren(...board.dials.slice(0, 12).map((one) => el("tr", {},
-    el("td", { text: one.policy }), el("td", { class: "n", text: fixed(one.budget) }),
-    ...["voted", "all"].map((which) => el("td", { class: "n", text: fixed(which === board.average_over ? one.average : one.averages[which]) })),
+    el("td", { text: one.policy }), el("td", { class: "n", text: one.unit === "samples" ? fixed(one.budget) : budgetOf(board, one) }),
+    ...["voted", "all"].map((which) => el("td", { class: "n", text: measureOf(board, one.unit).show(which === board.average_over ? one.average : one.averages[which]) })),
     el("td", { class: "n", text: price(one.price) }), el("td", { class: "n", text: count(one.requests) }), el("td", { class: "weak", text: one.version || "–" }))));
 }
 
@@ -216,7 +244,7 @@ function recent(board) {
   const mark = last ? `${last.id} ${board.recent.length} ${state.all}` : "";
   if (mark === state.mark) return;
   state.mark = mark;
-  legend("card-recent", ["", "", `each square is a sample, each colour an answer, the winner first${board.texts ? "" : "; texts are not shown (show_texts)"}`]);
+  legend("card-recent", ["", "", `each square is a sample, each colour an answer, the winner first; cost in ${board.priced ? board.currency : "tokens"}${board.texts ? "" : "; texts are not shown (show_texts)"}`]);
   $("#more").hidden = board.recent.length <= ROWS;
   put("#more", state.all ? `Show the last ${ROWS}` : `Show the last ${board.recent.length}`);
   const rows = [...board.recent].sort((a, b) => b.at - a.at); // as the times that are shown
@@ -226,13 +254,13 @@ function recent(board) {
     cell.append(votes(one));
     const notes = [...one.notes.filter((note) => one.votes.length || !note.startsWith("no vote")), ...(one.missing ? [`${one.missing} missing`] : []), ...(one.would ? [`the policy would have drawn ${one.would} more`] : [])];
     if (notes.length) cell.append(el("div", { class: "note", text: notes.join(" · ") }));
-    const bad = one.status >= 400;
+    const bad = one.status >= 400, own = one.unit !== "samples" && one.unit === board.budget_unit && one.budget === board.budget;
     return el("tr", {},
       el("td", { class: "time", text: clock(one.at, true) }), cell,
       el("td", { class: "n", "data-unit": " agree", text: one.agreement === null ? "" : percent(one.agreement) }),
       el("td", { class: "n", text: one.samples }),
-      el("td", { class: "n weak", text: one.price === null ? "" : price(one.price) }),
-      el("td", { class: "weak", text: `${one.policy} @${one.budget}${one.mode === "adaptive" ? "" : ` (${one.mode})`}` }),
+      el("td", { class: "n", "data-unit": board.priced ? ` ${board.currency}` : " tokens", text: board.priced ? (one.money ? cash(one.money) : "") : one.tokens ? count(one.tokens) : "" }),
+      el("td", { class: "weak", text: `${one.policy}${own ? "" : ` @${budgetOf(board, one)}`}${one.mode === "adaptive" ? "" : ` (${one.mode})`}` }),
       el("td", { class: "n", "data-unit": " s", text: fixed(one.seconds) }),
       el("td", { class: bad ? "bad" : "weak fine", text: bad ? `${one.status} ${one.error}` : `${one.status}` }));
   }));
@@ -246,8 +274,9 @@ function banners(board) {
   for (const one of board ? board.spend : []) {
     const used = one.spent + one.maybe + one.reserved;
     if (one.cap !== null && used >= 0.9 * one.cap)
-      told.push([one.name ? `Key ${one.name}` : "All keys together", ` is at ${one.cap ? percent(used / one.cap) : "the end"} of the cap of ${amount(one.cap, board.unit)} ${board.unit}. At the cap, requests are refused with 429.`]);
+      told.push([one.name ? `Key ${one.name}` : "All keys together", ` is at ${one.cap ? percent(used / one.cap) : "the end"} of the cap of ${amount(one.cap, board.unit)} ${unitName(board)}. At the cap, requests are refused with 429.`]);
   }
+  if (board && board.shortfall) told.push(["Budget", `: ${board.shortfall}. Every request gets one sample.`]);
   for (const name of board ? board.resting : [])
     told.push(name ? [`Model ${name}`, " keeps failing. Requests like those that failed are held back for a few seconds at a time; others are served."] : ["The upstream can't be reached", ". It is tried again every few seconds; until then requests are refused with 503."]);
   if (board && board.recorder && board.recorder.dropped) told.push(["Recording", `: ${plural(board.recorder.dropped, "request")} could not be written to the pool in time.`]);
@@ -274,8 +303,8 @@ function render() {
   banners(board);
   if (!board) return;
   const fresh = !board.requests;
-  const first = board.dials.find((one) => one.budget === board.budget) || board.dials[0];
-  put("#serving", [first ? `${first.policy} @${first.budget}` : "", board.mode === "adaptive" ? "" : `${board.mode} mode`, `up ${lasted(board.at - board.since)}`].filter(Boolean).join(" · "));
+  const first = board.dials.find((one) => one.budget === board.budget && one.unit === board.budget_unit) || board.dials[0];
+  put("#serving", [first ? `${first.policy} @${budgetOf(board, first)}` : "", board.mode === "adaptive" ? "" : `${board.mode} mode`, `up ${lasted(board.at - board.since)}`].filter(Boolean).join(" · "));
   $("#empty").hidden = !fresh;
   $("#full").hidden = fresh;
   if (fresh) return empty(board);
@@ -319,6 +348,7 @@ for (const span of ["hour", "day"]) $(`#span-${span}`).onclick = () => {
   for (const one of ["hour", "day"]) $(`#span-${one}`).setAttribute("aria-pressed", String(one === span));
   poll();
 };
+$("#details").ontoggle = () => render();
 $("#more").onclick = () => { state.all = !state.all; recent(state.board); };
 document.addEventListener("visibilitychange", () => (document.hidden ? (clearTimeout(state.timer), render()) : poll()));
 let resized = 0;
