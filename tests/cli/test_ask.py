@@ -1,12 +1,14 @@
 """`adacompute ask`: the text, one line about the vote, and errors that say what to do."""
 
 import json
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from behaviours import Reply, Status
+from behaviours import Reply, Stall, Status
 
 from upstream import Upstream
 from warm import COMMAND
@@ -141,13 +143,14 @@ def test_an_endpoint_that_does_not_list_its_models_asks_for_a_name(adacompute):
         assert "lists 0 models: none" in adacompute("ask", QUESTION, "--endpoint", up.url, code=1).stderr
 
 
-def test_a_key_that_is_refused_says_where_it_comes_from_and_is_not_shown(adacompute):
+def test_a_key_that_is_refused_or_missing_says_where_it_comes_from_and_is_not_shown(adacompute):
     with Upstream(sure, key="another") as up:
         done = adacompute("ask", QUESTION, "--endpoint", up.url, code=1, ADACOMPUTE_KEY=CANARY)
         assert "answered 401" in done.stderr
-        assert "ADACOMPUTE_KEY" in done.stderr
-        assert "--key-file" in done.stderr
+        assert "ADACOMPUTE_KEY was refused" in done.stderr
         assert CANARY not in done.stderr + done.stdout
+        missing = adacompute("ask", QUESTION, "--endpoint", up.url, code=1).stderr
+        assert "set the environment variable ADACOMPUTE_KEY, or give --key-file FILE" in missing
     with Upstream(sure, key=CANARY) as up:
         assert "Hanoi" in adacompute("ask", QUESTION, "--endpoint", up.url, ADACOMPUTE_KEY=CANARY).stdout
 
@@ -156,3 +159,23 @@ def test_what_the_endpoint_refuses_is_said_in_its_words(adacompute):
     with Upstream(Status(code=400, message="too long for me")) as up:
         done = adacompute("ask", QUESTION, "--endpoint", up.url, code=1)
     assert "answered 400: too long for me" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_one_line_whatever_is_under_way(number: signal.Signals, tmp_path: Path):
+    with Upstream(Stall()) as up:
+        process = subprocess.Popen(
+            [COMMAND, "ask", QUESTION, "--endpoint", up.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        try:
+            while not up.count.in_flight and process.poll() is None:
+                time.sleep(0.02)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err.count("\n")) == (128 + number, "", 1)

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,6 +22,7 @@ from adacompute.errors import (
     BudgetInvalid,
     ConfigError,
     EndpointRefused,
+    EndpointTimeout,
     EndpointUnreachable,
     Overloaded,
     PolicyError,
@@ -346,6 +349,23 @@ def test_a_key_is_an_argument_a_file_or_in_the_environment_and_shown_nowhere(
             (reply,) = asker.ask_many([SURE])
         assert "401" in str(reply.error)
         assert CANARY not in str(refused.value) + repr(reply) + repr(refused.value.__cause__)
+
+
+def test_a_prompt_ends_at_its_deadline():
+    with Upstream(Crowd()) as up, pytest.raises(EndpointTimeout, match="give more time"):
+        ac.ask("stall", endpoint=up.url, deadline=0.3)
+
+
+def test_a_program_that_closes_nothing_ends_all_the_same(tmp_path: Path):
+    code = f"""
+import adacompute as ac
+asker = ac.Asker({{url!r}}, state={str(tmp_path / "state.sqlite")!r})
+print(asker.ask({SURE!r}).answer)
+"""
+    with Upstream(Crowd()) as up:
+        words = [sys.executable, "-W", "default", "-c", code.format(url=up.url)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
 
 
 def test_an_endpoint_that_is_not_there_says_so():

@@ -22,12 +22,10 @@ from adacompute.cli.options import (
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import EndpointConfig, ServeConfig
-from adacompute.errors import EndpointRefused
 from adacompute.serve.asker import Asker, Reply
 
 __all__ = ["ask"]
 
-_KEY_STATUSES = (401, 403)
 _STDIN = "-"
 
 PromptArgument = Annotated[str, typer.Argument(metavar="PROMPT", help="The question; - reads it from stdin.")]
@@ -92,32 +90,23 @@ def ask(
     if (warning := describe_key_exposure(upstream)) is not None:
         print_message(warning)
     has_prices = bool(endpoint.input_price or endpoint.output_price)
-    try:
-        with Asker(
-            upstream,
-            model=endpoint.model or None,
-            budget=settings.serve.budget if budget is None else budget,
-            policy=(settings.serve.policy if policy is None else policy) or None,
-            input_price=endpoint.input_price if has_prices else None,
-            output_price=endpoint.output_price if has_prices else None,
-            currency=endpoint.currency,
-            deadline=settings.serve.deadline if deadline is None else deadline,
-        ) as asker:
-            reply = asker.ask(
-                text,
-                system=system,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                extract=extract or _choose_extract(settings.answers.extract),
-            )
-    except EndpointRefused as exc:
-        if exc.status not in _KEY_STATUSES:
-            raise
-        raise EndpointRefused(
-            f"{exc}: put it into the environment variable {endpoint.key_env}, or into a file that --key-file "
-            "names",
-            status=exc.status,
-        ) from exc
+    with Asker(
+        upstream,
+        model=endpoint.model or None,
+        budget=settings.serve.budget if budget is None else budget,
+        policy=(settings.serve.policy if policy is None else policy) or None,
+        input_price=endpoint.input_price if has_prices else None,
+        output_price=endpoint.output_price if has_prices else None,
+        currency=endpoint.currency,
+        deadline=settings.serve.deadline if deadline is None else deadline,
+    ) as asker:
+        reply = asker.ask(
+            text,
+            system=system,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            extract=extract or _choose_extract(settings.answers.extract),
+        )
     if json:
         print_json(reply.to_dict())
     else:

@@ -293,6 +293,7 @@ class Engine:
             work.close()
             raise _make_closed_error()
         self._tasks.add(task)
+        task.add_done_callback(_retrieve_error)
         try:
             return await work
         except asyncio.CancelledError:
@@ -309,6 +310,12 @@ class Engine:
             average=self._cost / self._count if self._count else None,
             price=None if pacer is None else pacer.price,
         )
+
+
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
+    """Takes a task's error, which asyncio would print where its caller has stopped waiting."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _make_closed_error() -> Overloaded:
