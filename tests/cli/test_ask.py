@@ -70,6 +70,14 @@ def test_a_cost_is_in_the_currency_of_the_prices(adacompute):
     assert done.stdout.splitlines()[-1].endswith(" EUR")
 
 
+def test_a_budget_may_be_money(adacompute):
+    with Upstream(sure) as up:
+        words = ("--endpoint", up.url, "--budget", "2 USD per 1000")
+        done = adacompute("ask", QUESTION, *words, "--input-price", "1", "--output-price", "2")
+        assert done.stdout.splitlines()[-1].endswith(" USD")
+        assert "needs prices" in adacompute("ask", QUESTION, *words, code=1).stderr
+
+
 def test_what_cannot_be_voted_on_says_why(adacompute):
     with Upstream(Reply(texts=["Line one of the poem.\n\nLine two."])) as up:
         done = adacompute("ask", "Write a poem about rain.", "--endpoint", up.url)

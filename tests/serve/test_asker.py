@@ -118,6 +118,39 @@ def test_the_average_of_many_prompts_is_the_budget():
         assert asker.spent.tokens == sum(reply.tokens for reply in replies)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("budget", "amount", "settings"),
+    [
+        ("60 tokens", 60, {}),
+        ("0.06 USD per 1000", 0.00006, {"input_price": 1.0, "output_price": 1.0}),
+        (
+            ac.Budget(0.00006, "money", "EUR"),
+            0.00006,
+            {"input_price": 1.0, "output_price": 1.0, "currency": "EUR"},
+        ),
+    ],
+    ids=["tokens", "money", "a budget in euros"],
+)
+def test_a_budget_in_tokens_or_money_is_kept_as_well(budget: Any, amount: float, settings: dict[str, Any]):
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=budget, **settings) as asker:
+        replies = asker.ask_many(questions(300))
+        assert asker.budget.amount == pytest.approx(amount)
+        assert asker.average == pytest.approx(amount, rel=0.1)
+    costs = [reply.cost if settings else reply.tokens for reply in replies]
+    assert asker.average == pytest.approx(sum(costs) / len(costs))
+
+
+def test_money_buys_one_prompt_as_many_samples_as_it_is_worth():
+    with Upstream(Crowd()) as up:
+        rich = {"endpoint": up.url, "budget": "2 USD per 1000", "input_price": 1.0, "output_price": 2.0}
+        sure, split = ac.ask(SURE, **rich), ac.ask("What is number 1 of spread 99?", **rich)
+    assert sure.cost is not None
+    assert split.cost is not None
+    assert 0 < sure.cost < split.cost
+    assert sure.samples < split.samples
+
+
 def test_replies_come_in_the_order_of_the_prompts_and_no_more_are_under_way_than_allowed():
     prompts = [f"What is {at} plus 0 of spread 1?" for at in range(20)] + ["What is 6 times 7?"]
     with Upstream(Crowd(delay=0.01)) as up, ac.Asker(up.url, budget=2, concurrency=3) as asker:
@@ -384,6 +417,9 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"budget": 0}, BudgetInvalid, "give a number above 0"),
         ({"budget": 0.5}, ConfigError, "give 1 to 1,024"),
         ({"budget": "much"}, BudgetInvalid, "can't be read"),
+        ({"budget": "2 USD per 1000"}, BudgetInvalid, "needs prices"),
+        ({"budget": "2 EUR per 1000", "input_price": 1.0}, BudgetInvalid, "not in USD"),
+        ({"currency": "3"}, ConfigError, "give its name, e.g. USD or EUR"),
         ({"policy": "nowhere"}, PolicyError, "nowhere"),
         ({"policy": 3}, ConfigError, "policy is a int; give a folder"),
         ({"policy": ac.CurvePolicy()}, PolicyError, "can't decide"),
