@@ -159,6 +159,16 @@ def test_replies_come_in_the_order_of_the_prompts_and_no_more_are_under_way_than
     assert [reply.answer for reply in replies] == ["0"] * 20 + ["42"]
 
 
+def test_an_endpoint_with_its_own_limits_keeps_them():
+    with Upstream(Crowd(delay=0.01)) as up:
+        endpoint = ac.Endpoint(url=up.url, limits=ac.RateLimits(concurrency=2))
+        with ac.Asker(endpoint, budget=2) as asker:
+            assert [reply.answer for reply in asker.ask_many([SURE] * 12)] == ["42"] * 12
+        assert up.count.peak == 2
+        with pytest.raises(ConfigError, match="concurrency 0"):
+            ac.Asker(endpoint, concurrency=0)
+
+
 def test_coroutines_of_a_running_loop_ask_many_at_once():
     async def main(url: str) -> None:
         async with ac.Asker(url, budget=2) as asker:

@@ -14,5 +14,6 @@ A request for a chat completion passes through these files, in this order:
 - `reply`: the outcome, and the completion, stream or error that the client gets;
 - `observability`, `recorder` and `logs`: what is kept of it afterwards; `telemetry`: what OpenTelemetry gets.
 
-`lifespan` opens all of these from the settings; `asgi` is the gateway as an application to be mounted.
+`lifespan` opens all of these from the settings; `asgi` is the gateway as an application to be mounted,
+and `asker` uses all this from `chat` on as a function call, without a server.
 """

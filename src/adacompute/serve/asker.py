@@ -384,7 +384,7 @@ class Asker:
         amounts = {
             name: convert_scalar(price, float, name) for name, price in prices.items() if price is not None
         }
-        self._concurrency = upstream.limits.concurrency
+        self._concurrency = min(concurrency, upstream.limits.concurrency)
         average, most = _write_budgets(Budget.parse(budget, currency=currency))
         upstream_settings = EndpointConfig(url=upstream.url, model=model or "", currency=currency, **amounts)
         config = Config(
@@ -620,13 +620,13 @@ def _build_upstream(
     key_file: str | Path | None,
     concurrency: int,
 ) -> Endpoint:
+    limits = RateLimits(concurrency=concurrency)
     if isinstance(endpoint, Endpoint):
         if key is not None or key_file is not None:
             raise ConfigError("endpoint is an Endpoint, which has its own key; give the key to it alone")
         return endpoint
     if not isinstance(endpoint, str) or not endpoint:
         raise ConfigError(f"endpoint {endpoint!r} is no address; {_ENDPOINT_REMEDY}")
-    limits = RateLimits(concurrency=concurrency)
     if key is not None:
         if key_file is not None:
             raise ConfigError("key and key_file are both given; give one of them")
