@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,15 @@ def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
             assert ac.ask(hard, endpoint=up.url, policy=given, budget=4).samples == 4
 
 
+@pytest.mark.slow
+def test_a_policy_that_was_fitted_a_moment_ago_decides():
+    with ac.bundled("facts") as pool:
+        policy = ac.StoppingPolicy().fit(pool.ballots().only(range(60)))
+    with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3) as asker:
+        asker.ask_many(questions(200))
+        assert asker.average == pytest.approx(3.0, abs=0.4)
+
+
 def test_a_cost_is_of_the_prices_and_none_without():
     with Upstream(Crowd()) as up:
         plain = ac.ask(SURE, endpoint=up.url)
@@ -365,6 +375,28 @@ def test_a_model_is_named_where_the_endpoint_has_not_just_one(models: tuple[str,
             ac.Asker(up.url)
         assert ac.ask(SURE, endpoint=up.url, model="b").answer == "42"
         assert up.requests[-1].body["model"] == "b"
+
+
+class Mute(BaseHTTPRequestHandler):
+    """Lists no models."""
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+
+def test_an_endpoint_that_does_not_list_its_models_asks_for_a_name():
+    server = HTTPServer(("127.0.0.1", 0), Mute)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(ConfigError, match=r"doesn't list its models .*; name one: model \(--model\)"):
+            ac.Asker(f"http://127.0.0.1:{server.server_port}/v1")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_a_model_with_an_at_sign_is_no_budget():
