@@ -20,7 +20,9 @@ from adacompute.cli.collect import (
     show_estimate,
 )
 from adacompute.cli.options import (
+    BudgetUnitOption,
     ConcurrencyOption,
+    EndpointCurrencyOption,
     EndpointModelOption,
     EndpointUrlOption,
     EngineName,
@@ -38,6 +40,7 @@ from adacompute.cli.options import (
     TimeoutOption,
     TokenRateOption,
     load_settings,
+    parse_budget,
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
@@ -80,17 +83,18 @@ from adacompute.cli.terminal import (
     print_message,
     print_table,
 )
-from adacompute.errors import PolicyInvalid
+from adacompute.errors import BudgetInvalid, PolicyInvalid
 from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
-from adacompute.records import Problem, TokenPrices
+from adacompute.records import Budget, Problem, TokenPrices
 from adacompute.sampling import (
     Answers,
     Asking,
     check_output,
-    compute_sample_limit,
+    choose_unit_prices,
+    compute_limit,
     find_remaining_within,
     write_answers,
 )
@@ -106,6 +110,10 @@ def show_answers(
 ) -> None:
     """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
+    if result.unit != "samples":
+        budget = Budget(result.budget, result.unit, result.currency)
+        used = Budget(result.used / result.requests, result.unit, result.currency) if result.used else 0
+        spent = f"{used} on average, of a budget of {budget}; {result.average:.2f} samples each"
     print_line(f"{file}: {result.answered:,} of {format_count(result.requests, 'request')} answered, {spent}")
     print_fact("model", spec.model)
     dial = "" if result.price is None else f", down to a {POLICIES[result.policy].dial} of {result.price:.3g}"
@@ -131,9 +139,12 @@ def show_answers(
         print_fact("errors", format_errors(result.errors))
     print_fact("samples", f"in {pool}")
     show_answer_rate(result.found, result.finished)
-    if result.spent > result.limit:
-        print_fact("note", f"earlier runs drew more than {result.limit:,} samples already; nothing was added")
-    if result.spent < _UNDERSPENT * result.limit and result.stopped is None:
+    if result.used > result.limit:
+        unit = result.currency or result.unit
+        print_fact(
+            "note", f"earlier runs used more than {result.limit:,.6g} {unit} already; nothing was added"
+        )
+    if result.used < _UNDERSPENT * result.limit and result.stopped is None and not result.unsettled:
         print_fact("note", "the policy wants no more samples than that, so some of the budget is left")
     if result.unsettled:
         print_fact(
@@ -149,7 +160,9 @@ def print_next_step(result: Answers) -> None:
     if result.stopped is None:
         return
     reason = f" ({result.why})" if result.why else ""
-    stored = f"{result.spent:,} of at most {format_count(result.limit, 'sample')} are stored"
+    stored = format_count(result.spent, "sample") + " are stored"
+    if result.unit == "samples":
+        stored = f"{result.spent:,} of at most {format_count(int(result.limit), 'sample')} are stored"
     if result.broken_off:
         print_message(f"{stored}: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}")
     else:
@@ -172,7 +185,13 @@ PolicyOption = Annotated[
     ),
 ]
 BudgetOption = Annotated[
-    float, typer.Option(metavar="B", help="Samples a request, on average over the batch.")
+    str,
+    typer.Option(
+        "--budget",
+        metavar="B",
+        parser=parse_budget,
+        help="Cost of a request, on average over the batch: samples, or e.g. '500 tokens', '2 USD per 1000'.",
+    ),
 ]
 SamplePoolOption = Annotated[
     Path | None,
@@ -185,7 +204,8 @@ def answer(
     source: ProblemsArgument,
     output: OutputOption,
     policy_name: PolicyOption = "stopping",
-    budget: BudgetOption = 2.0,
+    budget_text: BudgetOption = "2 samples",
+    unit: BudgetUnitOption = "samples",
     url: EndpointUrlOption = None,
     model: EndpointModelOption = None,
     pool_option: SamplePoolOption = None,
@@ -212,6 +232,7 @@ def answer(
     retry_timeouts: RetryTimeoutsFlag = False,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
+    currency: EndpointCurrencyOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunFlag = False,
     another: AddSourceFlag = False,
@@ -245,12 +266,16 @@ def answer(
         retry_timeouts=retry_timeouts,
         input_price=input_price,
         output_price=output_price,
+        currency=currency,
     )
+    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
+    budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
+    _check_budget(budget, prices, vllm=vllm, dry_run=dry_run)
     check_output(output, overwrite=overwrite)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
     )
-    compute_sample_limit(budget, len(problem_set))
+    compute_limit(budget, len(problem_set))
     policy = _load_policy(policy_name, budget)
     prompt_template = choose_template(template, problem_set)
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
@@ -267,12 +292,11 @@ def answer(
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
-    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price)
     if dry_run:
         count_left = partial(
             find_remaining_within,
             problem_set.problems,
-            budget=budget,
+            budget=budget.amount,
             model=spec.model,
             parameters=spec.parameters,
         )
@@ -302,8 +326,9 @@ def _answer_and_write(
     options: Mapping[str, Any],
 ) -> Answers:
     """Answer problems by way of a pool, and write the file unless the run was broken off."""
+    priced = bool(prices) and options["budget"].unit != "tokens"  # then the progress counts tokens
     with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as pool:
-        with show_collect_progress(format_path(output), priced=bool(prices)) as report_progress:
+        with show_collect_progress(format_path(output), priced=priced) as report_progress:
             result = run_answer(
                 problems,
                 pool,
@@ -318,12 +343,27 @@ def _answer_and_write(
     return result
 
 
-def _load_policy(name: str, budget: float) -> Policy:
+def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None, dry_run: bool) -> None:
+    """Refuse a budget in tokens or money where it can't be counted, or says itself what a dry run would."""
+    if budget.unit == "samples":
+        return
+    choose_unit_prices(budget, prices)
+    if vllm is not None:
+        raise typer.BadParameter("workers of your own are counted in samples", param_hint="--budget")
+    if dry_run:
+        raise typer.BadParameter(
+            f"{budget} is the most that is spent already; a dry run is for samples", param_hint="--dry-run"
+        )
+
+
+def _load_policy(name: str, budget: Budget) -> Policy:
     """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
     if Path(name).exists():
         return load_policy(name)
+    if name == FixedPolicy.kind and budget.unit != "samples":
+        raise BudgetInvalid(f"policy {name} draws a fixed number of samples; give --budget in samples")
     if name == FixedPolicy.kind:
-        return FixedPolicy(budget)
+        return FixedPolicy(budget.amount)
     if name in _UNFITTED_POLICIES:
         return POLICIES[name]()
     raise PolicyInvalid(

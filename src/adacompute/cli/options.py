@@ -29,10 +29,11 @@ from adacompute.config import (
 )
 from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
-from adacompute.records import Budget
+from adacompute.records import Budget, BudgetUnit
 
 __all__ = [
     "NO_ANSWER_HINT",
+    "BudgetUnitOption",
     "BudgetsOption",
     "ConcurrencyOption",
     "EndpointCurrencyOption",
@@ -242,6 +243,15 @@ InputPriceOption = Annotated[
 OutputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
+]
+BudgetUnitOption = Annotated[
+    BudgetUnit,
+    typer.Option(
+        "--unit",
+        parser=partial(_parse_choice, get_args(BudgetUnit)),
+        metavar=f"<{'|'.join(get_args(BudgetUnit))}>",
+        help="What a bare number in --budget counts.",
+    ),
 ]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")

@@ -301,6 +301,7 @@ def override_endpoint(
     retry_timeouts: bool,
     input_price: float | None,
     output_price: float | None,
+    currency: str | None = None,
 ) -> EndpointConfig:
     """Return the settings of the endpoint, overridden by the options that were given."""
     options: dict[str, Any] = {
@@ -315,6 +316,7 @@ def override_endpoint(
         "retry_timeouts": retry_timeouts or None,
         "input_price": input_price,
         "output_price": output_price,
+        "currency": currency,
     }
     return replace(settings, **{name: value for name, value in options.items() if value is not None})
 

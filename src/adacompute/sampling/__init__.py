@@ -3,7 +3,15 @@
 Everything can be resumed at any moment. Knows nothing of terminals.
 """
 
-from adacompute.sampling.answer import Answers, RequestAnswer, answer, check_output, write_answers
+from adacompute.sampling.answer import (
+    Answers,
+    RequestAnswer,
+    answer,
+    check_output,
+    compute_limit,
+    parse_batch_budget,
+    write_answers,
+)
 from adacompute.sampling.collect import Collected, collect
 from adacompute.sampling.plan import (
     Asking,
@@ -12,6 +20,7 @@ from adacompute.sampling.plan import (
     add_problems,
     check_problems,
     check_source,
+    choose_unit_prices,
     compute_sample_limit,
     estimate_cost,
     find_remaining,
@@ -32,10 +41,13 @@ __all__ = [
     "check_output",
     "check_problems",
     "check_source",
+    "choose_unit_prices",
     "collect",
+    "compute_limit",
     "compute_sample_limit",
     "estimate_cost",
     "find_remaining",
     "find_remaining_within",
+    "parse_batch_budget",
     "write_answers",
 ]

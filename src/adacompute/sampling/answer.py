@@ -24,11 +24,11 @@ import numpy as np
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
 from adacompute.atomic import publish_file
 from adacompute.client import Endpoint
-from adacompute.errors import CollectError, NotRecorded, PolicyError
+from adacompute.errors import BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Pool
-from adacompute.records import Account, Problem, Sample, TokenPrices
+from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
 from adacompute.sampling.collect import (
@@ -38,7 +38,13 @@ from adacompute.sampling.collect import (
     run_coroutine,
     summarise_run,
 )
-from adacompute.sampling.plan import Asking, SampleRun, compute_sample_limit
+from adacompute.sampling.plan import (
+    Asking,
+    SampleRun,
+    choose_unit_prices,
+    compute_sample_limit,
+    estimate_prompt_size,
+)
 from adacompute.sampling.waves import BatchVotes, Rows, WavePlanner, highest_dial
 from adacompute.sampling.workers import (
     CollectProgress,
@@ -56,7 +62,9 @@ __all__ = [
     "RequestAnswer",
     "answer",
     "check_output",
+    "compute_limit",
     "fit_to_batch",
+    "parse_batch_budget",
     "remove_wave_limit",
     "select_first_samples",
     "write_answers",
@@ -96,8 +104,8 @@ class Answers:
     each: tuple[RequestAnswer, ...] = field(repr=False)
     requests: int
     policy: str  # its kind
-    budget: float  # samples a request, on average, at most
-    limit: int  # samples in all, at most
+    budget: float  # a request, on average, at most, in `unit`
+    limit: float  # in all, at most, in `unit`
     spent: int  # samples in all, with those of earlier runs
     added: int  # samples of this run
     rounds: int  # of this run
@@ -115,6 +123,9 @@ class Answers:
     stopped: StopReason | None = None  # None: it came to its end
     why: str | None = None  # it was stopped
     signal: int | None = None  # its number, where it was one
+    unit: BudgetUnit = "samples"  # of the budget
+    currency: str = ""  # of money
+    used: float = 0.0  # of the limit, with what may have been charged
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
 
@@ -152,6 +163,8 @@ class Answers:
             "answered": self.answered,
             "policy": self.policy,
             "budget": self.budget,
+            "unit": self.unit,
+            "used": self.used,
             "samples": self.spent,
             "average": self.average,
             "price": self.price,
@@ -184,7 +197,7 @@ def answer(
     pool: Pool,
     *,
     policy: Policy,
-    budget: float,
+    budget: float | str | Budget,
     endpoint: Endpoint | SamplingEngine,
     asking: Asking,
     prices: TokenPrices | None = None,
@@ -194,7 +207,7 @@ def answer(
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Answers:
-    """Answers every request by a vote, with at most `budget` samples a request on average.
+    """Answers every request by a vote, with at most `budget` a request on average: samples, tokens or money.
 
     Every request gets what the policy asks for at the highest value of its dial; then the dial falls,
     step by step, and the requests that the policy continues get more, until the budget is spent. No
@@ -203,17 +216,67 @@ def answer(
     and buys none of it again. The policy itself is not changed. Raises SourceChanged where the pool's
     samples are of another model, template or parameter, unless `another`. Instead of an endpoint, an
     engine may draw elsewhere.
+
+    A budget in tokens or money is never exceeded either: before a call is sent, the most that it can cost is
+    reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. It counts
+    all calls of the pool.
     """
     problems = check_arguments(problems, pool, endpoint, asking)
-    limit = compute_sample_limit(budget, len(problems))
+    prices = prices or TokenPrices()
+    average = parse_batch_budget(budget, prices)
+    limit = compute_limit(average, len(problems))
     prepared = remove_wave_limit(check_policy(policy))
     reading = prepared.read([problem.question for problem in problems])
     opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
+    counted_prices = prices
+    if average.unit != "samples":
+        counted_prices = choose_unit_prices(average, prices)
+        max_cost = _find_cost_limit(average, limit, max_cost)
+        _check_one_sample(problems, average, limit, asking, counted_prices)
     cost_budget = prepare_pool(
-        pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
+        pool, problems, asking, prices=counted_prices, max_cost=max_cost, another=another, regrade=regrade
     )
-    batch = _Batch(problems, pool, prepared, reading, limit, asking, cost_budget)
-    return run_coroutine(batch.run(opening, budget, make_engine(endpoint), progress, signals))
+    batch = _Batch(problems, pool, prepared, reading, average, limit, asking, cost_budget, prices)
+    return run_coroutine(batch.run(opening, make_engine(endpoint), progress, signals))
+
+
+def parse_batch_budget(budget: float | str | Budget, prices: TokenPrices) -> Budget:
+    """A batch's budget; BudgetOutOfRange for a number that can't be samples, BudgetInvalid for a text."""
+    if not isinstance(budget, str | Budget):
+        compute_sample_limit(budget, 1)
+    return Budget.parse(budget, currency=prices.currency)
+
+
+def compute_limit(budget: Budget, requests: int) -> float:
+    """What a batch may take in all, in the unit of its budget."""
+    if budget.unit == "samples" or not requests:
+        return compute_sample_limit(budget.amount, requests)
+    return budget.amount * requests
+
+
+def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float:
+    """The lower one of a batch's budget and `max_cost`, which is money."""
+    if max_cost is None:
+        return limit
+    if budget.unit == "tokens":
+        raise CollectError(
+            f"max cost {max_cost:g} is money, and the budget is in tokens; give a budget in money"
+        )
+    return min(limit, max_cost)
+
+
+def _check_one_sample(
+    problems: Sequence[Problem], budget: Budget, limit: float, asking: Asking, prices: TokenPrices
+) -> None:
+    """BudgetOutOfRange where not even one sample is certain to fit into the whole budget."""
+    prompt = min(estimate_prompt_size(asking.body(problem)["messages"]) for problem in problems)
+    worst = prices.cost(prompt, asking.most_tokens or 0)
+    if worst > limit:
+        unit = budget.currency or budget.unit
+        raise BudgetOutOfRange(
+            f"budget {budget} is {limit:.6g} {unit} in all, and one sample can cost {worst:.6g} with "
+            f"max_tokens {asking.most_tokens}; raise it, lower max_tokens, or answer more requests together"
+        )
 
 
 class _Batch:
@@ -225,25 +288,28 @@ class _Batch:
         pool: Pool,
         policy: Policy,
         reading: Floats,
-        limit: int,
+        budget: Budget,
+        limit: float,
         asking: Asking,
         cost_budget: CostBudget,
+        prices: TokenPrices,
     ) -> None:
         self._problems = problems
         self._pool = pool
         self._policy = policy
+        self._budget = budget
         self._limit = limit
+        self._prices = prices
         self._asking = asking
         self._cost_budget = cost_budget
         self._votes = self._load_votes()
-        self._planner = WavePlanner(policy, self._votes, reading, limit=limit)
+        self._planner = WavePlanner(policy, self._votes, reading, find_room=self._find_room)
         self._failures: dict[str, str] = {}
         self._initial_weigh = policy.weigh
 
     async def run(
         self,
         opening: Ints,
-        budget: float,
         engine: SamplingEngine,
         progress: Callable[[CollectProgress], None] | None,
         signals: Sequence[signal.Signals],
@@ -252,7 +318,11 @@ class _Batch:
 
         def report(workers: Sampler) -> None:
             if progress is not None:
-                progress(workers.progress(planned=max(self._limit, before), before=before))
+                progress(
+                    workers.progress(
+                        planned=max(self._votes.spent + self._find_room(), before), before=before
+                    )
+                )
 
         async with engine.open_sampler(
             self._pool,
@@ -269,7 +339,20 @@ class _Batch:
                 await self._draw(workers, *chosen)
                 await asyncio.to_thread(self._votes.recount, chosen[0])
                 self._record_failures(workers, chosen[0])
-        return self._build_result(workers, budget, before, time.monotonic() - start)
+        return self._build_result(workers, before, time.monotonic() - start)
+
+    def _find_room(self) -> int:
+        """Samples that are left to draw: of tokens or money as many as the rest pays for at the mean so far.
+
+        Before anything is known that is one for each request. Whatever the estimate is, the cost budget sends
+        nothing that could cost more than is left.
+        """
+        drawn = self._votes.spent
+        if self._budget.unit == "samples":
+            return int(self._limit) - drawn
+        if not drawn or not self._cost_budget.spent:
+            return len(self._votes) - drawn
+        return int((self._limit - self._cost_budget.spent) / (self._cost_budget.spent / drawn))
 
     def _load_votes(self) -> BatchVotes:
         return BatchVotes(
@@ -298,18 +381,30 @@ class _Batch:
             if id_ in workers.failures or workers.stopped is None:
                 self._failures[id_] = workers.failures.get(id_, _UNSTORED)
 
-    def _build_result(self, workers: Sampler, budget: float, before: int, seconds: float) -> Answers:
+    def _is_spent(self, workers: Sampler) -> bool:
+        """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
+        if self._budget.unit == "samples" or workers.stopped != "max-cost":
+            return False
+        return self._cost_budget.limit is not None and self._cost_budget.limit >= self._limit
+
+    def _build_result(self, workers: Sampler, before: int, seconds: float) -> Answers:
         broken_off = workers.stopped in RESUMABLE_STOPS
         answers = () if broken_off else tuple(self._build_answer(row) for row in range(len(self._problems)))
         right = np.array([item.correct for item in answers if item.correct is not None])
         totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
+        summary = summarise_run(workers, self._pool, self._asking, self._prices)
+        if self._is_spent(workers):
+            summary |= {"stopped": None, "why": None}
         return Answers(
             each=answers,
             requests=len(self._problems),
             policy=self._policy.kind,
-            budget=budget,
+            budget=self._budget.amount,
+            unit=self._budget.unit,
+            currency=self._budget.currency,
             limit=self._limit,
+            used=float(spent) if self._budget.unit == "samples" else self._cost_budget.spent,
             spent=spent,
             added=spent - before,
             rounds=self._planner.number,
@@ -322,7 +417,7 @@ class _Batch:
             seconds=seconds,
             found=totals.answered,
             finished=totals.finished,
-            **summarise_run(workers, self._pool, self._asking, self._cost_budget.prices),
+            **summary,
         )
 
     def _build_answer(self, row: int) -> RequestAnswer:

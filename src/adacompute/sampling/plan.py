@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from adacompute.errors import (
+    BudgetInvalid,
     BudgetOutOfRange,
     CollectError,
     ProblemsInvalid,
@@ -19,7 +20,7 @@ from adacompute.errors import (
 from adacompute.policies.base import parse_finite
 from adacompute.pool import Pool, fingerprint
 from adacompute.problems import Template
-from adacompute.records import Problem, TokenPrices
+from adacompute.records import Budget, Problem, TokenPrices
 
 __all__ = [
     "Asking",
@@ -29,6 +30,7 @@ __all__ = [
     "add_problems",
     "check_problems",
     "check_source",
+    "choose_unit_prices",
     "compute_sample_limit",
     "estimate_cost",
     "estimate_prompt_size",
@@ -189,6 +191,21 @@ def compute_sample_limit(budget: object, requests: int) -> int:
     if not requests:
         raise CollectError("there is no request to answer; give at least one")
     return math.floor(average * requests + 1e-9)  # 1.15 times 100 is a little below 115
+
+
+TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6)  # at which an amount of money is a number of tokens
+
+
+def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
+    """The prices at which calls cost what a budget counts: money, or tokens of prompts and responses."""
+    if budget.unit == "tokens":
+        return TOKENS_AS_PRICES
+    if not prices:
+        raise BudgetInvalid(
+            f"budget {budget} needs prices, and input_price and output_price are 0: nothing would ever "
+            "count; give them (--input-price, --output-price), or a budget in tokens or samples"
+        )
+    return prices
 
 
 def find_remaining_within(

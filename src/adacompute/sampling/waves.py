@@ -6,7 +6,7 @@ pool whenever a request has new samples, so a run that was killed continues with
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -148,10 +148,13 @@ class DialSearch:
 class WavePlanner:
     """Plans the waves of one batch: each continues the requests with the highest dial, so the dial falls."""
 
-    def __init__(self, policy: Policy, votes: BatchVotes, reading: Floats, *, limit: int) -> None:
+    def __init__(
+        self, policy: Policy, votes: BatchVotes, reading: Floats, *, find_room: Callable[[], int]
+    ) -> None:
+        """`find_room` says how many samples are left to draw, as far as is known."""
         self._policy = policy
         self._votes = votes
-        self._limit = limit
+        self._find_room = find_room
         self._reading = reading
         self._dial_search = DialSearch(policy, votes, reading)
         self._expected = votes.drawn.copy()  # samples that each request would have if nothing had failed
@@ -161,7 +164,7 @@ class WavePlanner:
     @property
     def room(self) -> int:
         """Samples that are left to draw."""
-        return max(0, self._limit - self._votes.spent)
+        return max(0, self._find_room())
 
     @property
     def price(self) -> float | None:
