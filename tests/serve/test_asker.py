@@ -111,7 +111,7 @@ def test_what_cannot_be_voted_on_is_asked_once_with_a_note_why():
 
 @pytest.mark.slow
 def test_the_average_of_many_prompts_is_the_budget():
-    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3, concurrency=8) as asker:
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3, concurrency=4) as asker:
         replies = asker.ask_many(questions(300))
         assert asker.average == pytest.approx(3.0, abs=0.3)
         assert asker.average == pytest.approx(sum(reply.samples for reply in replies) / 300)
@@ -134,7 +134,7 @@ def test_the_average_of_many_prompts_is_the_budget():
     ids=["tokens", "money", "a budget in euros"],
 )
 def test_a_budget_in_tokens_or_money_is_kept_as_well(budget: Any, amount: float, settings: dict[str, Any]):
-    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=budget, **settings) as asker:
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=budget, concurrency=4, **settings) as asker:
         replies = asker.ask_many(questions(300))
         assert asker.budget.amount == pytest.approx(amount)
         assert asker.average == pytest.approx(amount, rel=0.1)
@@ -314,7 +314,7 @@ def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
 def test_a_policy_that_was_fitted_a_moment_ago_decides():
     with ac.bundled("facts") as pool:
         policy = ac.StoppingPolicy().fit(pool.ballots().only(range(60)))
-    with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3) as asker:
+    with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3, concurrency=4) as asker:
         asker.ask_many(questions(200))
         assert asker.average == pytest.approx(3.0, abs=0.4)
 

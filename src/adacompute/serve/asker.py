@@ -50,7 +50,7 @@ __all__ = ["Asker", "Reply", "ask"]
 Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's shape
 
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
-DEFAULT_CONCURRENCY = 16
+DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
 _MAX_SAMPLES_BUDGET = 16.0  # as of the gateway
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
 _KEY_NAME = "anonymous"  # what is spent is counted under this name, as in a gateway without keys
