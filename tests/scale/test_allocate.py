@@ -224,9 +224,6 @@ def test_places_that_can_t_be_read_or_written_are_refused_before_any_work(tmp_pa
     allocate(source, curve, budget=2, into=tmp_path / "out.parquet")
     with pytest.raises(ScaleError, match="is there already; give another name, or --overwrite"):
         allocate(source, curve, budget=2, into=tmp_path / "out.parquet")
-    (tmp_path / "rows.jsonl").write_text("{}")
-    with pytest.raises(ScaleError, match="is not Parquet; make it so with pyarrow"):
-        allocate(tmp_path / "rows.jsonl", curve, budget=2, into=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

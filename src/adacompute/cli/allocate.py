@@ -33,7 +33,10 @@ from adacompute.scale.allocate import allocate as run_allocate
 __all__ = ["allocate"]
 
 PromptsArgument = Annotated[
-    Path, typer.Argument(metavar="PROMPTS", help="A Parquet file, or a folder of them.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="PROMPTS", help="A .jsonl, .csv or .parquet file, or a folder of Parquet.", show_default=False
+    ),
 ]
 PolicyFolder = Annotated[
     Path,
@@ -45,7 +48,12 @@ PolicyFolder = Annotated[
 ]
 OutputOption = Annotated[
     Path,
-    typer.Option("--output", "-o", metavar="FILE", help="The Parquet file to write; a folder for a folder."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="The file to write, in the input's format; a folder for a folder.",
+    ),
 ]
 BudgetOption = Annotated[
     float | None,

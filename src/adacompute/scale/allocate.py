@@ -1,4 +1,4 @@
-"""Sample budgets for prompts in Parquet files, decided before sampling, at one price: here or on Ray.
+"""Sample budgets for prompts in files, decided before sampling, at one price: here or on Ray.
 
 Locally, the predicted curves are kept in a file beside the output, 8 bytes a budget, because the search
 for the price needs them three times. On Ray, shards are read and written by tasks; a task that is lost is
@@ -51,6 +51,12 @@ from adacompute.scale.shard_passes import (
     report_total,
     start_pass,
     unpack_policy,
+)
+from adacompute.scale.text_prompts import (
+    check_text_output,
+    find_text_kind,
+    publish_text,
+    read_text_prompts,
 )
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.pricing import check_budget, check_price
@@ -233,7 +239,7 @@ def allocate(
     overwrite: bool = False,
     progress: Callable[[AllocateProgress], None] | None = None,
 ) -> AllocateResult:
-    """Writes `source`, a Parquet file or a folder of them, to `into` with a column `budget`.
+    """Writes `source`, a JSONL, CSV or Parquet file or a folder of Parquet, to `into` with a column `budget`.
 
     The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
     searched, so that they get at most that many samples on average; with `price`, that is the price.
@@ -245,13 +251,17 @@ def allocate(
     rule = BudgetRule.from_policy(policy)
     _check_budget(rule, budget, price)
     check_destination(Path(into), Path(source), overwrite=overwrite)
-    prompts = open_prompts(Path(source), column=column)
+    check_text_output(Path(into), Path(source))
+    is_text = bool(find_text_kind(Path(source)))
+    prompts = None if is_text else open_prompts(Path(source), column=column)
     # a policy that isn't fitted raises here
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     tell = progress or _ignore_progress
     with open_working_folder(Path(into)) as place:
         # again: another run may just have ended
         check_destination(Path(into), Path(source), overwrite=overwrite)
+        if prompts is None:
+            prompts = read_text_prompts(Path(source), place, column=column)
         if engine == "ray":
             outcome = allocate_on_ray(
                 prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
@@ -260,7 +270,10 @@ def allocate(
             outcome = allocate_by_price(prompts, rule, place, budget=budget, tell=tell)
         else:
             outcome = allocate_directly(prompts, rule, place, price=price, tell=tell)
-        publish(prompts, place, Path(into))
+        if is_text:
+            publish_text(Path(source), prompts, place, Path(into))
+        else:
+            publish(prompts, place, Path(into))
     result = _build_result(prompts, rule, outcome, budget, price)
     return replace(result, notes=_write_notes(result, rule), seconds=time.monotonic() - start)
 

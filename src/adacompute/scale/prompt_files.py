@@ -22,9 +22,12 @@ from adacompute.errors import ScaleError, to_one_line
 from adacompute.pool.rows import DAMAGE_ERRORS
 
 __all__ = [
+    "BUDGET",
+    "COLUMN_NAMES",
     "PromptFile",
     "PromptSet",
     "check_destination",
+    "find_finished",
     "iterate_batches",
     "map_write_errors",
     "open_prompts",
@@ -38,7 +41,7 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]
 Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
 BUDGET = "budget"  # the column that is added
-_COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
+COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
 _MAX_ROWS = 8192  # of a batch, at the most
 _MAX_BYTES = 16 << 20  # of a batch, about, at the most
 _BUFFER_BYTES = 1 << 20  # bytes that a column is read ahead
@@ -84,10 +87,15 @@ class PromptSet:
         return sum(file.rows for file in self.files)
 
 
-def open_prompts(source: Path, *, column: str | None = None) -> PromptSet:
-    """The Parquet file, or those of a folder in the order of their names; inspected, but not read."""
+def open_prompts(source: Path, *, column: str | None = None, with_budgets: bool = False) -> PromptSet:
+    """The Parquet file, or those of a folder in the order of their names; inspected, but not read.
+
+    `with_budgets`: they have their budgets already.
+    """
     if not source.exists():
-        raise ScaleError(f"{source}: there is no such file; give a Parquet file, or a folder of them")
+        raise ScaleError(
+            f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
+        )
     paths = [source]
     if source.is_dir():
         paths = sorted(path for path in source.iterdir() if _is_part(path))
@@ -98,16 +106,10 @@ def open_prompts(source: Path, *, column: str | None = None) -> PromptSet:
                 f"{source}: {deeper.relative_to(source)} lies in a folder of the folder, which would be left "
                 "out; put all files into one folder, or give these one by one"
             )
-    elif source.suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz"):
-        reader = "csv.read_csv" if ".csv" in source.name.lower() else "json.read_json"
-        raise ScaleError(
-            f"{source}: is not Parquet; make it so with pyarrow, "
-            f"parquet.write_table({reader}({source.name!r}), 'prompts.parquet')"
-        )
     prompt_column, files = column, []
     for path in paths:
         file, schema = _inspect_file(path)
-        prompt_column = _find_column(schema, prompt_column, path)
+        prompt_column = _find_column(schema, prompt_column, path, with_budgets=with_budgets)
         files.append(file)
     prompts = PromptSet(path=source, folder=source.is_dir(), files=tuple(files), column=prompt_column or "")
     if not len(prompts):
@@ -142,19 +144,19 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
         return file, source.schema_arrow
 
 
-def _find_column(schema: Arrow, wanted: str | None, path: Path) -> str:
+def _find_column(schema: Arrow, wanted: str | None, path: Path, *, with_budgets: bool) -> str:
     """The column of prompts, which must occur once and hold text."""
     import pyarrow as pa
 
     present = ", ".join(schema.names[:20]) or "none"
-    if BUDGET in schema.names:
+    if BUDGET in schema.names and not with_budgets:
         raise ScaleError(
             f"{path}: has a column {BUDGET!r} already, which is what would be added; rename or drop it first"
         )
-    name = wanted or next((name for name in _COLUMN_NAMES if name in schema.names), None)
+    name = wanted or next((name for name in COLUMN_NAMES if name in schema.names), None)
     if name is None:
         raise ScaleError(
-            f"{path}: has no column {', '.join(_COLUMN_NAMES)}, but {present}; say which with --column"
+            f"{path}: has no column {', '.join(COLUMN_NAMES)}, but {present}; say which with --column"
         )
     if schema.names.count(name) != 1:
         raise ScaleError(
@@ -309,7 +311,7 @@ def write_file(
     import pyarrow.parquet as pq
 
     file.check()
-    target = output_path(file, place)
+    target = find_finished(place, file)
     temporary = place / _UNFINISHED / uuid4().hex
     with open_parquet(file.path) as source:
         schema = source.schema_arrow
@@ -330,7 +332,7 @@ def write_file(
     file.check()
 
 
-def output_path(file: PromptFile, place: Path) -> Path:
+def find_finished(place: Path, file: PromptFile) -> Path:
     """Where a finished file lies until it is published."""
     return place / _FINISHED / Path(file.path).name
 
