@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -222,3 +223,29 @@ def test_a_file_that_another_tool_wrote_is_imported_by_its_format(adacompute: Ru
     (tmp_path / "samples.jsonl").write_text('{"doc_id": 0, "doc": {}, "target": "x", "resps": [["x"]]}\n')
     said = adacompute("import", "samples.jsonl", "--pool", "p.sqlite", code=1).stderr
     assert "is a log of lm-eval; import it with --format lm-eval" in said
+
+
+def test_money_is_written_with_its_currency(adacompute: Run, questions: Path):
+    prices = ("--input-price", "1000", "--output-price", "2000", "--max-tokens", "20")
+    with Upstream() as up:
+        words = (
+            "collect",
+            questions.name,
+            "--pool",
+            "p.sqlite",
+            "--endpoint",
+            up.url,
+            "--samples",
+            "2",
+            *prices,
+        )
+        assert re.search(
+            r"cost +at most [\d.]+ EUR\n", adacompute(*words, "--currency", "EUR", "--dry-run").stdout
+        )
+        done = adacompute(*words)
+        assert re.search(r"cost +[\d.]+ USD\n", done.stdout)
+        assert re.search(r"cost [\d.]+ USD", done.stderr), "as it goes on, too"
+        stopped = adacompute(
+            *words, "--samples", "9", "--max-cost", "0.2", "--currency", "EUR", code=None
+        ).stderr
+        assert "more than is left of 0.2 EUR" in stopped

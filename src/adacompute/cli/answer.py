@@ -326,9 +326,9 @@ def _answer_and_write(
     options: Mapping[str, Any],
 ) -> Answers:
     """Answer problems by way of a pool, and write the file unless the run was broken off."""
-    priced = bool(prices) and options["budget"].unit != "tokens"  # then the progress counts tokens
+    shown_prices = None if options["budget"].unit == "tokens" else prices  # then the progress counts tokens
     with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as pool:
-        with show_collect_progress(format_path(output), priced=priced) as report_progress:
+        with show_collect_progress(format_path(output), prices=shown_prices) as report_progress:
             result = run_answer(
                 problems,
                 pool,

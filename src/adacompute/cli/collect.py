@@ -13,6 +13,7 @@ import typer
 from adacompute.answers import Task
 from adacompute.cli.options import (
     ConcurrencyOption,
+    EndpointCurrencyOption,
     EndpointModelOption,
     EndpointUrlOption,
     EngineName,
@@ -105,8 +106,13 @@ __all__ = [
 
 
 @contextmanager
-def show_collect_progress(label: str, *, priced: bool) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yield a function that shows the progress of sampling, and says once that it finishes its calls."""
+def show_collect_progress(
+    label: str, *, prices: TokenPrices | None
+) -> Iterator[Callable[[CollectProgress], None]]:
+    """Yield a function that shows the progress of sampling, and says once that it finishes its calls.
+
+    `prices`: None, or all 0, where the cost isn't shown.
+    """
     start, announced = time.monotonic(), False
     with open_progress(label, noun="samples", last_line=True, transient=False) as update:
 
@@ -116,18 +122,18 @@ def show_collect_progress(label: str, *, priced: bool) -> Iterator[Callable[[Col
                 announced = True
                 calls = format_count(progress.in_flight, "call")
                 print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
-            text = _format_progress(progress, time.monotonic() - start, priced=priced)
+            text = _format_progress(progress, time.monotonic() - start, prices)
             update(progress.stored, progress.planned, text)
 
         yield report
 
 
-def _format_progress(progress: CollectProgress, seconds: float, *, priced: bool) -> str:
+def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPrices | None) -> str:
     rate = progress.added / max(seconds, 1e-9)
     remaining = progress.planned - progress.stored
     parts = [f"{rate:,.1f} a second", f"{progress.tokens:,} tokens"]
-    if priced:
-        parts.append(f"cost {format_money(progress.cost)}")
+    if prices:
+        parts.append(f"cost {format_money(progress.cost)} {prices.currency}")
     if remaining and rate > 0:
         parts.append(f"{timedelta(seconds=round(remaining / rate))} to go")
     if progress.errors:
@@ -199,8 +205,12 @@ def show_estimate(
         "" if estimation.completion_tokens is None else f"{estimation.completion_tokens:,} tokens as so far, "
     )
     print_fact("responses", so_far + most)
-    likely = "" if estimation.cost is None else f"about {format_money(estimation.cost)}, "
-    most = "no limit" if estimation.cost_most is None else f"at most {format_money(estimation.cost_most)}"
+    likely = "" if estimation.cost is None else f"about {format_money(estimation.cost)} {prices.currency}, "
+    most = (
+        "no limit"
+        if estimation.cost_most is None
+        else f"at most {format_money(estimation.cost_most)} {prices.currency}"
+    )
     print_fact("cost", likely + most if prices else "not known; give --input-price and --output-price")
     print_fact("template", f"{spec.template.name}; answers are read by {task.extract!r}")
     of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
@@ -256,8 +266,8 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
         f"{account.prompt_tokens:,} of prompts, {account.completion_tokens:,} of responses{estimated}",
     )
     if prices:
-        more = f", at most {format_money(at_most)}" if at_most > cost else ""
-        print_fact("cost", f"{format_money(cost)}{more}")
+        more = f", at most {format_money(at_most)} {prices.currency}" if at_most > cost else ""
+        print_fact("cost", f"{format_money(cost)} {prices.currency}{more}")
 
 
 def print_failures(failures: Mapping[str, str], noun: str) -> None:
@@ -322,6 +332,7 @@ def collect(
     ] = 0,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
+    currency: EndpointCurrencyOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunFlag = False,
     another: AddSourceFlag = False,
@@ -355,6 +366,7 @@ def collect(
         retry_timeouts=retry_timeouts,
         input_price=input_price,
         output_price=output_price,
+        currency=currency,
     )
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
@@ -373,7 +385,7 @@ def collect(
         top_logprobs=top_logprobs,
     )
     wanted_samples = config.collect.samples if samples is None else samples
-    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price)
+    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
     if dry_run:
         count_left = partial(
@@ -389,7 +401,7 @@ def collect(
     task, default_task = tasks
     with (
         open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
-        show_collect_progress(format_path(pool_path), priced=bool(prices)) as report_progress,
+        show_collect_progress(format_path(pool_path), prices=prices) as report_progress,
     ):
         result = run_collect(
             problem_set.problems,

@@ -193,7 +193,7 @@ def compute_sample_limit(budget: object, requests: int) -> int:
     return math.floor(average * requests + 1e-9)  # 1.15 times 100 is a little below 115
 
 
-TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6)  # at which an amount of money is a number of tokens
+TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")  # a million tokens cost as many
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:

@@ -110,6 +110,10 @@ class CostBudget:
         self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
         self._released = asyncio.Event()
 
+    def describe_end(self) -> str:
+        """Why nothing more is sent."""
+        return f"the next call could cost more than is left of {self.limit:g} {self.prices.currency}"
+
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
         """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
         self.longest_prompt = max(self.longest_prompt, prompt)
@@ -511,7 +515,7 @@ class SamplingWorkers(SamplerTotals):
             first, remaining = first + count, remaining - count
 
     def _stop_at_max_cost(self) -> None:
-        self.stop("max-cost", f"the next call could cost more than is left of {self._cost_budget.limit:g}")
+        self.stop("max-cost", self._cost_budget.describe_end())
 
     def _store_outcome(
         self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float

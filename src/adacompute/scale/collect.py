@@ -488,9 +488,7 @@ class CollectorCrew(SamplingCounts):
         Stops where one shard has all the money and it isn't enough.
         """
         if self._money_shares == 1 and hopeless:
-            self.stop(
-                "max-cost", f"the next call could cost more than is left of {self._cost_budget.limit:g}"
-            )
+            self.stop("max-cost", self._cost_budget.describe_end())
         self._money_shares = max(1, self._money_shares // 2)
         if rest:
             queue.appendleft(rest)
