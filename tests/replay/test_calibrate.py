@@ -101,7 +101,7 @@ def test_a_policy_without_a_dial_is_made_for_the_budget(words):
         (AdaptiveConsistency(), 17.0, "from 1 to 1"),
         (AdaptiveConsistency(), float("nan"), "nan can't be an average cost"),
         (AdaptiveConsistency(), -1, "-1 can't be an average cost"),
-        (AdaptiveConsistency(), "2", "'2' can't be an average cost"),
+        (AdaptiveConsistency(), None, "None can't be an average cost"),
         (AdaptiveConsistency(), 10**400, r"budget 1000.*000 can't be an average cost"),
         (FixedPolicy(2), 10**400, "can't be an average cost"),
         (FixedPolicy(2), True, "True can't be an average cost"),

@@ -4,6 +4,7 @@ Recorded traffic has one sample of most prompts and many of a few. A policy is l
 that have as many samples as it may ask for.
 """
 
+import copy
 import functools
 from enum import StrEnum
 from pathlib import Path
@@ -14,12 +15,16 @@ import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption
 from adacompute.cli.options import (
+    BudgetUnitOption,
+    EndpointCurrencyOption,
     ExtractOption,
+    InputPriceOption,
     JsonFlag,
+    OutputPriceOption,
     PercentOption,
     PoolPath,
     load_settings,
-    parse_number,
+    parse_budget,
 )
 from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.terminal import (
@@ -33,7 +38,8 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.errors import PolicyError
+from adacompute.config import EndpointConfig
+from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, build_chart
 from adacompute.evaluate.measure import LONGEST, select_problems, uses_weighted_votes
 from adacompute.policies import POLICIES
@@ -42,6 +48,9 @@ from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.feature_set import FeatureSet
 from adacompute.pool import Ballots
+from adacompute.records import Budget, TokenPrices
+from adacompute.replay import calibrate, replay
+from adacompute.replay.calibrate import parse_average
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["fit"]
@@ -88,6 +97,10 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("votes", summary["votes"]),
         ("asks for", f"at most {summary['longest']} samples" + (f" in {waves} rounds" if waves else "")),
     ]
+    if "calibrated" in summary:
+        known = summary["calibrated"]
+        dial_text = f"a {summary['dial']} of {known['dial']:.{_PRICE_DIGITS}g}"
+        facts.append(("budget", f"{known['text']} is {dial_text}, {known['samples']:g} samples on average"))
     if "imitation" in summary:
         counts = ", ".join(f"{n:,} × {budget}" for budget, n in summary["oracle_counts"].items())
         facts.append(("oracle", f"gives {counts} samples"))
@@ -153,20 +166,24 @@ class Learner(StrEnum):
     mlp = "mlp"
 
 
-def _parse_average(text: str) -> float:
-    value = parse_number(text)
-    if not 1 <= value <= MAX_SAMPLES:
+def _check_samples(budget: Budget) -> None:
+    """Refuse an average number of samples that no request could have."""
+    if budget.unit == "samples" and not 1 <= budget.amount <= MAX_SAMPLES:
         raise typer.BadParameter(
-            f"{text!r} is not an average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2"
+            f"'{budget.amount:g}' is not an average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2",
+            param_hint="--budget",
         )
-    return value
 
 
 PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
 BudgetOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="B", parser=_parse_average, help="Average budget to fit the classifier for, or to list."
+        "--budget",
+        metavar="B",
+        parser=parse_budget,
+        help="Average budget to fit the classifier for, or to list: samples, or e.g. '500 tokens', "
+        "'2 USD per 1000'.",
     ),
 ]
 OutputOption = Annotated[
@@ -207,7 +224,7 @@ def fit(
     context: typer.Context,
     source: PoolPath,
     policy: PolicyOption = LearnedPolicy.stopping,
-    budget: BudgetOption = None,
+    budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
     learner: LearnerOption = None,
     features: FeaturesOption = None,
@@ -215,6 +232,10 @@ def fit(
     max_waves: MaxWavesOption = None,
     labels: LabelsOption = None,
     votes: VotesOption = VoteKind.auto,
+    unit: BudgetUnitOption = "samples",
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: EndpointCurrencyOption = None,
     model: ModelOption = None,
     parameters: ParametersOption = None,
     extract: ExtractOption = None,
@@ -227,6 +248,10 @@ def fit(
     A policy says when to stop sampling. Its dial (price or threshold) for some budgets is printed too; this
     needs no labels, because they don't change what a policy costs.
     """
+    settings = load_settings(context)
+    prices = _choose_prices(settings.endpoint, input_price, output_price, currency)
+    average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
+    budget = _check_budget(policy, average, prices)
     _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
     _check_features(policy, features)
     if not overwrite and (output / DOCUMENT).exists():
@@ -234,7 +259,7 @@ def fit(
     name = format_path(source)
     ballots = read_ballots(
         source,
-        answers=load_settings(context).answers,
+        answers=settings.answers,
         model=model,
         parameters=parameters,
         extract=extract,
@@ -256,6 +281,10 @@ def fit(
         arguments["features"] = features
     refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
     fitted_policy = refit(ballots)
+    calibrated = None
+    if average is not None and average.unit != "samples":
+        calibrated = _calibrate(fitted_policy, ballots, average, prices)
+        budget = calibrated["samples"]
     fitted_policy.save(output)
     chart = build_chart(fitted_policy, ballots, refit=refit, budgets=_choose_budgets(fitted_policy, budget))
     if chart is not None:
@@ -264,12 +293,55 @@ def fit(
         fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
     )
     summary["left_out"] = recorded - len(ballots)
-    if budget is not None and fitted_policy.dial is not None:
+    if calibrated is not None:
+        summary["calibrated"] = calibrated
+    elif budget is not None and fitted_policy.dial is not None:
         _warn_unreached(summary, budget)
     if len(ballots) < _FEW_PROBLEMS:
         problems = format_count(len(ballots), "problem")
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     print_json(summary) if json else show_fit(summary)
+
+
+def _choose_prices(
+    endpoint: EndpointConfig, input_price: float | None, output_price: float | None, currency: str | None
+) -> TokenPrices:
+    return TokenPrices(
+        input=endpoint.input_price if input_price is None else input_price,
+        output=endpoint.output_price if output_price is None else output_price,
+        currency=currency or endpoint.currency,
+    )
+
+
+def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
+    """The budget in samples; None where there is none, or it is in another unit and has to be calibrated."""
+    if average is None:
+        return None
+    _check_samples(average)
+    if average.unit == "samples":
+        return average.amount
+    if policy is LearnedPolicy.classifier:
+        raise BudgetInvalid(
+            f"the classifier is fitted for a number of samples, and {average} is none; give samples"
+        )
+    parse_average(average, prices)
+    return None
+
+
+def _calibrate(
+    fitted_policy: Policy, ballots: Ballots, average: Budget, prices: TokenPrices
+) -> dict[str, Any]:
+    """The dial for a budget in tokens or money, by replay of the recorded tokens, and its samples."""
+    settled = copy.copy(fitted_policy)  # what is saved is not settled on these samples
+    dial = calibrate(settled, ballots, average, prices=prices)
+    samples = replay(settled, ballots, price=dial, orders=50).cost
+    return {
+        "budget": average.amount,
+        "unit": average.unit,
+        "text": str(average),
+        "dial": dial,
+        "samples": round(samples, 2),
+    }
 
 
 def _warn_unreached(summary: dict[str, Any], budget: float) -> None:

@@ -1,19 +1,24 @@
-"""Finds the dial for a budget by bisection on replayed cost. Needs no labels: accuracy is never looked at."""
+"""Finds the dial for a budget by bisection on replayed cost. Needs no labels: accuracy is never looked at.
+
+The budget is in samples, or in tokens or money by the recorded tokens: hard problems often have longer
+responses as well as more samples, so cost is replayed in the budget's unit, not converted by a mean.
+"""
 
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
-from adacompute.policies.base import Policy, check_choice, get_ballots, parse_finite
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
+from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
 from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots, Pool
-from adacompute.records import format_lower_bound
-from adacompute.replay.per_problem import decide_first_wave, run_policy
+from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
+from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
 from adacompute.replay.replay import (
     check_memory,
     check_orders,
@@ -21,8 +26,11 @@ from adacompute.replay.replay import (
     select_replayable,
     settle_policy,
 )
+from adacompute.score.score import compute_mean_output, count_prompt_tokens
 
-__all__ = ["calibrate", "check_calibration_budget", "find_dial"]
+__all__ = ["RequestCosts", "calibrate", "check_calibration_budget", "find_dial", "parse_average"]
+
+_MILLION = 1e6
 
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
@@ -33,14 +41,18 @@ _RESOLUTION = 1e-9  # share of a dial at which the bisection ends
 def calibrate(
     policy: Policy,
     source: Pool | Ballots,
-    budget: float,
+    budget: float | str | Budget,
     *,
+    prices: TokenPrices | None = None,
     orders: int = 50,
     rng: np.random.Generator | None = None,
     tolerance: float = 0.005,
     too_few: Literal["error", "drop"] = "error",
 ) -> float | None:
-    """The dial at which the policy costs `budget` samples a request on average, by replay; needs no labels.
+    """The dial at which the policy costs `budget` a request on average, by replay; needs no labels.
+
+    A number is samples; "500 tokens" counts prompts and responses, "2 USD per 1000" needs `prices`, in that
+    currency. Both need recorded tokens; tokens of prompts are as in `prices`, else estimated from questions.
 
     Cost falls with the dial in steps, so a budget is seldom met exactly: this is the lowest dial found
     whose cost is not above it, and within `tolerance` of it (a share of the budget) where the steps
@@ -50,19 +62,75 @@ def calibrate(
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
     `too_few="drop"`, as in `replay`.
     """
-    budget, tolerance = check_calibration_budget(budget, tolerance)
+    average = parse_average(budget, prices)
+    amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
-    ballots = _select_problems(check_policy(policy), get_ballots(source), too_few)
+    recorded = get_ballots(source)
+    ballots = _select_problems(check_policy(policy), recorded, too_few)
+    if policy.dial is None and average.unit != "samples":
+        raise BudgetInvalid(
+            f"{policy.kind} has no dial, and is fitted for a number of samples; {average} is none"
+        )
     if policy.dial is None:
-        _refit(policy, ballots, budget)
+        _refit(policy, ballots, amount)
         return None
-    return find_dial(
-        policy, _make_cost(settle_policy(policy, ballots), ballots, orders, rng), budget, tolerance
-    )
+    if prices is not None and ballots is not recorded and isinstance(prices.prompt_tokens, tuple):
+        rows = [recorded.ids.index(id_) for id_ in ballots.ids]
+        prices = replace(prices, prompt_tokens=[prices.prompt_tokens[row] for row in rows])
+    costs = RequestCosts.of(average, ballots, prices)
+    cost = _make_cost(settle_policy(policy, ballots), ballots, orders, rng, costs)
+    return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
+
+
+def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:
+    """An average budget; BudgetInvalid where it is money, and there are no prices or others."""
+    if not isinstance(budget, str | Budget):
+        return Budget(check_calibration_budget(budget, 0.0)[0])
+    average = Budget.parse(budget, currency=None if prices is None else prices.currency)
+    if average.unit == "money" and not prices:
+        raise BudgetInvalid(
+            f"budget {average} needs prices in {average.currency}; give input_price and output_price "
+            "(--input-price, --output-price; prices= in Python), or a budget in tokens or samples"
+        )
+    return average
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestCosts:
+    """What requests cost in samples, tokens or money, given their samples and the tokens of these."""
+
+    unit: BudgetUnit
+    prompts: Floats  # (problems,) cost of a prompt
+    output: float  # cost of a token of a response
+    once: bool  # whether a prompt is paid for once, and not with each sample
+
+    @classmethod
+    def of(cls, budget: Budget, ballots: Ballots, prices: TokenPrices | None) -> "RequestCosts":
+        """For a budget; NotRecorded where it counts tokens and some samples have no number of them."""
+        if budget.unit == "samples":
+            return cls("samples", np.ones(len(ballots)), 0.0, False)
+        unit_prices = prices or TokenPrices()
+        if budget.unit == "tokens":
+            unit_prices = replace(unit_prices, input=_MILLION, output=_MILLION)
+        compute_mean_output(ballots, np.arange(len(ballots)))  # raises where some aren't known
+        prompts = count_prompt_tokens(ballots, unit_prices) * unit_prices.input / _MILLION
+        return cls(budget.unit, prompts, unit_prices.output / _MILLION, unit_prices.prompts == "once")
+
+    def compute(self, drawn: Ints, tokens: Floats, problems: Ints) -> Floats:
+        """The cost of requests, by their samples, their output tokens and their problems' rows."""
+        if self.unit == "samples":
+            return drawn.astype(np.float64)
+        times = np.ones(len(drawn)) if self.once else drawn
+        return np.asarray(self.prompts[problems] * times + self.output * tokens)
 
 
 def find_dial(
-    policy: Policy, cost: Callable[[float], float], budget: float, tolerance: float = 0.005
+    policy: Policy,
+    cost: Callable[[float], float],
+    budget: float,
+    tolerance: float = 0.005,
+    *,
+    unit: str = "samples",
 ) -> float:
     """The dial for a budget, given the cost of each dial; `cost` is called repeatedly with the same dials."""
     threshold = policy.dial == "threshold"
@@ -70,7 +138,7 @@ def find_dial(
     if not lowest <= budget <= highest * (1 + tolerance):
         raise BudgetOutOfRange(
             f"budget {budget:g} can't be reached by {policy.kind} on these samples, whose cost is from "
-            f"{format_lower_bound(lowest)} to {highest:.4g} a request; give a budget within that"
+            f"{format_lower_bound(lowest)} to {highest:.4g} {unit} a request; give a budget within that"
         )
     if highest <= budget:
         return 0.0
@@ -123,10 +191,12 @@ def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, floa
 
 
 def _make_cost(
-    policy: Policy, ballots: Ballots, orders: int, rng: np.random.Generator
+    policy: Policy, ballots: Ballots, orders: int, rng: np.random.Generator, request_costs: RequestCosts
 ) -> Callable[[float], float]:
     """A function from a dial to its mean cost; each dial is replayed once."""
     reading = policy.read(ballots.prompts)
+    rows = np.arange(len(ballots))
+    mean_tokens = compute_mean_tokens(ballots)
     costs: dict[float, float] = {}
     recorded_paths = None
     if not policy.one_shot:
@@ -137,12 +207,13 @@ def _make_cost(
 
     def cost(dial: float) -> float:
         if dial not in costs:
-            counts = (
-                decide_first_wave(policy, reading, dial)
-                if recorded_paths is None
-                else run_policy(policy, recorded_paths, dial=dial, reading=reading).drawn
-            )
-            costs[dial] = float(counts.mean())
+            if recorded_paths is None:
+                counts = decide_first_wave(policy, reading, dial)
+                amounts = request_costs.compute(counts, counts * mean_tokens, rows)
+            else:
+                run = run_policy(policy, recorded_paths, dial=dial, reading=reading)
+                amounts = request_costs.compute(run.drawn, run.tokens, recorded_paths.problems)
+            costs[dial] = float(amounts.mean())
         return costs[dial]
 
     return cost

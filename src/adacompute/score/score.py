@@ -45,6 +45,8 @@ __all__ = [
     "check_simulation",
     "check_weighting",
     "compute_costs",
+    "compute_mean_output",
+    "count_prompt_tokens",
     "describe_score_protocol",
     "largest_simulation_error",
     "score",
@@ -346,20 +348,20 @@ def compute_costs(
         raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
     if cost == "samples":
         return Costs(amounts=counts, unit="samples")
-    return Costs(amounts=_compute_mean_tokens(ballots, rows)[:, None] * counts, unit="tokens")
+    return Costs(amounts=compute_mean_output(ballots, rows)[:, None] * counts, unit="tokens")
 
 
 def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
     """(problems, budgets)"""
     output = np.zeros(len(rows))
     if prices.output > 0:
-        output = _compute_mean_tokens(ballots, rows) * prices.output / _MILLION
-    prompts = _count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
+        output = compute_mean_output(ballots, rows) * prices.output / _MILLION
+    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
     times = counts if prices.prompts == "each" else np.ones(len(counts))
     return np.asarray(output[:, None] * counts + prompts[:, None] * times)
 
 
-def _compute_mean_tokens(ballots: Ballots, rows: Ints) -> Floats:
+def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
     """Output tokens of a sample, (problems,)."""
     tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
     unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
@@ -379,7 +381,7 @@ def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> Not
     )
 
 
-def _count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
+def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
     """Of every problem of the source, (problems,)."""
     tokens = prices.prompt_tokens
     if tokens is None:
