@@ -71,6 +71,10 @@ docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 site: $(STAMP) ## the docs as a static site with a search, in site/; opens without a server or a network
 	@$(BIN)/python scripts/website.py
 
+release: ## build the wheel and the sdist, check and try them in clean environments (minutes); uploads nothing
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found" >&2; exit 1; }
+	@"$(PYTHON)" scripts/release.py
+
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
