@@ -9,16 +9,20 @@ import dataclasses
 import importlib
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
 
 import adacompute
 
 __all__ = ["PUBLIC", "write_pages"]
 
 PUBLIC = [name for name in adacompute.__all__ if name != "__version__"]
-ORDER = ("serve", "answers", "records", "pool", "problems", "client", "sampling", "score", "solve")
+ORDER = (
+    *("serve", "answers", "records", "pool", "problems", "client", "sampling", "score", "solve"),
+    *("policies", "replay", "evaluate", "config", "errors"),
+)
 HEAD = """# Every public name
 
 What `import adacompute as ac` gives: {count} names, with signatures, fields, methods and the examples of
@@ -30,6 +34,7 @@ used, so `import adacompute` alone loads nothing else. `ac.__version__` is the v
 | --- | --- |
 {rows}
 """
+Scope = Mapping[str, Any]
 WIDTH = 88  # of a signature on one line
 
 
@@ -162,7 +167,13 @@ def _signature(name: str, function: Any, *, result: bool = True) -> str:  # noqa
         return ""
     returns = f" -> {ast.unparse(node.returns)}" if result and node.returns is not None else ""
     start = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    return _fence(_fold(f"{start}{name}", _arguments(node.args), returns))
+    return _fence(
+        _fold(
+            f"{start}{name}",
+            _arguments(node.args, vars(sys.modules[inspect.unwrap(function).__module__])),
+            returns,
+        )
+    )
 
 
 def _fold(name: str, words: list[str], returns: str) -> str:
@@ -173,28 +184,37 @@ def _fold(name: str, words: list[str], returns: str) -> str:
     return f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){returns}"
 
 
-def _arguments(args: ast.arguments) -> list[str]:
-    """The arguments as they are written, without `self` and `cls`."""
+def _arguments(args: ast.arguments, scope: Scope) -> list[str]:
+    """The arguments as they are written, without `self` and `cls`; `scope` is their module's."""
     plain = [*args.posonlyargs, *args.args]
     missing = len(plain) - len(args.defaults)
     words = [
-        _argument(arg, args.defaults[i - missing] if i >= missing else None)
+        _argument(arg, args.defaults[i - missing] if i >= missing else None, scope)
         for i, arg in enumerate(plain)
         if not (i == 0 and arg.arg in ("self", "cls"))
     ]
     if args.vararg:
-        words.append(f"*{_argument(args.vararg, None)}")
+        words.append(f"*{_argument(args.vararg, None, scope)}")
     elif args.kwonlyargs:
         words.append("*")
-    words += [_argument(arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    return words + ([f"**{_argument(args.kwarg, None)}"] if args.kwarg else [])
+    words += [
+        _argument(arg, value, scope) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    ]
+    return words + ([f"**{_argument(args.kwarg, None, scope)}"] if args.kwarg else [])
 
 
-def _argument(arg: ast.arg, default: ast.expr | None) -> str:
+def _argument(arg: ast.arg, default: ast.expr | None, scope: Scope) -> str:
     kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
     if default is None:
         return f"{arg.arg}{kind}"
-    return f"{arg.arg}{kind} = {ast.unparse(default)}" if kind else f"{arg.arg}={ast.unparse(default)}"
+    value = _constant(default, scope)
+    return f"{arg.arg}{kind} = {value}" if kind else f"{arg.arg}={value}"
+
+
+def _constant(value: ast.expr, scope: Scope) -> str:
+    """An expression as it is written; the name of a constant that is a text or a number as its value."""
+    known = scope.get(value.id) if isinstance(value, ast.Name) else None
+    return repr(known) if isinstance(known, str | int | float) else ast.unparse(value)
 
 
 def _parse(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:  # noqa: ANN401
@@ -223,12 +243,14 @@ def _class_fields(owner: type) -> Iterator[tuple[str, str, str, str]]:
     assert isinstance(tree, ast.ClassDef)
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
-            default = "" if node.value is None else f"`{_default(node.value)}`"
+            default = (
+                "" if node.value is None else f"`{_default(node.value, vars(sys.modules[owner.__module__]))}`"
+            )
             kind = ast.unparse(node.annotation)
             yield f"`{node.target.id}`", _cell(f"`{kind}`"), _cell(default), _cell(_comment(lines, node))
 
 
-def _default(value: ast.expr) -> str:
+def _default(value: ast.expr, scope: Scope) -> str:
     """A default as a reader wants it: of `field(...)` what it makes."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) in ("field", "dataclasses.field"):
         given = {word.arg: ast.unparse(word.value) for word in value.keywords}
@@ -236,11 +258,20 @@ def _default(value: ast.expr) -> str:
         return given.get("default") or {"dict": "{}", "list": "[]", "tuple": "()"}.get(
             factory, f"{factory}()"
         )
-    return ast.unparse(value)
+    if _is_setting(value):
+        return _constant(value.args[0], scope)
+    return _constant(value, scope)
+
+
+def _is_setting(value: ast.expr | None) -> TypeGuard[ast.Call]:
+    """Whether a field is a setting of ours: `setting(default, "what it is", …)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "setting" and len(value.args) == 2
 
 
 def _comment(lines: list[str], node: ast.AnnAssign) -> str:
     """The comment behind a field, else the lines of comment above it."""
+    if _is_setting(node.value) and isinstance(node.value.args[1], ast.Constant):
+        return str(node.value.args[1].value)
     assert node.end_lineno is not None
     behind = re.search(r"  # (.+)$", lines[node.end_lineno - 1])
     if behind:
