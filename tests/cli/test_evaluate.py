@@ -108,9 +108,9 @@ def test_budgets_that_the_samples_do_not_allow_are_left_out_and_named(adacompute
     [
         (("--policies", "nonsense"), 2, "there is no policy 'nonsense'; the policies are"),
         (("--policies", "fixed,fixed"), 2, "names no policy, or one twice"),
-        (("--budgets", "two"), 2, "'two' is not a list of numbers; give e.g. 1.5,2,3"),
+        (("--budgets", "two"), 2, "'two': budget 'two' can't be read; give e.g. 3"),
         (("--budgets", "0.5"), 2, "0.5 samples on average can't be spent; give 1 to 16"),
-        (("--budgets", "nan"), 2, "nan samples on average can't be spent"),
+        (("--budgets", "nan"), 2, "'nan': budget 'nan' can't be read"),
         (("--folds", "1"), 2, "--folds"),
         (("--votes", "loud"), 2, "--votes"),
         (("--folds", "99"), 1, "99 folds can't be made of 24 different questions"),

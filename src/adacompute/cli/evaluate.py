@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +10,18 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from adacompute.cli.options import ExtractOption, JsonFlag, PercentOption, PoolPath, load_settings
+from adacompute.cli.options import (
+    BudgetUnitOption,
+    EndpointCurrencyOption,
+    ExtractOption,
+    InputPriceOption,
+    JsonFlag,
+    OutputPriceOption,
+    PercentOption,
+    PoolPath,
+    choose_prices,
+    load_settings,
+)
 from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
@@ -23,11 +35,14 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
+from adacompute.errors import BudgetInvalid
 from adacompute.evaluate import Evaluation, Interval, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
+from adacompute.evaluate.unit_comparison import UnitComparison, compare_in_unit
 from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
+from adacompute.records import Budget, BudgetUnit
 
 __all__ = ["VoteKind", "VotesOption", "evaluate", "show_verdict"]
 
@@ -71,6 +86,36 @@ def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
     show_tables(evaluation)
     print_line()
     print_paragraph(_compose_notes(evaluation))
+
+
+def show_comparison(comparison: UnitComparison, *, name: str) -> None:
+    """Show policies at the same cost in tokens or money."""
+    scale, unit = (1000, f"{comparison.currency} per 1,000 requests")
+    if comparison.unit == "tokens":
+        scale, unit = 1, "tokens of prompts and responses"
+    votes = "votes weighted by confidence" if comparison.votes == "weighted" else "plain votes"
+    problems = format_count(comparison.problems, "problem")
+    print_line(f"{name}: {problems}, held-out ({comparison.folds} folds), {votes}")
+    print_line()
+    budgets = comparison.budgets
+    names = list(dict.fromkeys(match.policy for match in comparison.matched))
+    headings = ["", *(f"{scale * budget:g}" for budget in budgets)]
+    print_line(f"{_TITLES[comparison.basis]} at exactly so much on average: {unit}")
+
+    def format_row(policy: str, cell: Callable[[Match], str]) -> list[str]:
+        matches = [comparison.match(policy, budget) for budget in budgets]
+        return [policy, *("–" if match is None else cell(match) for match in matches)]
+
+    print_table(headings, [format_row(policy, lambda row: format_percent(row.accuracy)) for policy in names])
+    if any(match.gain for match in comparison.matched):
+        print_line()
+        print_line(
+            "gain over fixed at the same cost, points: 95% interval of each alone, paired over problems"
+        )
+        print_table(headings, [format_row(policy, _format_gain) for policy in names if policy != "fixed"])
+    print_line()
+    one_sample = f"One sample costs {scale * comparison.least:.3g} {unit} on average."
+    print_paragraph(f"{one_sample} {_HULL_NOTE} Without --unit: in samples, with the oracle and a verdict.")
 
 
 def show_verdict(verdict: Verdict) -> None:
@@ -244,7 +289,11 @@ class VoteKind(StrEnum):
 
 AverageBudgetsOption = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Samples on average, e.g. 1.5,2,3. [default: 1.5,2,3,4,6]"),
+    typer.Option(
+        metavar="LIST",
+        help="On average: samples, e.g. 1.5,2,3, or '200,400 tokens', '0.5,1,2 USD per 1000'. "
+        "[default: 1.5,2,3,4,6]",
+    ),
 ]
 PoliciesOption = Annotated[
     str | None,
@@ -284,6 +333,10 @@ def evaluate(
     orders: OrdersOption = 50,
     seed: EvaluationSeedOption = 0,
     workers: WorkersOption = None,
+    unit: BudgetUnitOption = "samples",
+    input_price: InputPriceOption = None,
+    output_price: OutputPriceOption = None,
+    currency: EndpointCurrencyOption = None,
     model: ModelOption = None,
     parameters: ParametersOption = None,
     extract: ExtractOption = None,
@@ -297,15 +350,38 @@ def evaluate(
     problem's samples stands in for accuracy.
     """
     name, names = format_path(source), _parse_policies(policies)
-    requested_budgets = None if budgets is None else _parse_averages(budgets)
+    settings = load_settings(context)
+    prices = choose_prices(settings.endpoint, input_price, output_price, currency)
+    averages = parse_budget_list(budgets, unit, prices.currency)
+    in_samples = all(average.unit == "samples" for average in averages)
+    requested_budgets = _check_averages(averages) if averages and in_samples else None
+    if not in_samples and protocol is ProtocolName.paper:
+        raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint="--protocol paper")
     ballots = read_ballots(
         source,
-        answers=load_settings(context).answers,
+        answers=settings.answers,
         model=model,
         parameters=parameters,
         extract=extract,
         percent=percent,
     )
+    workers = workers or min(_MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
+    if not in_samples:
+        with show_progress(f"evaluating {name}") as report_progress:
+            comparison = compare_in_unit(
+                ballots,
+                averages,
+                prices=prices,
+                policies=names,
+                folds=folds,
+                votes=votes.value,
+                orders=orders,
+                seed=seed,
+                workers=workers,
+                progress=report_progress,
+            )
+        print_json({"pool": name, **comparison.to_dict()}) if json else show_comparison(comparison, name=name)
+        return
     with show_progress(f"evaluating {name}") as report_progress:
         evaluation = run_evaluate(
             ballots,
@@ -317,7 +393,7 @@ def evaluate(
             votes=votes.value,
             orders=orders,
             rng=np.random.default_rng(seed),
-            workers=workers or min(_MAX_DEFAULT_WORKERS, os.cpu_count() or 1),
+            workers=workers,
             progress=report_progress,
         )
     print_json({"pool": name, **evaluation.to_dict()}) if json else show_evaluation(evaluation, name=name)
@@ -340,18 +416,37 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _parse_averages(text: str) -> tuple[float, ...]:
-    """Parse average budgets; refused before any sample is read."""
+_LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
+
+
+def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
+    """Parse average budgets, such as `200,400 tokens`: what stands behind the last number holds for all.
+
+    >>> [str(budget) for budget in parse_budget_list("1,2 USD per 1000", "samples", "USD")]
+    ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
+    """
+    if text is None and unit == "samples":
+        return ()
+    if text is None:
+        raise typer.BadParameter(f"there is no default in {unit}; give a list", param_hint="--budgets")
+    *first, last = text.split(",")
+    match = _LAST_BUDGET.fullmatch(last)
+    suffix = "" if match is None else match["unit"]
     try:
-        budgets = tuple(float(part) for part in text.split(","))
-    except ValueError as exc:
-        reason = f"{text!r} is not a list of numbers; give e.g. 1.5,2,3"
-        raise typer.BadParameter(reason, param_hint="--budgets") from exc
-    for budget in budgets:
-        if not (math.isfinite(budget) and 1 <= budget <= _MAX_BUDGET):
-            reason = f"{budget:g} samples on average can't be spent; give 1 to {_MAX_BUDGET}"
+        return tuple(
+            Budget.parse(part, unit=unit, currency=currency) for part in [*(p + suffix for p in first), last]
+        )
+    except BudgetInvalid as exc:
+        raise typer.BadParameter(f"{text!r}: {exc}", param_hint="--budgets") from exc
+
+
+def _check_averages(averages: Sequence[Budget]) -> tuple[float, ...]:
+    """Average numbers of samples; refused before any sample is read."""
+    for average in averages:
+        if not 1 <= average.amount <= _MAX_BUDGET:
+            reason = f"{average.amount:g} samples on average can't be spent; give 1 to {_MAX_BUDGET}"
             raise typer.BadParameter(reason, param_hint="--budgets")
-    return budgets
+    return tuple(average.amount for average in averages)
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ from adacompute.cli.options import (
     OutputPriceOption,
     PercentOption,
     PoolPath,
+    choose_prices,
     load_settings,
     parse_budget,
 )
@@ -38,7 +39,6 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.config import EndpointConfig
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, build_chart
 from adacompute.evaluate.measure import LONGEST, select_problems, uses_weighted_votes
@@ -249,7 +249,7 @@ def fit(
     needs no labels, because they don't change what a policy costs.
     """
     settings = load_settings(context)
-    prices = _choose_prices(settings.endpoint, input_price, output_price, currency)
+    prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
     _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
@@ -301,16 +301,6 @@ def fit(
         problems = format_count(len(ballots), "problem")
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     print_json(summary) if json else show_fit(summary)
-
-
-def _choose_prices(
-    endpoint: EndpointConfig, input_price: float | None, output_price: float | None, currency: str | None
-) -> TokenPrices:
-    return TokenPrices(
-        input=endpoint.input_price if input_price is None else input_price,
-        output=endpoint.output_price if output_price is None else output_price,
-        currency=currency or endpoint.currency,
-    )
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:

@@ -29,7 +29,7 @@ from adacompute.config import (
 )
 from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import Budget, BudgetUnit, TokenPrices
 
 __all__ = [
     "NO_ANSWER_HINT",
@@ -63,6 +63,7 @@ __all__ = [
     "build_tasks",
     "check_finite",
     "check_workers",
+    "choose_prices",
     "choose_process_count",
     "clean_text",
     "describe_settings",
@@ -256,6 +257,17 @@ BudgetUnitOption = Annotated[
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
 ]
+
+
+def choose_prices(
+    endpoint: EndpointConfig, input_price: float | None, output_price: float | None, currency: str | None
+) -> TokenPrices:
+    """Return the prices that options give, else those of the settings."""
+    return TokenPrices(
+        input=endpoint.input_price if input_price is None else input_price,
+        output=endpoint.output_price if output_price is None else output_price,
+        currency=currency or endpoint.currency,
+    )
 
 
 def load_settings(context: typer.Context) -> Config:

@@ -109,18 +109,21 @@ class RequestCosts:
         """For a budget; NotRecorded where it counts tokens and some samples have no number of them."""
         if budget.unit == "samples":
             return cls("samples", np.ones(len(ballots)), 0.0, False)
-        unit_prices = prices or TokenPrices()
+        unit_prices = TokenPrices() if prices is None else prices
         if budget.unit == "tokens":
             unit_prices = replace(unit_prices, input=_MILLION, output=_MILLION)
         compute_mean_output(ballots, np.arange(len(ballots)))  # raises where some aren't known
         prompts = count_prompt_tokens(ballots, unit_prices) * unit_prices.input / _MILLION
         return cls(budget.unit, prompts, unit_prices.output / _MILLION, unit_prices.prompts == "once")
 
-    def compute(self, drawn: Ints, tokens: Floats, problems: Ints) -> Floats:
-        """The cost of requests, by their samples, their output tokens and their problems' rows."""
+    def compute(self, drawn: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
+        """The cost of requests, by their samples, their output tokens and their problems' rows.
+
+        Samples and tokens are (…, requests), problems (requests,).
+        """
         if self.unit == "samples":
             return drawn.astype(np.float64)
-        times = np.ones(len(drawn)) if self.once else drawn
+        times = np.ones(drawn.shape) if self.once else drawn
         return np.asarray(self.prompts[problems] * times + self.output * tokens)
 
 

@@ -222,7 +222,7 @@ def answer(
     all calls of the pool.
     """
     problems = check_arguments(problems, pool, endpoint, asking)
-    prices = prices or TokenPrices()
+    prices = TokenPrices() if prices is None else prices
     average = parse_batch_budget(budget, prices)
     limit = compute_limit(average, len(problems))
     prepared = remove_wave_limit(check_policy(policy))
