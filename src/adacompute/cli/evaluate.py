@@ -44,7 +44,7 @@ from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
 from adacompute.records import Budget, BudgetUnit
 
-__all__ = ["VoteKind", "VotesOption", "evaluate", "show_verdict"]
+__all__ = ["MAX_DEFAULT_WORKERS", "VoteKind", "VotesOption", "evaluate", "show_verdict"]
 
 _TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
 _UNGRADED_NOTE = (
@@ -273,7 +273,7 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 
 _MAX_BUDGET = 16  # samples a request
-_MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
+MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
 
 
 class ProtocolName(StrEnum):
@@ -365,7 +365,7 @@ def evaluate(
         extract=extract,
         percent=percent,
     )
-    workers = workers or min(_MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
+    workers = workers or min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     if not in_samples:
         with show_progress(f"evaluating {name}") as report_progress:
             comparison = compare_in_unit(

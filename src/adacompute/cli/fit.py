@@ -6,6 +6,7 @@ that have as many samples as it may ask for.
 
 import copy
 import functools
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.evaluate import VoteKind, VotesOption
+from adacompute.cli.evaluate import MAX_DEFAULT_WORKERS, VoteKind, VotesOption, show_verdict
 from adacompute.cli.options import (
     BudgetUnitOption,
     EndpointCurrencyOption,
@@ -28,6 +29,7 @@ from adacompute.cli.options import (
     parse_budget,
 )
 from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -41,7 +43,16 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, build_chart
-from adacompute.evaluate.measure import LONGEST, select_problems, uses_weighted_votes
+from adacompute.evaluate.comparison import Verdict
+from adacompute.evaluate.measure import (
+    AVERAGE_BUDGETS,
+    LONGEST,
+    PolicyMaker,
+    make_policy,
+    select_problems,
+    uses_weighted_votes,
+)
+from adacompute.evaluate.verdict import judge_pool
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy, fit_confidence_weights
@@ -59,8 +70,8 @@ _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
 
 
-def show_fit(summary: dict[str, Any]) -> None:
-    """Show what the policy learned from, where it is, its dial for some budgets, and what to do next."""
+def show_fit(summary: dict[str, Any], verdict: Verdict | None) -> None:
+    """Show what was learned, where it is, its dial for some budgets, the verdict, and what to do next."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
@@ -73,7 +84,12 @@ def show_fit(summary: dict[str, Any]) -> None:
     if summary["settings"]:
         _show_settings(summary)
         print_line()
-    print_paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
+    if verdict is not None:
+        show_verdict(verdict)
+        print_line()
+    else:
+        print_paragraph("What it is worth has to be judged on problems that it has not learned from.")
+    print_line("Go on with:")
     print_line(f"  adacompute evaluate {summary['pool']} --policies fixed,asc,{summary['policy']}")
     print_line(
         f"  adacompute answer PROMPTS --policy {summary['folder']} --budget 2 --endpoint URL -o answers.jsonl"
@@ -111,14 +127,13 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _show_settings(summary: dict[str, Any]) -> None:
-    dial, is_graded = summary["dial"], any(row["uniform"] is not None for row in summary["settings"])
+    dial = summary["dial"]
     headings = [
         "samples on average",
         *([dial] if dial else []),
         "spent",
         "rounds",
         "agrees with the full vote",
-        *(["as accurate as, for all"] if is_graded else []),
     ]
     rows = []
     for setting in summary["settings"]:
@@ -130,15 +145,10 @@ def _show_settings(summary: dict[str, Any]) -> None:
                 f"{setting['cost']:.2f}",
                 f"{setting['waves']:.1f}",
                 format_percent(setting["agreement"]),
-                *([f"{setting['uniform']:.1f}"] if is_graded else []),
             ]
         )
     print_table(headings, rows)
     print_paragraph("(by replay of these very samples, which needs no labels)", indent=2)
-    if is_graded:
-        held_out = "held out" in summary["settings"][0]["protocol"]
-        protocol_text = "judged on one half, learned on the other" if held_out else "in-sample, so flattering"
-        print_paragraph(f"(as accurate as so many samples for every request: {protocol_text})", indent=2)
     if dial and any(row["cost"] < _UNDERSPENT * row["budget"] for row in summary["settings"]):
         print_paragraph(
             "Many requests have equal votes here, so one price can't meet every budget: where less is spent "
@@ -211,6 +221,13 @@ LongestOption = Annotated[
         help="Samples per request, at most; problems with fewer are left out. [default: as recorded, to 16]",
     ),
 ]
+VerdictFlag = Annotated[
+    bool,
+    typer.Option(
+        "--verdict/--no-verdict",
+        help="Judge whether it pays, on problems that it hasn't learned from: as long again as the rest.",
+    ),
+]
 LabelsOption = Annotated[
     bool | None,
     typer.Option(
@@ -241,12 +258,14 @@ def fit(
     extract: ExtractOption = None,
     percent: PercentOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
+    verdict: VerdictFlag = True,
     json: JsonFlag = False,
 ) -> None:
     """Learn a policy from recorded samples, and save it.
 
     A policy says when to stop sampling. Its dial (price or threshold) for some budgets is printed too; this
-    needs no labels, because they don't change what a policy costs.
+    needs no labels, because they don't change what a policy costs. Whether it pays over the same number of
+    samples for every request is judged on problems that it hasn't learned from, as `evaluate` does.
     """
     settings = load_settings(context)
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
@@ -265,7 +284,7 @@ def fit(
         extract=extract,
         percent=percent,
     )
-    recorded = len(ballots)
+    recorded, all_ballots = len(ballots), ballots
     ballots, longest_recorded = select_problems(ballots, longest)
     arguments: dict[str, Any] = {"longest": longest_recorded}
     arguments["weigh"] = (
@@ -300,7 +319,47 @@ def fit(
     if len(ballots) < _FEW_PROBLEMS:
         problems = format_count(len(ballots), "problem")
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
-    print_json(summary) if json else show_fit(summary)
+    pool_verdict = None
+    if verdict:
+        settings = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
+        pool_verdict = _judge_policy(
+            all_ballots, policy, name=name, budget=budget, longest=longest, settings=settings, labels=labels,
+            votes=votes,
+        )  # fmt: skip
+    summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
+    print_json(summary) if json else show_fit(summary, pool_verdict)
+
+
+def _judge_policy(
+    ballots: Ballots,
+    policy: LearnedPolicy,
+    *,
+    name: str,
+    budget: float | None,
+    longest: int | None,
+    settings: dict[str, Any],
+    labels: bool | None,
+    votes: VoteKind,
+) -> Verdict:
+    """Judge the policy with the settings that it was fitted with; without any, as all commands do."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    if longest is not None and longest < LONGEST:
+        given["longest"] = longest
+    candidate: str | tuple[str, PolicyMaker] = policy.value
+    if given or labels is not None:
+        fit_settings = {} if labels is None else {"labels": labels}
+        compared = make_policy(policy.value, ballots, settings=given, fit_settings=fit_settings)
+        candidate = (compared.name, compared.maker)
+    budgets = AVERAGE_BUDGETS if policy is not LearnedPolicy.classifier or budget is None else (budget,)
+    with show_progress(f"judging {policy.value} on {name}") as report_progress:
+        return judge_pool(
+            ballots,
+            policy=candidate,
+            budgets=budgets,
+            votes=votes.value,
+            workers=min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1),
+            progress=report_progress,
+        )
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:

@@ -247,6 +247,10 @@ class Verdict:
         """The row of a budget; None where it was not looked at, or the policy can't cost that little."""
         return next((row for row in self.rows if row.budget == budget), None)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; null for what isn't known, and for more samples than there are."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:

@@ -70,7 +70,7 @@ Floats = npt.NDArray[np.float64]
 FEWEST_PROBLEMS = 30  # different questions; fewer are not judged
 SMALLEST_GAIN = 0.01  # of accuracy: where the gain is less for sure, uniform sampling is as good
 MOST_NEEDED = 10_000  # problems: where more would be needed, only that is said
-FOLDS, ORDERS = 3, 50
+FOLDS, ORDERS = 3, 100
 REPEATS = ((64, 4), (200, 2))  # below so many questions, so many assignments to folds; from there on one
 _SEED = 17
 _DRAWS = 2000
@@ -81,6 +81,7 @@ _RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of whi
 _DEFAULT_BUDGET = 3.0  # average samples that the sentence is about, where it can be
 _WINDOW = 1.25  # times the budget, to each side: where the slope of a policy's curve is taken
 _TOLERANCE = 1e-9
+_MANY_QUESTIONS = 100  # from here on several processes are worth their start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +132,7 @@ def judge_pool(
         policy=name if isinstance(policy, str) else policy or name,
         budgets=tuple(budget for budget in budgets if budget <= longest) or (min(budgets),),
         votes=votes,
-        workers=workers,
+        workers=workers if questions >= _MANY_QUESTIONS else 1,
         progress=progress,
     )
     return judge(results)

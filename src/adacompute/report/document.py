@@ -389,6 +389,7 @@ def to_data(report: Report) -> dict[str, Any]:
             "pool": report.name,
             "headline": report.headline,
             "headline_protocol": report.below,
+            "verdict": report.evaluation.verdict.to_dict(),
             "notices": report.notices,
             "protocols": list(dict.fromkeys(protocols)),
             "money": report.money,

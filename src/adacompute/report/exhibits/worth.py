@@ -13,6 +13,7 @@ from adacompute.evaluate.comparison import (
     Evaluation,
     Match,
     PolicyPoints,
+    Verdict,
     basis_name,
     find_least_cost,
     trace_hull,
@@ -265,7 +266,10 @@ def _describe_need(need: PolicyNeed, needed: NeededSamples) -> str:
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
     """Words for each budget, the problems' make-up, and the samples needed for the accuracy of the most."""
     worth, needed = assess_worth(runs, evaluation), find_needed_samples(runs)
-    words = [f"{_describe_budgets(worth)} {_describe_beforehand(worth)}".strip(), _describe_needs(needed)]
+    words = [
+        f"{_describe_budgets(worth, evaluation.verdict)} {_describe_beforehand(worth)}".strip(),
+        _describe_needs(needed),
+    ]
     if worth.makeup is not None:
         words.insert(1, _describe_makeup(worth.makeup, worth))
     return Section(
@@ -277,14 +281,21 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
     )
 
 
-def _describe_budgets(worth: Worth) -> str:
-    """At which budgets any policy is above uniform."""
+def _describe_budgets(worth: Worth, verdict: Verdict) -> str:
+    """The verdict, and at which budgets any policy is above uniform by its own interval."""
     rest = [f"{row.budget:g}" for row in worth.rows if not row.above]
+    alone = "each interval by itself, not corrected for looking at several policies and budgets"
     if not worth.pays:
-        return f"Routing isn't worth it here: uniform is as good at {join_words(rest)} samples on average."
+        return (
+            f"{verdict.sentence} At {join_words(rest)} samples on average no policy is clearly above "
+            f"uniform ({alone})."
+        )
     pays = join_words([f"{budget:g}" for budget in worth.pays])
-    tail = f"; at {join_words(rest)} uniform is as good" if rest else ""
-    return f"Routing pays at {pays} samples on average{tail}."
+    tail = f", at {join_words(rest)} none is" if rest else ""
+    return (
+        f"{verdict.sentence} At {pays} samples on average some policy is clearly above uniform{tail} "
+        f"({alone})."
+    )
 
 
 def _standing_table(worth: Worth, evaluation: Evaluation) -> Table:
@@ -298,7 +309,7 @@ def _standing_table(worth: Worth, evaluation: Evaluation) -> Table:
         protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average",
         columns=(
             Column(name="samples on average", kind="amount"),
-            Column(name="clearly above", about="points over uniform; their 95% interval is above zero"),
+            Column(name="clearly above", about="points over uniform; its own 95% interval is above zero"),
             Column(name="no clear difference", about="the interval holds zero"),
             Column(name="clearly below"),
         ),
