@@ -97,7 +97,7 @@ def test_the_verdict_has_the_headline_the_budgets_and_the_money(made):
     assert found.title == (
         "Adaptive sampling pays here: at 3 samples on average you get what 6 give uniformly, 50% less."
     )
-    budgets, money = found.tables
+    money, budgets = found.tables
     assert [row[0] for row in budgets.rows] == [1.5, 2.0, 3.0, 4.0, 6.0]
     assert [row[5].mean for row in budgets.rows] == pytest.approx([0.5] * 5)
     assert [row[-1] for row in money.rows] == pytest.approx([0.5] * 5)

@@ -321,9 +321,9 @@ def fit(
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     pool_verdict = None
     if verdict:
-        settings = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
+        given = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
         pool_verdict = _judge_policy(
-            all_ballots, policy, name=name, budget=budget, longest=longest, settings=settings, labels=labels,
+            all_ballots, policy, name=name, budget=budget, longest=longest, settings=given, labels=labels,
             votes=votes,
         )  # fmt: skip
     summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
