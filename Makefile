@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP) ## the main job on the bundled recordings
+demo: $(STAMP) ## a real model behind the gateway, two verdicts and a page, in a minute
 	@$(BIN)/adacompute demo
 
 # One more process than there are cores, because tests of servers wait; one thread in each. The same examples each

@@ -57,6 +57,7 @@ def render_part(part: "re.Match[str]", *, folder: Path, run: Run = run) -> str:
         paragraphs = body.split("\n\n")
         first, last = int(part["first"]), int(part["last"])
         body = "\n\n".join(paragraphs[first - 1 : last]) + ("\n…" if last < len(paragraphs) else "")
+        body = f"…\n{body}" if first > 1 else body
     return f"{part['head']}```\n$ {command}\n{body}\n```\n{part['tail']}"
 
 

@@ -127,11 +127,19 @@ def installed(tmp_path: Path) -> Run:
     return run
 
 
+# The demo, and the quick report of the recording that it only judges, for tests that look at both.
+DEMO_SCRIPT = (
+    '"$0" demo >out.txt 2>err.txt && '
+    '"$0" report facts -o adacompute-demo/facts --quick >facts.txt 2>>err.txt && mv out.txt said.txt'
+)
+
+
 @dataclass(frozen=True)
 class Demo:
     """One run of the demo, as a user has it."""
 
     said: str  # on stdout
+    progress: str  # on stderr, and that of the report of facts
     folder: Path  # where it wrote
 
 
@@ -156,7 +164,8 @@ def demo() -> Demo:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the demo's process holds it to its end
     said = folder / "said.txt"
     assert said.exists(), (folder / "err.txt").read_text("utf-8")[-3000:]
-    return Demo(said=said.read_text("utf-8"), folder=folder / "adacompute-demo")
+    progress = (folder / "err.txt").read_text("utf-8")
+    return Demo(said=said.read_text("utf-8"), progress=progress, folder=folder / "adacompute-demo")
 
 
 def start_demo() -> None:
@@ -170,7 +179,7 @@ def start_demo() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _STARTED.append(
             subprocess.Popen(
-                ["sh", "-c", '"$0" demo >out.txt 2>err.txt && mv out.txt said.txt', COMMAND],
+                ["sh", "-c", DEMO_SCRIPT, COMMAND],
                 cwd=folder,
                 env=_plain_environment() | {"COLUMNS": "100"},
                 stdin=subprocess.DEVNULL,

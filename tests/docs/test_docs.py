@@ -66,6 +66,7 @@ def test_a_part_may_show_some_paragraphs_of_an_output_only():
     page = "a\n<!-- made by: make demo{} -->\nold\n<!-- end -->\nb\n"
     shown = docs.renew_page(page.format(", paragraphs 1 to 2"), run=run)
     assert "```\n$ make demo\none\n\ntwo\ntwo\n…\n```\n<!-- end -->" in shown
+    assert "$ make demo\n…\ntwo\ntwo\n…\n" in docs.renew_page(page.format(", paragraphs 2 to 2"), run=run)
     assert "one\n\ntwo\ntwo\n\nthree\n```" in docs.renew_page(page.format(""), run=run)
     assert docs.renew_page(shown, run=run) == shown
 

@@ -1,4 +1,4 @@
-"""The reports of both bundled recordings, as the demo makes them."""
+"""The reports of both bundled recordings, as the demo and `report --quick` make them."""
 
 import sys
 from pathlib import Path

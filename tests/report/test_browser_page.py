@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 from browser import CHROMIUM, Page, chromium, tab
 
@@ -195,9 +196,119 @@ def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Pa
         return paid / 1e6
 
     for row, told in zip(money["rows"], looked(browser, facts, look), strict=True):
-        own, same = cost(row["samples"], row["tokens"]), cost(row["same_as"], row["same_as_tokens"])
-        paid = [written(1000 * own), written(1000 * same), written(20_000 * (same - own))]
-        assert told[-4:] == [*paid, f"{100 * (1 - own / same):.1f}%"]
+        known = row["same_as"] is not None
+        samples, tokens = (
+            (row["same_as"], row["same_as_tokens"]) if known else (money["most"], money["most_tokens"])
+        )
+        own, same = cost(row["samples"], row["tokens"]), cost(samples, tokens)
+        saved = [written(1000 * (same - own)), written(20_000 * (same - own)), f"{(same - own) / same:.0%}"]
+        more = "" if known else "> "
+        assert told[-5:] == [written(1000 * own), *(more + text for text in [written(1000 * same), *saved])]
+
+
+def test_money_comes_second_in_tiles_that_follow_the_readers_prices(browser: str, report: Path):
+    money = json.loads((report / "results.json").read_text())["money"]
+    row = next(row for row in money["rows"] if row["budget"] == money["budget"])
+    cost = row["tokens"] * money["output_price"] / 1000
+
+    async def look(page: Page) -> None:
+        tile = "document.querySelector('.tile.cost dd').textContent"
+        assert await page.js(tile) == f"{written(cost)} USD"
+        assert await page.js("moneyWords()") == money["words"]
+        order = await page.js(
+            "[...document.querySelectorAll('#part-verdict > *, #part-verdict figure')]"
+            ".map(one => one.id || one.tagName)"
+        )
+        assert order.index("H1") < order.index("money") < order.index("figure-frontier-few")
+        await page.js("document.forms.prices.output_price.value = 6")
+        await page.js("document.forms.prices.dispatchEvent(new Event('input'))")
+        assert await page.js(tile) == f"{written(10 * cost)} USD"
+        assert f"1,000 requests cost {written(10 * cost)} USD" in await page.js("moneyWords()")
+
+    looked(browser, report, look)
+
+
+def test_the_main_tables_need_no_scrolling_at_1300_pixels_and_wide_ones_say_so_on_a_phone(
+    browser: str, report: Path
+):
+    hidden = (
+        "['table-money', 'table-budgets'].map(id => document.querySelector(`#${id} .hint`))"
+        ".map(hint => hint.hidden)"
+    )
+
+    async def look(page: Page) -> list[bool]:
+        await page.until("document.querySelectorAll('.hint').length")
+        await asyncio.sleep(0.2)  # an observer has been told of all sizes
+        return list(await page.js(hidden))
+
+    async def swipe(page: Page) -> list[bool]:
+        assert await look(page) == [False, False]
+        await page.js("document.querySelectorAll('.scroll').forEach(box => { box.scrollLeft = 9999 })")
+        return await look(page)
+
+    assert looked(browser, report, look, width=1300, height=900) == [True, True]
+    assert looked(browser, report, swipe, width=390, height=844) == [True, True]  # at its end nothing is left
+
+
+PRESS = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+
+
+async def press(page: Page, selector: str) -> None:
+    """The Enter key on a button, as somebody without a pointer does it."""
+    await page.js(f"document.querySelector('{selector}').focus()")
+    await page.send("Input.dispatchKeyEvent", type="keyDown", text="\r", **PRESS)
+    await page.send("Input.dispatchKeyEvent", type="keyUp", **PRESS)
+
+
+@pytest.mark.parametrize(
+    "view", [{"width": 1300, "height": 900}, {"width": 390, "height": 844, "dark": True}]
+)
+def test_sharing_gives_one_picture_and_one_paragraph(
+    browser: str, report: Path, tmp_path: Path, view: dict[str, Any]
+):
+    body = json.loads((report / "results.json").read_text())
+
+    async def look(page: Page) -> str:
+        await page.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        await press(page, "#share")
+        await page.until("document.getElementById('card').dataset.ready")
+        assert await page.js("document.getElementById('shared').contains(document.activeElement)")
+        await press(page, "#card-save")
+        await press(page, "#shared-copy")
+        await page.until("document.getElementById('shared-status').textContent.startsWith('Copied')")
+        async with asyncio.timeout(20):
+            while not list(tmp_path.glob("*.png")):
+                await asyncio.sleep(0.05)
+        text = await page.js("document.getElementById('shared-text').value")
+        await page.send(
+            "Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27
+        )
+        await page.until("!document.getElementById('shared').open")
+        return str(text)
+
+    text = looked(browser, report, look, **view)
+    assert text.startswith(f"{body['headline']} {body['headline_protocol']}")
+    assert body["money"]["words"] in text
+    assert "\n" not in text
+    (picture,) = tmp_path.iterdir()
+    assert picture.name == f"adacompute-{body['pool']}.png"
+    pixels = plt.imread(picture)  # (height, width, channels), 0 to 1
+    assert pixels.shape[:2] == (1260, 2400)
+    dark = pixels[..., :3].mean(axis=2) < 0.5
+    left, right = dark[:1100, :1150], dark[:1100, 1250:]
+    assert 0.005 < left.mean() < 0.3  # the headline and the numbers
+    assert 0.001 < right.mean() < 0.3  # the figure
+    assert dark[1110:].any()  # the protocol
+    assert (pixels[..., :3].min(axis=2) > 0.99).mean() > 0.5  # on white, on any screen
+
+
+def test_sharing_is_not_printed(browser: str, facts: Path):
+    async def look(page: Page) -> list[bool]:
+        await page.send("Emulation.setEmulatedMedia", media="print")
+        names = ["#share", "#shared", ".calc", ".hint"]
+        return [await page.js(f"document.querySelector('{name}').checkVisibility()") for name in names]
+
+    assert looked(browser, facts, look) == [False] * 4
 
 
 def test_the_script_writes_money_as_the_report_does(browser: str, facts: Path):

@@ -165,7 +165,7 @@ _ENTRIES = (
         "demo",
         "demo",
         _DEMO,
-        "Report on the bundled recordings, then ask a gateway live.",
+        "Ask a real model through the gateway, and judge recordings.",
         (),
     ),
 )

@@ -1,14 +1,16 @@
-"""`adacompute demo`: a report of each bundled recording, then a gateway in front of a real model."""
+"""`adacompute demo`: a real model asked through the gateway, verdicts on bundled recordings, one report."""
 
 import json
-import math
+import multiprocessing
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,13 +18,11 @@ import typer
 
 from adacompute.answers import same_answer
 from adacompute.cli.options import JsonFlag, load_settings
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
-    format_count,
     format_path,
-    format_percent,
     print_json,
     print_line,
+    print_message,
     print_paragraph,
     print_table,
 )
@@ -33,20 +33,200 @@ from adacompute.problems import Template
 from adacompute.records import Problem
 
 if TYPE_CHECKING:
-    from adacompute.evaluate import Evaluation, Match
+    from adacompute.evaluate.comparison import Verdict, VerdictRow
     from adacompute.report.document import Report
 
-__all__ = ["ask_gateway", "demo"]
+__all__ = ["QUESTION_IDS", "TEMPLATE", "ask_gateway", "demo"]
 
-GATEWAY_TITLE = "the gateway in front of a real model on this machine, asked with the OpenAI SDK"
-_BUDGET = 3.0
+DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it, and nothing else
+# Chosen by how often the recorded model was right under the same prompt: always, nearly always, and then in
+# half of the samples or so, where votes are needed. A test checks the recording, and the first one live.
+QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
+TEMPLATE = "answer-line"
+SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as recorded
+_BUDGET, _SEED = 3.0, 7
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
 _REPLY_SECONDS = 120.0  # seconds for one reply, and until it serves
 _STOP_SECONDS = 10.0  # seconds from SIGTERM to SIGKILL
+_CLEAR_LINE = "\r\x1b[K"
+_STATUS_WIDTH = 100  # characters
+_LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
+_ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
+_INTRODUCTION = (
+    "Recordings inside the package, of small models that were asked each question 64 times: what does an "
+    "average number of samples buy, when they are spent where they pay?"
+)
+_COLUMN_NOTE = (
+    "uniform: the same number of samples for every problem, at the best mix of two numbers. stopping: ours, "
+    "which stops when the next sample isn't worth its price. gain: over uniform at the same cost, in points. "
+    "uniform needs: so many samples for every problem are right as often; > 16: more than were looked at. "
+    "saved: the share of those that isn't drawn. In brackets are 95% intervals."
+)
+_NEXT_COMMANDS = (
+    "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
+    "adacompute report words -o words         the same page without --quick: more folds and orders",
+    "adacompute local                         serve the model of this demo; then, in another terminal:",
+    "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3     the gateway",
+    "docs/quickstart.md                       the same on your own endpoint, in 15 minutes",
+)
+
+RecordingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECORDING]...", help="Only these. [default: all]", show_default=False),
+]
+
+
+def demo(context: typer.Context, recordings: RecordingsArgument = None, json: JsonFlag = False) -> None:
+    """Ask a real model through the gateway, and judge recordings.
+
+    First a gateway is started in front of a small real model on this machine, and is asked a few questions.
+    Then comes what an average number of samples buys on each recording, and last a report of one of them:
+    under a minute on two cores.
+    """
+    load_settings(context)  # so that errors in the settings show at once
+    names = _check_names(recordings or bundled_names())
+    status = _Status()
+    with _judge_in_background(names) as verdicts:
+        live_result = ask_live(status, show=not json)
+        if not json:
+            print_paragraph(_INTRODUCTION)
+            print_line()
+        tables = _Tables(verdicts, status, show=not json)
+        report, page = _write_report(names[-1], tables)
+    status.clear()
+    if json:
+        print_json({"live": live_result, **_build_object(verdicts, report, page)})
+        return
+    print_paragraph(_COLUMN_NOTE)
+    print_line()
+    if report.money is not None and report.money["words"]:
+        print_paragraph(f"In money, on {names[-1]}: {report.money['words']}")
+        print_line()
+    print_paragraph(f"One page of {names[-1]}, with every policy at every budget; open it in a browser:")
+    print_line(f"  {format_path(page)}")
+    print_line()
+    print_paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
+    for words in _NEXT_COMMANDS:
+        print_line(f"  {words}")
+    print_message(f"done in {status.seconds:.0f} s")
+
+
+class _Status:
+    """What is running now, and for how long the demo has been: on a terminal one line that changes."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._changes = sys.stderr.isatty()
+        self._phase = ""
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return time.monotonic() - self._start
+
+    def say(self, phase: str, step: str = "") -> None:
+        """Show a phase and its step; in a pipe, a line for each phase."""
+        text = f"{self.seconds:3.0f} s  {phase}"
+        if self._changes:
+            line = f"{text}{step and f', {step}'}"
+            sys.stderr.write(f"{_CLEAR_LINE}{line[:_STATUS_WIDTH]}")
+            sys.stderr.flush()
+        elif phase != self._phase:
+            print_message(text)
+        self._phase = phase
+
+    def clear(self) -> None:
+        """Leave the line to a result."""
+        if self._changes:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+
+
+def ask_live(status: _Status, *, show: bool) -> dict[str, Any]:
+    """Start the model and the gateway, ask, stop both; returns what each question took.
+
+    Each reply is shown as it comes. Without the model, returns why it isn't there.
+    """
+    status.say("starting a small real model on this machine")
+    cores = os.cpu_count() or 1  # one of them is judging the recordings meanwhile
+    try:
+        with local_model(threads=max(1, cores - 1)) as model:
+            start = time.monotonic()
+            problems = _read_problems(QUESTION_IDS)
+            rows = _LiveRows(problems, model.name, status)
+            status.say("starting the gateway in front of it")
+            gateway_result = ask_gateway(
+                model.url,
+                model.name,
+                DEMO_FOLDER,
+                problems=problems,
+                template=Template.named(TEMPLATE),
+                on_reply=rows.show if show else None,
+            )
+            result = {"model": model.name, "seconds": time.monotonic() - start, "gateway": gateway_result}
+    except LocalModelError as exc:
+        result = {"absent": str(exc)}
+    if show:
+        status.clear()
+        _show_live_end(result)
+    return result
+
+
+class _LiveRows:
+    """A table whose rows are shown one by one."""
+
+    def __init__(self, problems: Sequence[Problem], model: str, status: _Status) -> None:
+        self._width = max(len(problem.question) for problem in problems)
+        self._model = model
+        self._status = status
+        self._is_first = True
+
+    def show(self, request: Mapping[str, Any]) -> None:
+        """Show what a question took."""
+        self._status.clear()
+        if self._is_first:
+            print_paragraph(_LIVE_TITLE.format(model=self._model))
+            self._print("question", "answer", "right", "samples", "votes")
+            self._is_first = False
+        self._print(
+            request["question"],
+            request["answer"] or "–",
+            "yes" if request["right"] else "no",
+            str(request["samples"]),
+            format_votes(request["votes"], request["answer"]),
+        )
+        self._status.say("asking")
+
+    def _print(self, question: str, answer: str, right: str, samples: str, votes: str) -> None:
+        cells = [question.ljust(self._width), answer.ljust(_ANSWER_WIDTH), right.ljust(_RIGHT_WIDTH)]
+        print_line("  " + "  ".join([*cells, samples.rjust(_SAMPLES_WIDTH), votes]).rstrip())
+
+
+def _show_live_end(result: Mapping[str, Any]) -> None:
+    """Show what the replies took on average, or why there are none."""
+    gateway_result = result.get("gateway", result)
+    if "absent" in gateway_result:
+        print_line("a real model on this machine, behind the gateway")
+        print_paragraph(gateway_result["absent"], indent=2)
+    else:
+        print_paragraph(
+            "Where the first samples agree it stops; where they don't it asks again, and votes, weighed by "
+            f"how sure the model was. {gateway_result['samples']:.1f} samples on average of these few, "
+            f"{gateway_result['budget']:g} is what it steers towards.",
+            indent=2,
+            hang=2,
+        )
+    print_line()
 
 
 def ask_gateway(
-    upstream: str, model: str, folder: Path, *, problems: Sequence[Problem], template: Template
+    upstream: str,
+    model: str,
+    folder: Path,
+    *,
+    problems: Sequence[Problem],
+    template: Template,
+    on_reply: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Start the gateway, ask it with the OpenAI SDK, stop it; returns what each question took."""
     try:
@@ -58,7 +238,11 @@ def ask_gateway(
             client = OpenAI(
                 base_url=started["url"], api_key="none-is-needed", timeout=_REPLY_SECONDS, max_retries=0
             )
-            requests = [_ask(client, model, problem, template) for problem in problems]
+            requests = []
+            for problem in problems:
+                requests.append(_ask(client, model, problem, template))
+                if on_reply is not None:
+                    on_reply(requests[-1])
     except (OpenAIError, OSError, LookupError, ValueError) as exc:
         log = folder / _LOG_FILE
         return {"absent": f"the gateway did not answer: {str(exc) or type(exc).__name__}; {log} may say why"}
@@ -72,42 +256,9 @@ def ask_gateway(
     }
 
 
-def show_gateway(result: dict[str, Any], *, model: str) -> None:
-    """Show what each question took of that model."""
-    print_line(GATEWAY_TITLE)
-    if "absent" in result:
-        print_paragraph(result["absent"], indent=2)
-        return
-    print_table(
-        ["question", "votes, the leader first", "answer given", "right", "samples", "tokens"],
-        [
-            [
-                request["question"],
-                format_votes(request["votes"], request["answer"]),
-                request["answer"] or "–",
-                "yes" if request["right"] else "no",
-                str(request["samples"]),
-                str(request["tokens"]),
-            ]
-            for request in result["requests"]
-        ],
-    )
-    print_paragraph(
-        "Votes are weighed by how sure the model was of each, so two may lose to one.",
-        indent=2,
-        hang=2,
-    )
-    print_paragraph(
-        f"{model}; {result['samples']:.1f} samples on average of these few, {result['budget']:g} is what it "
-        "steers towards. `adacompute serve` is the same, for your own endpoint: clients change base_url.",
-        indent=2,
-        hang=2,
-    )
-
-
 def _ask(client: Any, model: str, problem: Problem, template: Template) -> dict[str, Any]:  # noqa: ANN401 - the SDK's
     reply = client.chat.completions.create(
-        model=model, messages=template.messages(problem), temperature=0.7, max_tokens=24, seed=7
+        model=model, messages=template.messages(problem), seed=_SEED, **SAMPLING
     )
     extra = reply.model_extra["adacompute"]
     return {
@@ -159,104 +310,64 @@ def format_votes(votes: Mapping[str, int], leader: str | None = None) -> str:
     return ", ".join(answer + (f" × {count}" if count > 1 else "") for answer, count in ranked) or "–"
 
 
-DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it, and nothing else
-_QUESTION_IDS = (
-    "facts-003",
-    "facts-027",
-    "facts-120",
-    "facts-200",
-    "facts-216",
-    "facts-280",
-)  # some easy, some not
-_TEMPLATE = "answer-line"
-
-
-def ask_live() -> dict[str, Any]:
-    """Start the model and the gateway, ask, stop both; returns what each question took.
-
-    Without the model, returns why it isn't there.
-    """
-    try:
-        with local_model() as model:
-            start = time.monotonic()
-            template = Template.named(_TEMPLATE)
-            gateway_result = ask_gateway(
-                model.url, model.name, DEMO_FOLDER, problems=_read_problems(_QUESTION_IDS), template=template
-            )
-            return {"model": model.name, "seconds": time.monotonic() - start, "gateway": gateway_result}
-    except LocalModelError as exc:
-        return {"absent": str(exc)}
-
-
-def show_live(result: dict[str, Any]) -> None:
-    """Show what each question took."""
-    if "absent" in result:
-        print_line("a real model on this machine, live")
-        print_paragraph(result["absent"], indent=2)
-        return
-    show_gateway(result["gateway"], model=result["model"])
-
-
 def _read_problems(ids: Sequence[str]) -> list[Problem]:
     with bundled("facts") as facts:
         known = {problem.id: problem for problem in facts.problems()}
     return [known[id_] for id_ in ids]
 
 
-_MAX_WORKERS = 2
-_COLUMN_NOTE = (
-    "uniform: the same number of samples for every problem, at the best mix of two numbers. asc: Adaptive-"
-    "Consistency, the published rule that stops when the leader is likely to stay it. stopping: ours, which "
-    "stops when the next sample isn't worth its price. gain: over uniform at the same cost, in points, "
-    "paired over problems. as good as: so many uniform samples are right as often. In brackets are "
-    "95% intervals over problems. USD: output tokens of a million requests at 0.60 per million, and of as "
-    "many uniform samples as are as good; an example: `adacompute report` takes your own prices."
-)
-_NEXT_COMMANDS = (
-    "adacompute report words -o words        the same page without --quick: all folds, orders and seeds",
-    "adacompute fit words -o policy          learn a policy and save it",
-    "adacompute local                        serve that model; then, in another terminal:",
-    "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3 --policy policy   the gateway",
-    "docs/quickstart.md                      the same on your own endpoint, in 15 minutes",
-)
+@contextmanager
+def _judge_in_background(names: Sequence[str]) -> "Iterator[dict[str, Future[Verdict]]]":
+    """Judge the recordings in a process of its own: the model, and then the report, have the other core."""
+    from adacompute.evaluate.parallel import start_worker
 
-RecordingsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[RECORDING]...", help="Only these. [default: all]", show_default=False),
-]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=start_worker) as process:
+        try:
+            yield {name: process.submit(judge_recording, name) for name in names}
+        except BaseException:  # interrupted, or the report has failed: nobody waits for the verdicts
+            process.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
 
 
-def demo(context: typer.Context, recordings: RecordingsArgument = None, json: JsonFlag = False) -> None:
-    """Report on the bundled recordings, then ask a gateway live.
+def judge_recording(name: str) -> "Verdict":
+    """The verdict on a bundled recording: the one that every other command gives."""
+    from adacompute.evaluate.verdict import judge_pool
 
-    Shown is what an average number of samples buys on each recording; a report of each is written. Then a
-    gateway is started in front of a small real model on this machine, and is asked a few questions.
-    """
-    load_settings(context)  # so that errors in the settings show at once
-    names = _check_names(recordings or bundled_names())
-    reports = {name: _write_report(name) for name in names}
-    if json:
-        live_result = ask_live()
-        print_json({**{name: _build_object(*made) for name, made in reports.items()}, "live": live_result})
-        return
-    number = format_count(len(reports), "recording")
-    print_paragraph(f"{number} inside the package: small models, asked each question many times.")
-    print_paragraph("What does an average number of samples buy, when they are spent where they pay?")
-    for name, (report, _) in reports.items():
-        print_line()
-        _show_recording(name, report)
-    print_line()
-    print_paragraph(_COLUMN_NOTE)
-    print_line()
-    show_live(ask_live())  # last, because a model and a gateway may take long, or fail
-    print_line()
-    print_paragraph("One page of each, with every policy at every budget:")
-    for _, page in reports.values():
-        print_line(f"  {format_path(page)}")
-    print_line()
-    print_paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
-    for words in _NEXT_COMMANDS:
-        print_line(f"  {words}")
+    with bundled(name) as pool:
+        return judge_pool(pool.ballots())
+
+
+class _Tables:
+    """Shows the verdict and the table of each recording as soon as they are there, in order."""
+
+    def __init__(self, verdicts: "Mapping[str, Future[Verdict]]", status: _Status, *, show: bool) -> None:
+        self._left = list(verdicts.items())
+        self._last = self._left[-1][1]
+        self._status = status
+        self._show = show
+
+    def on_step(self, phase: str, _done: int, _total: int, step: str) -> None:
+        """Called after each step of the report."""
+        while self._left and self._left[0][1].done():
+            self._show_next()
+        self._status.say(phase, step)
+
+    def wait(self) -> "Verdict":
+        """Show all that are left; returns the verdict on the last recording."""
+        while self._left:
+            self._status.say(f"judging {self._left[0][0]}: stopping against uniform sampling")
+            self._show_next()
+        return self._last.result()
+
+    def _show_next(self) -> None:
+        name, future = self._left.pop(0)
+        verdict = future.result()
+        if self._show:
+            self._status.clear()
+            _show_verdict(name, verdict)
 
 
 def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
@@ -268,85 +379,57 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
     for name in requested:
         if name not in known:
             raise PoolNotFound(f"there is no recording {name!r} in the package; there are {', '.join(known)}")
-    for name in dict.fromkeys(requested):
-        check_report_folder(DEMO_FOLDER / name)
-    return tuple(dict.fromkeys(requested))
+    names = tuple(dict.fromkeys(requested))
+    check_report_folder(DEMO_FOLDER / names[-1])
+    return names
 
 
-def _write_report(name: str) -> tuple["Report", Path]:
+def _write_report(name: str, tables: _Tables) -> tuple["Report", Path]:
     """Write the quick report of a recording; returns it and where its page is."""
     from adacompute.report.build import build_report
     from adacompute.report.folder import render_files, write_report
 
     with bundled(name) as pool:
         ballots = pool.ballots()
-    with show_progress(f"report of {name}") as report_progress:
-        result = build_report(
-            ballots,
-            name=name,
-            command=f"adacompute report {name} -o DIR --quick",
-            quick=True,
-            workers=min(_MAX_WORKERS, os.cpu_count() or 1),
-            progress=report_progress,
-        )
+    result = build_report(
+        ballots,
+        name=name,
+        command=f"adacompute report {name} -o DIR --quick",
+        quick=True,
+        progress=partial(tables.on_step, f"judging; and every policy for the page of {name}"),
+        wait_for_verdict=tables.wait,
+    )
     return result, write_report(render_files(result), DEMO_FOLDER / name)
 
 
-def _show_recording(name: str, report: "Report") -> None:
-    evaluation, facts = report.evaluation, report.facts
-    print_paragraph(f"{name}: {report.headline}")
-    print_paragraph(
-        f"{evaluation.problems:,} problems, {facts['samples_least']} samples each of {facts['model']}; "
-        f"held-out, {evaluation.folds} folds, {evaluation.votes} votes",
-        indent=2,
-        hang=2,
-    )
-    money = report.money or {}
-    headings = ["samples", "uniform", "asc", "stopping", "gain", "as good as", "saved"]
-    print_table(
-        [*headings, f"{money['currency']}, 1M requests"],
-        [_build_row(budget, evaluation, money) for budget in evaluation.budgets],
-    )
+def _show_verdict(name: str, verdict: "Verdict") -> None:
+    print_paragraph(f"{name}: {verdict.sentence}")
+    print_paragraph(f"{verdict.protocol}.", indent=2, hang=2)
+    headings = ["samples on average", "uniform", "stopping", "gain", "uniform needs", "saved"]
+    print_table(headings, [_build_row(row) for row in verdict.rows])
+    print_line()
 
 
-def _build_row(budget: float, evaluation: "Evaluation", money: Mapping[str, Any]) -> list[str]:
-    """Build the row of one average budget: what it buys, what would buy as much uniformly, both in money."""
-    cells = [f"{budget:g}"]
-    cells += [_format_accuracy(evaluation.match(policy, budget)) for policy in ("fixed", "asc", "stopping")]
-    match = evaluation.match("stopping", budget)
-    cells += ["–", "–", "–"] if match is None else [_format_gain(match), *_format_worth(match)]
-    money_row = next((row for row in money["rows"] if row["budget"] == budget), None)
-    tokens = [] if money_row is None else [money_row["tokens"], money_row["same_as_tokens"]]
-    # a million requests, at a price per million tokens
-    cells.append(", not ".join(f"{count * money['output_price']:,.0f}" for count in tokens if count) or "–")
-    return cells
+def _build_row(row: "VerdictRow") -> list[str]:
+    """Build the row of one average budget, written as on the page."""
+    from adacompute.evaluate.measure import LONGEST
+    from adacompute.report.document import Column, compute_saved, format_cell, format_mean
+    from adacompute.report.exhibits.money import needs_column
+
+    saved = compute_saved(row.cost, row.worth, longest=LONGEST)
+    share = Column(name="", kind="share")
+    return [
+        f"{row.budget:g}",
+        format_cell(row.uniform, share),
+        format_cell(row.accuracy, share),
+        format_cell(row.gain, Column(name="gain", kind="points")),
+        format_cell(row.worth, needs_column(LONGEST)),
+        format_mean(saved, Column(name="saved", kind="percent")),
+    ]
 
 
-def _format_accuracy(match: "Match | None") -> str:
-    return "–" if match is None else format_percent(match.accuracy)
+def _build_object(verdicts: "Mapping[str, Future[Verdict]]", report: "Report", page: Path) -> dict[str, Any]:
+    from adacompute.report.document import replace_non_finite, to_data
 
-
-def _format_gain(match: "Match") -> str:
-    from adacompute.report.document import Column, format_cell
-
-    return format_cell(match.gain, Column(name="gain", kind="points"))
-
-
-def _format_worth(match: "Match") -> tuple[str, str]:
-    """Write how many uniform samples are as good, and the share of them that is saved."""
-    worth = match.worth
-    if worth is None:
-        return "–", "–"
-    if not math.isfinite(worth.mean):
-        low_end = worth.low if worth.low is not None and math.isfinite(worth.low) else None
-        return ("more than there are" if low_end is None else f"{low_end:.1f} or more"), "–"
-    ends = [end for end in (worth.low, worth.high) if end is not None]
-    shown = [f"{end:.1f}" if math.isfinite(end) else "more" for end in ends]
-    interval_text = f" ({' to '.join(shown)})" if shown else ""
-    return f"{worth.mean:.1f}{interval_text}", f"{1 - match.budget / worth.mean:.0%}"
-
-
-def _build_object(report: "Report", page: Path) -> dict[str, Any]:
-    from adacompute.report.document import to_data
-
-    return {**to_data(report), "page": format_path(page)}
+    judged = {name: replace_non_finite(future.result()) for name, future in verdicts.items()}
+    return {"verdicts": judged, "report": {**to_data(report), "page": format_path(page)}}

@@ -26,7 +26,7 @@ from adacompute.evaluate.measure import (
 )
 from adacompute.evaluate.resampling import Split
 
-__all__ = ["ProgressCallback", "measure_all", "open_workers", "split_progress"]
+__all__ = ["ProgressCallback", "measure_all", "open_workers", "split_progress", "start_worker"]
 
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
@@ -70,7 +70,7 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_start_worker, initargs=(shared,)
+        workers, mp_context=context, initializer=start_worker, initargs=(shared,)
     ) as pool:
 
         def run_in_processes(
@@ -91,7 +91,8 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
             raise
 
 
-def _start_worker(shared: object) -> None:
+def start_worker(shared: object = None) -> None:
+    """Prepare a worker process: it ends quietly on Ctrl-C, and with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process at once, without a traceback
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _SHARED[:] = [shared]

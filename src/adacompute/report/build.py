@@ -75,7 +75,7 @@ POLICIES = (
     "curve",
     "stopping",
 )
-_FOLDS, _FEW_FOLDS = 5, 3
+_FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
@@ -223,21 +223,22 @@ def build_report(
     money: Money = EXAMPLE_MONEY,
     workers: int = 1,
     progress: ProgressCallback | None = None,
+    wait_for_verdict: Callable[[], Verdict] | None = None,
     jobs: Sequence[Job] = JOBS,
     parts: Sequence[Part] = PARTS,
 ) -> Report:
     """Evaluate a pool and build its report; the same whatever the number of workers.
 
     `jobs` are its sections and `parts` its parts, in the order of the page; a study adds its own.
+    `wait_for_verdict` gives the verdict of `judge_pool` where another process makes it meanwhile.
 
     Workers above one are processes: a script that asks for them puts its work below
     `if __name__ == "__main__":`.
     """
     check_drawing()
     scored_pool, why = _try_score_pool(ballots, name)
-    first_progress, rest_progress = split_progress(
-        progress, count_verdict_steps(ballots) + count_steps(scored_pool, jobs)
-    )
+    verdict_steps = count_verdict_steps(ballots) if wait_for_verdict is None else 0
+    first_progress, rest_progress = split_progress(progress, verdict_steps + count_steps(scored_pool, jobs))
     verdict_progress, second_progress = split_progress(rest_progress, count_steps(scored_pool, jobs))
     graded = ballots if scored_pool is None else scored_pool.ballots
     runs = run_policies(
@@ -253,7 +254,10 @@ def build_report(
     )
     runs = reduce_order_noise(runs)  # the oracle is exact, so what it is compared with should be less noisy
     oracle = Oracle.of(runs.setup) if runs.setup.basis == "accuracy" else None
-    pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+    if wait_for_verdict is None:
+        pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+    else:
+        pool_verdict = wait_for_verdict()
     evaluation = _evaluate_runs(runs, oracle, pool_verdict)
     inputs = ReportInputs(
         name=name,
