@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from behaviours import Reply, Stall
 from crowd import Visit, crowd, ledger_of
 from running import QUESTION, Running
 
+import adacompute as ac
 from adacompute.errors import BudgetInvalid
 from upstream import Upstream
 
@@ -153,3 +155,30 @@ def test_a_gateway_with_a_budget_in_money_and_no_prices_is_not_opened():
         Running(up.url, budget="2 USD per 1000"),
     ):
         pass
+
+
+def test_an_asker_keeps_its_average_in_money_too():
+    rng = random.Random(5)
+    prompts = [
+        f"What is {rng.randrange(99)} times {rng.randrange(99)}? It is {rng.choice(['easy', 'hard'])}."
+        for _ in range(250)
+    ]
+    prices = {"input_price": 2.0, "output_price": 8.0, "currency": "EUR"}
+    with (
+        Upstream(script) as up,
+        ac.Asker(up.url, model="scripted", budget="2.5 EUR per 1000", **prices) as asker,
+    ):
+        replies = asker.ask_many(prompts)
+        average = asker.average
+    assert average == pytest.approx(sum(reply.cost for reply in replies) / len(replies))
+    assert average == pytest.approx(0.0025, rel=0.15)  # of few requests
+
+
+def test_ask_counts_a_bare_number_as_the_settings_say(adacompute: Callable, tmp_path: Path):
+    (tmp_path / "adacompute.toml").write_text('[serve]\nbudget = 900\nunit = "tokens"\n')
+    with Upstream(script) as up:
+        words = ("ask", "What is 6 times 7? It is easy.", "--endpoint", up.url, "--model", "m")
+        assert "The answer is 7." in adacompute(*words).stdout
+        assert "The answer is 7." in adacompute(*words, "--budget", "400", "--unit", "tokens").stdout
+        wrong = adacompute(*words, "--budget", "3", code=1)
+    assert "write '3 samples' or '3 tokens' to say which" in wrong.stderr

@@ -22,6 +22,7 @@ from adacompute.cli.options import (
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import EndpointConfig, ServeConfig
+from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.asker import Asker, Reply
 
 __all__ = ["ask"]
@@ -37,6 +38,10 @@ BudgetOption = Annotated[
         meaning="cost of a prompt, on average: samples, or e.g. '500 tokens', '2 USD per 1000'",
         metavar="B",
     ),
+]
+UnitOption = Annotated[
+    BudgetUnit | None,
+    build_option(ServeConfig, "unit", "--unit", meaning="what a bare number in --budget counts"),
 ]
 PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
 DeadlineOption = Annotated[
@@ -57,6 +62,7 @@ def ask(
     url: EndpointUrlOption = None,
     model: EndpointModelOption = None,
     budget: BudgetOption = None,
+    unit: UnitOption = None,
     policy: PolicyOption = None,
     system: SystemOption = None,
     max_tokens: MaxTokensOption = None,
@@ -93,7 +99,11 @@ def ask(
     with Asker(
         upstream,
         model=endpoint.model or None,
-        budget=settings.serve.budget if budget is None else budget,
+        budget=Budget.parse(
+            settings.serve.budget if budget is None else budget,
+            unit=unit or settings.serve.unit,
+            currency=endpoint.currency,
+        ),
         policy=(settings.serve.policy if policy is None else policy) or None,
         input_price=endpoint.input_price if has_prices else None,
         output_price=endpoint.output_price if has_prices else None,

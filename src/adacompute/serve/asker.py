@@ -39,7 +39,7 @@ from adacompute.errors import (
 from adacompute.policies.base import Policy
 from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
 from adacompute.serve.chat import Gateway
-from adacompute.serve.ledger import NO_SPEND, Spend, Unit
+from adacompute.serve.ledger import NO_SPEND, Spend
 from adacompute.serve.lifespan import open_gateway
 from adacompute.serve.reply import RequestOutcome
 from adacompute.serve.request_options import OPTIONS_FIELD
@@ -133,11 +133,6 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
         model=outcome.server_info.get("model") or outcome.model,
         message=response.message,
     )
-
-
-def _count_cost(outcome: RequestOutcome, unit: Unit) -> float:
-    """What a request cost, or may have cost, in the unit of the budget."""
-    return outcome.cost_samples if unit == "samples" else (outcome.spent + outcome.maybe).amount_in(unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +231,7 @@ class Engine:
             return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=exc)
         if outcome.counts_as_voted:
             self._count += 1
-            self._cost += _count_cost(outcome, self.gateway.budget.unit)
+            self._cost += outcome.budget_cost
         return _build_reply(outcome, has_prices=self._has_prices)
 
     async def answer_all(
