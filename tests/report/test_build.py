@@ -115,12 +115,19 @@ def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left
 
 
 @pytest.mark.slow
-def test_a_pool_without_anything_to_gain_says_so():
-    plain = drawn(6, 2)
+@pytest.mark.parametrize(("problems", "decided"), [(6, "too few problems to tell"), (40, "not decided yet")])
+def test_of_a_pool_without_anything_to_gain_no_gain_and_no_saving_is_claimed(problems: int, decided: str):
+    plain = drawn(problems, 3)
     flat = replace(plain, correct=np.ones_like(plain.correct), classes=np.zeros_like(plain.classes))
     found = build_report(flat, name="flat", quick=True)
-    assert "uniform" in found.headline.lower()
-    render_files(found)
+    assert found.evaluation.verdict.decided == decided
+    assert found.money is not None
+    assert found.money["words"].endswith(
+        "at 3 samples on average; no saving over uniform sampling is certain."
+    )
+    page = render_files(found)["report.html"].decode()
+    assert "no saving is certain" in page
+    assert 'class="tile saved"' not in page
 
 
 def test_what_no_report_can_be_made_of_is_refused_in_one_line():
