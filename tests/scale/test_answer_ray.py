@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from adacompute.client.local import LocalModel
 
 
-def run(path: Path, where: Endpoint | SamplingEngine, *, policy: Policy, budget: float, many: int) -> Answers:
+def run(
+    path: Path, where: Endpoint | SamplingEngine, *, policy: Policy, budget: float | str, many: int
+) -> Answers:
     with open_pool(path, create=True) as pool:
         return answer(
             problems(many),
@@ -74,6 +76,18 @@ def test_waves_on_the_cluster_end_where_one_process_does(tmp_path: Path):
     assert (both.each, both.price, both.spent) == (alone.each, alone.price, alone.spent)
     assert both.account == alone.account
     assert digest(there) == digest(here)
+
+
+@pytest.mark.usefixtures("on_ray")
+def test_a_budget_in_tokens_holds_over_all_workers(tmp_path: Path):
+    with Upstream(Steady()) as up:
+        engine = RayEngine(endpoint=endpoint(up.url, concurrency=8), workers=2)
+        done = run(tmp_path / "p.sqlite", engine, policy=StoppingPolicy(), budget="150 tokens", many=12)
+    account = done.account
+    assert done.stopped is None
+    assert done.used == account.prompt_tokens + account.completion_tokens <= 12 * 150
+    assert all(one.samples for one in done.each)
+    assert done.spent > 12
 
 
 @pytest.mark.usefixtures("on_ray")
