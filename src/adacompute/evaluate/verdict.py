@@ -7,7 +7,8 @@ orders or seed the tables around it were made with, the same samples give the sa
 - Cross-fitting: each problem is judged by what was fitted on others; each problem's result is the mean
   over several assignments to folds, so that the verdict doesn't hang on one of them.
 - Cost is matched by cost alone: the two neighbouring settings around the budget are mixed. Uniform
-  sampling may use the best mix of two numbers of samples, so ties never favour the policy.
+  sampling may use the best mix of two numbers of samples, so ties never favour the policy; it is called
+  better only where it is so without that choice, too.
 - Intervals are studentised ("bootstrap-t"), which holds at small samples better than percentiles do, and
   those that decide are joint over all budgets (the bootstrap distribution of the largest |t|).
 - Fewer than 30 problems are never judged.
@@ -244,6 +245,7 @@ def judge(results: PairedResults) -> Verdict:
     gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
     boot = Bootstrap.of(results.problems, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
     alone, joint, critical = estimate_intervals(gains, boot)
+    joint = _forgive_luck(joint, results, pairs, boot)
     curves = UniformCurves.of(results.uniform, boot)
     rows = tuple(
         VerdictRow(
@@ -276,6 +278,30 @@ def judge(results: PairedResults) -> Verdict:
     )
     longest = int(results.uniform.cost.mean(axis=1).max())
     return replace(draft, sentence=_write_sentence(draft, row, longest), support=_write_support(draft, row))
+
+
+def _forgive_luck(
+    joint: list[Interval],
+    results: PairedResults,
+    pairs: Sequence[tuple[MatchedCost, MatchedCost]],
+    boot: Bootstrap,
+) -> list[Interval]:
+    """Let uniform sampling win only where it does without the choice of its best mix, which may be luck.
+
+    Where an interval ends below zero, its upper end becomes that of the gain over the two numbers of samples
+    around the cost, if that is higher.
+    """
+    plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
+    gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
+    if len(gains) < len(pairs):
+        return joint
+    _, others, _ = estimate_intervals(np.stack(gains, axis=1), boot)
+    return [
+        replace(ends, high=max(ends.high, other.high))
+        if ends.high is not None and other.high is not None and ends.high < 0
+        else ends
+        for ends, other in zip(joint, others, strict=True)
+    ]
 
 
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
