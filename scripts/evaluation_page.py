@@ -78,6 +78,8 @@ Made by `make evaluation` from recordings that are not part of the repository; e
   1, 2, 4, 8 and 16 samples with the answers known; its bracket is from "chosen and judged on different
   samples" to "on the same". A policy that decides as votes come in has information that it lacks, and may
   exceed it.
+- These tables compare many policies, each interval alone. Whether deciding pays on one pool is said by
+  [the verdict](../policies.md#the-verdict): one policy fixed beforehand, intervals joint over budgets.
 - **sketches**: two first, simple stopping rules, plain and weighted, measured on 10 to 100 orders before this
   was built; their accuracies at 2, 3 and 4 samples are the marks in the first two bars.
 - The recordings: facts (353 problems) of SmolLM2-135M; words (441), reasoning-gym (600), gsm8k (300) and math

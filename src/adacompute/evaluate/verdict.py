@@ -526,13 +526,17 @@ def _write_support(verdict: Verdict, row: VerdictRow) -> str:
         f"{_capitalise(verdict.policy or '')} at {_format_samples(row.cost)} samples on average {verb} "
         f"{row.accuracy:.1%}, uniform sampling {row.uniform:.1%} at the same cost: "
         f"{_format_points(row.gain.mean)} points ({_format_points(row.joint.low)} to "
-        f"{_format_points(row.joint.high)} for sure, with all {len(verdict.rows)} budgets considered)."
+        f"{_format_points(row.joint.high)}, 95% for {_count_budgets(len(verdict.rows))})."
     )
     sure = verdict.sure_budgets
     if verdict.decided == "pays" and len(sure) < len(verdict.rows):
         rest = ", ".join(f"{each.budget:g}" for each in verdict.rows if each.budget not in sure)
         text += f" Sure at {', '.join(f'{budget:g}' for budget in sure)}; not at {rest}."
     return f"{text} {_capitalise(verdict.protocol)}."
+
+
+def _count_budgets(count: int) -> str:
+    return "this budget" if count == 1 else f"all {count} budgets at once"
 
 
 def _describe_needed(needed: int | None) -> str:
