@@ -84,7 +84,7 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     under a minute on two cores.
     """
     load_settings(context)  # so that errors in the settings show at once
-    names = _check_names(recordings or bundled_names())
+    names = _check_names(recordings or bundled_names()[::-1])  # words first: a page of it is written
     status = _Status()
     with _judge_in_background(names) as verdicts:
         live_result = ask_live(status, show=not json)
@@ -92,7 +92,8 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
             print_paragraph(_INTRODUCTION)
             print_line()
         tables = _Tables(verdicts, status, show=not json)
-        report, page = _write_report(names[-1], tables)
+        report, page = _write_report(names[0], tables)
+        tables.show_rest()
     status.clear()
     if json:
         print_json({"live": live_result, **_build_object(verdicts, report, page)})
@@ -100,9 +101,9 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     print_paragraph(_COLUMN_NOTE)
     print_line()
     if report.money is not None and report.money["words"]:
-        print_paragraph(f"In money, on {names[-1]}: {report.money['words']}")
+        print_paragraph(f"In money, on {names[0]}: {report.money['words']}")
         print_line()
-    print_paragraph(f"One page of {names[-1]}, with every policy at every budget; open it in a browser:")
+    print_paragraph(f"One page of {names[0]}, with every policy at every budget; open it in a browser:")
     print_line(f"  {format_path(page)}")
     print_line()
     print_paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
@@ -345,7 +346,7 @@ class _Tables:
 
     def __init__(self, verdicts: "Mapping[str, Future[Verdict]]", status: _Status, *, show: bool) -> None:
         self._left = list(verdicts.items())
-        self._last = self._left[-1][1]
+        self._first = self._left[0][1]
         self._status = status
         self._show = show
 
@@ -356,11 +357,16 @@ class _Tables:
         self._status.say(phase, step)
 
     def wait(self) -> "Verdict":
-        """Show all that are left; returns the verdict on the last recording."""
+        """The verdict on the first recording, of which the report is."""
+        if not self._first.done():
+            self._status.say(f"judging {self._left[0][0]}: stopping against uniform sampling")
+        return self._first.result()
+
+    def show_rest(self) -> None:
+        """Show all that are left."""
         while self._left:
             self._status.say(f"judging {self._left[0][0]}: stopping against uniform sampling")
             self._show_next()
-        return self._last.result()
 
     def _show_next(self) -> None:
         name, future = self._left.pop(0)
@@ -380,7 +386,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             raise PoolNotFound(f"there is no recording {name!r} in the package; there are {', '.join(known)}")
     names = tuple(dict.fromkeys(requested))
-    check_report_folder(DEMO_FOLDER / names[-1])
+    check_report_folder(DEMO_FOLDER / names[0])
     return names
 
 
