@@ -225,6 +225,7 @@ def build_share(report: Report) -> dict[str, Any]:
     """What the share button shows: a picture's texts, and a paragraph. share.js adds money to both."""
     verdict, measured = report.evaluation.verdict, _describe_facts(report.facts)
     row, numbers = verdict.row(verdict.budget), []
+    protocol = f"{_capitalise(verdict.protocol)}." if verdict.protocol else ""
     if row is not None:
         what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
         about = f"{what} at {row.budget:g} samples on average; uniform {row.uniform:.1%}"
@@ -233,13 +234,13 @@ def build_share(report: Report) -> dict[str, Any]:
         )
         numbers = [
             [f"{row.accuracy:.1%}", about],
-            [f"{mean} points", f"at the same cost; {low} to {high} for sure"],
+            [f"{mean} points", f"at the same cost, joint 95% interval {low} to {high}"],
         ]
     return {
         "name": report.name,
         "headline": report.headline,
         "numbers": numbers,
-        "protocol": f"{report.name}: {measured}. {_capitalise(verdict.protocol)}.",
+        "protocol": f"{report.name}: {measured}. {protocol}".strip(),
         "words": [
             f"{report.headline} {report.below}".strip(),
             f"Measured on {report.name} ({measured}) with adacompute {report.facts['adacompute']}.",
