@@ -77,6 +77,9 @@ def test_options_named_as_settings_have_their_types(command, sections):
             continue
         kind = describe_settings(section)[name].hint
         kind = str if get_origin(kind) is Literal else kind
+        kind = (
+            str if isinstance(kind, types.UnionType) else kind
+        )  # float | str: a command line has texts only
         kind = list[str] if kind == tuple[str, ...] else kind  # an option that may be given again
         given = hints[name]
         parts = set(get_args(given)) - {types.NoneType} if get_args(given) else {given}

@@ -298,6 +298,70 @@ def test_a_lifespan_that_ends_under_a_request_waits_for_it_and_cancels_it_after_
     assert (status, body["error"]["code"]) == (503, "overloaded")
 
 
+def test_a_shutdown_that_is_cancelled_leaves_a_gateway_that_can_be_opened_again(make, upstream):
+    async def cancel_twice(gateway: GatewayApp) -> tuple[int, dict[str, Any]]:
+        async def live() -> None:
+            async with gateway.lifespan():
+                opened.set()
+                await asyncio.Event().wait()
+
+        opened = asyncio.Event()
+        living = asyncio.create_task(live())
+        await opened.wait()
+        asking = asyncio.create_task(post(gateway))
+        while not upstream.count.in_flight:
+            await asyncio.sleep(0.01)
+        living.cancel()
+        await asyncio.sleep(0.05)
+        assert (await post(gateway))[1]["error"]["code"] == "overloaded"  # it waits for the request
+        living.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await living
+        status, body = await asyncio.wait_for(asking, PATIENCE)
+        assert (status, body["error"]["code"]) == (503, "overloaded")  # nothing runs on without its gateway
+        assert (await post(gateway))[1]["error"]["code"] == "not_open"
+        upstream.script = Honest()
+        async with gateway.lifespan():
+            return await post(gateway)
+
+    upstream.script = Reply(delay=PATIENCE)
+    status, body = asyncio.run(cancel_twice(make(grace=PATIENCE)))
+    assert (status, body.get("object")) == (200, "chat.completion"), body
+
+
+def test_a_request_that_uvicorn_cuts_off_is_told_to_try_again(make, upstream):
+    upstream.script = Reply(delay=PATIENCE)
+    errors: list[openai.APIStatusError] = []
+
+    def ask_in_vain(client: openai.OpenAI) -> None:
+        with pytest.raises(openai.APIStatusError) as caught:
+            ask(client)
+        errors.append(caught.value)
+
+    with (
+        Served(in_starlette(make()), timeout_graceful_shutdown=1) as app,
+        client_of(f"{app.url}/llm") as client,
+    ):
+        asking = threading.Thread(target=ask_in_vain, args=(client,))
+        asking.start()
+        wait_until(lambda: upstream.count.in_flight > 0)
+        app.begin_to_stop()
+        asking.join(PATIENCE)
+    assert [(error.status_code, error.code) for error in errors] == [(503, "overloaded")]
+    assert errors[0].response.headers["retry-after"]
+
+
+def test_a_time_limit_around_it_is_still_the_callers_own(make, upstream):
+    async def ask_with_a_limit(gateway: GatewayApp) -> None:
+        async with gateway.lifespan():
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await post(gateway)
+
+    upstream.script = Reply(delay=PATIENCE)
+    asyncio.run(ask_with_a_limit(make()))
+
+
 async def post(
     app: Any, path: str = "/v1/chat/completions", *, raw: bytes | None = None, root: str = ""
 ) -> tuple[int, dict[str, Any]]:
@@ -351,6 +415,21 @@ def test_every_servers_way_of_writing_a_prefix_leads_to_the_same_route(root, pat
     assert (status, body.get("object")) == (200, "chat.completion"), body
 
 
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("/api", "/llm"),  # a proxy has removed the root path
+        ("/api", "/api/llm"),  # and here it hasn't
+        ("/api/", "/llm"),
+    ],
+)
+def test_a_root_path_that_a_proxy_removes_is_no_part_of_the_path(root, path, make):
+    with TestClient(in_starlette(make()), base_url="http://localhost", root_path=root) as client:
+        reply = client.post(f"{path}/v1/chat/completions", json=QUESTION)
+        assert reply.status_code == 200, reply.text
+        assert client.get(f"{path}/readyz").json() == {"status": "ready"}
+
+
 def test_the_same_application_can_be_started_again_and_knows_what_was_spent(make, tmp_path):
     app = in_starlette(make())
     spent = []
@@ -369,6 +448,18 @@ def test_without_its_lifespan_a_request_is_refused_with_the_remedy(make):
         with pytest.raises(openai.InternalServerError, match=r"lifespan=gateway\.lifespan") as error:
             ask(client)
         assert (error.value.status_code, error.value.code) == (503, "not_open")
+
+
+def test_after_its_lifespan_a_request_hears_that_it_is_closed(make):
+    async def ask_after_the_end(gateway: GatewayApp) -> tuple[int, dict[str, Any]]:
+        async with gateway.lifespan():
+            pass
+        return await post(gateway)
+
+    status, body = asyncio.run(ask_after_the_end(make()))
+    assert (status, body["error"]["code"]) == (503, "not_open")
+    assert "closed" in body["error"]["message"]
+    assert "has to run its lifespan" not in body["error"]["message"]
 
 
 def test_it_works_behind_middleware_that_hands_replies_on(make):
@@ -473,8 +564,17 @@ def test_settings_are_taken_from_either_record_and_names_given_beside_them_win(t
     assert (app.config.endpoint.url, app.config.endpoint.model) == (endpoint.url, "second")
     with pytest.raises(ConfigError, match="give upstream=URL"):
         ac.gateway(ac.ServeConfig())
-    with pytest.raises(ConfigError, match="is not a Config"):
-        ac.gateway({"budget": 3})  # type: ignore[arg-type]
+
+
+def test_settings_of_a_wrong_type_are_refused_without_a_word_of_what_is_in_them():
+    with pytest.raises(ConfigError, match="is not a Config") as error:
+        ac.gateway({"endpoint": {"key": "sk-secret"}})  # type: ignore[arg-type]
+    assert "dict" in str(error.value)
+    assert "sk-secret" not in str(error.value)
+    with pytest.raises(ConfigError, match="model 3 is not a text; give model=NAME"):
+        ac.gateway(ac.ServeConfig(), upstream="http://127.0.0.1:1/v1", model=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="upstream 3 is not a text; give upstream=URL"):
+        ac.gateway(ac.ServeConfig(), upstream=3)  # type: ignore[arg-type]
 
 
 def test_settings_of_the_server_are_named_as_without_effect():

@@ -27,6 +27,11 @@ __all__ = ["GatewayApp", "gateway"]
 
 _log = logging.getLogger("adacompute.serve")
 _SERVER_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout", "log")  # of `adacompute serve`
+_NEVER_OPENED = (
+    "the gateway is not open: the application that mounts it has to run its lifespan, e.g. "
+    "Starlette(routes=…, lifespan=gateway.lifespan)"
+)
+_CLOSED = "the gateway is closed: the lifespan of the application has ended; start the application again"
 _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
@@ -38,7 +43,12 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
     """
     config = Config(serve=config) if isinstance(config, ServeConfig) else config
     if not isinstance(config, Config):
-        raise ConfigError(f"config {config!r} is not a Config; give ac.ServeConfig(…) or ac.Config(…)")
+        raise ConfigError(  # without what is in it: there may be a key
+            f"config, a {type(config).__name__}, is not a Config; give ac.ServeConfig(…) or ac.Config(…)"
+        )
+    for name, value, remedy in (("upstream", upstream, "URL"), ("model", model, "NAME")):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} {value!r} is not a text; give {name}={remedy}")
     endpoint = replace(
         config.endpoint, url=upstream or config.endpoint.url, model=model or config.endpoint.model
     )
@@ -58,6 +68,7 @@ class GatewayApp:
         self.config = config
         self._tracker: RequestTracker | None = None  # while it is open
         self._is_opening = False
+        self._was_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request, or the events of the lifespan."""
@@ -67,11 +78,7 @@ class GatewayApp:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
         elif self._tracker is None:
-            error = NotOpen(
-                "the gateway is not open: the application that mounts it has to run its lifespan, e.g. "
-                "Starlette(routes=…, lifespan=gateway.lifespan)"
-            )
-            status, headers, body = build_error(error)
+            status, headers, body = build_error(NotOpen(_CLOSED if self._was_open else _NEVER_OPENED))
             await send_reply(send, status, {**headers, "x-request-id": get_reply_id(scope)}, body)
         else:
             await self._tracker(_cut_prefix(scope), receive, send)
@@ -94,6 +101,7 @@ class GatewayApp:
         try:
             async with open_gateway(self.config) as opened:
                 tracker = self._tracker = RequestTracker(build_app(opened))
+                self._was_open = True
                 try:
                     yield
                 finally:
@@ -101,10 +109,10 @@ class GatewayApp:
                     cancelled = await tracker.drain(
                         within=self.config.serve.grace, immediately=asyncio.Event()
                     )
-                    self._tracker = None
                     if cancelled:
                         _log.warning("requests cancelled because their grace period was over: %d", cancelled)
         finally:
+            self._tracker = None
             self._is_opening = False
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
@@ -140,11 +148,14 @@ def _cut_prefix(scope: Scope) -> Scope:
     """A copy of the scope whose paths begin where the gateway is mounted.
 
     `root_path` is the prefix. By the ASGI specification, `path` includes it; some servers and older
-    frameworks leave it out of `path`, but not always of `raw_path`.
+    frameworks leave it out of `path`, but not always of `raw_path`. Behind a proxy that removes a prefix of
+    its own, `path` has only what Starlette's mounts have added to the root path of the application.
     """
     path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
-    if prefix and (path == prefix or path.startswith(f"{prefix}/")):
-        path = path[len(prefix) :]
+    for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):
+        if start and (path == start or path.startswith(f"{start}/")):
+            path = path[len(start) :]
+            break
     path = path or "/"
     raw_path = _cut_raw_path(scope.get("raw_path") or b"", path)
     return {**scope, "path": path, "raw_path": raw_path, "root_path": "", PREFIX_KEY: prefix}

@@ -169,6 +169,7 @@ class ClientConnection(HttpToolsProtocol):
 
 
 _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
+_UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"  # uvicorn's word for those it cancels
 
 
 class RequestTracker:
@@ -191,9 +192,9 @@ class RequestTracker:
         self._tasks.add(task)
         try:
             await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            if not self._cancelling:
-                raise
+        except asyncio.CancelledError as exc:
+            if not self._cancelling and _UVICORN_STOPS not in exc.args:
+                raise  # somebody else's, e.g. a time limit around the application
             with contextlib.suppress(RuntimeError):  # raised if the reply has begun: it ends there
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
@@ -212,15 +213,17 @@ class RequestTracker:
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
         until = now() + within
-        while remaining and not hurry_task.done() and (seconds := until - now()) > 0:
-            done, _ = await asyncio.wait(
-                {*remaining, hurry_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            remaining -= done
-        hurry_task.cancel()
-        self._cancelling = True
-        for task in remaining:
-            task.cancel()
+        try:
+            while remaining and not hurry_task.done() and (seconds := until - now()) > 0:
+                done, _ = await asyncio.wait(
+                    {*remaining, hurry_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                remaining -= done
+        finally:  # also where the wait is cancelled: no request may go on without its gateway
+            hurry_task.cancel()
+            self._cancelling = True
+            for task in remaining:
+                task.cancel()
         if remaining:
             await asyncio.wait(remaining, timeout=_SETTLE_SECONDS)
         return len(remaining)
