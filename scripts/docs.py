@@ -1,10 +1,13 @@
 """Write the parts of the docs that are made by running the product, between their marks. Run by `make docs`.
 
+`python scripts/docs.py docs/reference/cli.md` renews that page only.
+
 A part stands between `<!-- made by: COMMAND -->` and `<!-- end -->`: the command's output replaces what is
 between. With `<!-- made by: COMMAND, paragraphs 1 to 2 -->` only these paragraphs of the output are shown.
 `tests/docs` runs the same commands and fails where a page has drifted.
 """
 
+import argparse
 import os
 import re
 import shlex
@@ -76,8 +79,20 @@ def parts(text: str) -> Iterator[str]:
     return (match["command"] for match in PART.finditer(text))
 
 
+def choose_pages(arguments: list[str]) -> list[Path]:
+    """The pages that are named on the command line; all where none is."""
+    parser = argparse.ArgumentParser(description="Renew the parts of the docs that commands make.")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="e.g. docs/reference/cli.md [default: all]")
+    named = [Path(name).resolve() for name in parser.parse_args(arguments).pages]
+    known = pages()
+    for page in named:
+        if page not in known:
+            parser.error(f"{page.name} is no page of the docs; give e.g. README.md or docs/reference/cli.md")
+    return named or known
+
+
 if __name__ == "__main__":
-    for page in pages():
+    for page in choose_pages(sys.argv[1:]):
         before = page.read_text("utf-8")
         if (after := renew_page(before)) != before:
             page.write_text(after, "utf-8")
