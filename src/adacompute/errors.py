@@ -39,7 +39,7 @@
     │   ├── CapReached           a key's or everybody's hard cap on spending
     │   ├── WeakVote             the vote's winner is too weak to be given out
     │   ├── Overloaded           too many requests at the same time, or it is closing down
-    │   ├── NotOpen              it is mounted in an application that doesn't run its lifespan
+    │   ├── NotOpen              its application doesn't run its lifespan, or an Asker is closed
     │   └── LedgerUnavailable    what was spent can't be written down, so nothing is
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording of that name
@@ -357,7 +357,10 @@ class Overloaded(ServeError):
 
 
 class NotOpen(ServeError):
-    """The gateway is mounted in an application that doesn't run its lifespan, or has ended it."""
+    """The gateway is mounted in an application that doesn't run its lifespan, or has ended it.
+
+    Also of an Asker that is closed, or was opened in another process.
+    """
 
     status = 503
     code = "not_open"

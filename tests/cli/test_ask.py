@@ -55,8 +55,10 @@ def test_as_json_it_has_all_that_a_reply_has(adacompute):
         body = up.requests[0].body
     reply = json.loads(done.stdout)
     assert set(reply) == {
-        *("text", "answer", "votes", "samples", "tokens", "cost", "agreement", "notes", "model", "error")
+        *("text", "answer", "votes", "samples", "tokens", "cost", "agreement", "notes", "model", "message"),
+        "error",
     }
+    assert reply["message"]["content"] == reply["text"]
     assert (reply["answer"], reply["model"], reply["error"]) == ("Hanoi", "scripted", None)
     assert reply["cost"] > 0
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}

@@ -2,32 +2,43 @@
 
 import asyncio
 import gc
+import logging
+import math
 import random
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import traceback
+import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from behaviours import Behaviour, Reply, Stall, Status
 from running import Running
 
 import adacompute as ac
+from adacompute.client import Retries
 from adacompute.client.local import LocalModel
 from adacompute.errors import (
     BudgetInvalid,
     ConfigError,
+    EndpointFailed,
     EndpointRefused,
     EndpointTimeout,
     EndpointUnreachable,
-    Overloaded,
+    NotOpen,
     PolicyError,
     RequestInvalid,
+    ServeError,
 )
 from upstream import Upstream
 
@@ -174,6 +185,8 @@ def test_coroutines_of_a_running_loop_ask_many_at_once():
     async def main(url: str) -> None:
         async with ac.Asker(url, budget=2) as asker:
             pair = await asyncio.gather(asker.ask_async(SURE), asker.ask_async(STORY))
+            crowd = await asyncio.gather(*map(asker.ask_async, questions(60)))
+            assert [reply.error for reply in crowd] == [None] * 60
             many = await asker.ask_many_async([SURE, STORY])
             plain = asker.ask(SURE)  # as in a notebook, whose loop runs
         assert [reply.answer for reply in (*pair, *many, plain)] == ["42", None, "42", None, "42"]
@@ -184,8 +197,15 @@ def test_coroutines_of_a_running_loop_ask_many_at_once():
 
 def test_cancelling_a_coroutine_cancels_its_calls():
     async def main(asker: ac.Asker, up: Upstream) -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asker.ask_async("stall"), 0.3)
+        task = asyncio.create_task(asker.ask_async("stall"))
+        while not up.count.in_flight:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while up.count.in_flight:  # the endpoint sees that the caller has gone
+            await asyncio.sleep(0.01)
+        assert up.count.aborted >= 1
         reply = await asker.ask_async(SURE)
         assert reply.answer == "42"
 
@@ -197,6 +217,7 @@ def test_threads_share_an_asker_and_its_average():
     with Upstream(Crowd()) as up, ac.Asker(up.url, budget=3) as asker, ThreadPoolExecutor(8) as threads:
         replies = list(threads.map(asker.ask, questions(40)))
         assert asker.spent.samples == up.count.choices == sum(reply.samples for reply in replies)
+        assert asker.average == pytest.approx(asker.spent.samples / 40)
 
 
 def test_one_prompt_that_fails_does_not_lose_the_others():
@@ -221,7 +242,8 @@ def test_nothing_is_printed_for_what_is_raised(capfd: pytest.CaptureFixture[str]
 def test_an_endpoint_that_dies_midway_leaves_the_replies_that_came():
     with ThreadPoolExecutor(1) as thread:
         with Upstream(Crowd(delay=0.05)) as up:
-            asker = ac.Asker(up.url, concurrency=2)
+            endpoint = ac.Endpoint(url=up.url, retries=Retries(attempts=2, first=0.01))
+            asker = ac.Asker(endpoint, concurrency=2)
             many = thread.submit(asker.ask_many, [SURE] * 12)
             while up.count.choices < 6:
                 time.sleep(0.01)
@@ -230,7 +252,7 @@ def test_an_endpoint_that_dies_midway_leaves_the_replies_that_came():
     assert len(replies) == 12
     assert replies[0].answer == "42"
     assert [reply.error is not None for reply in replies] == [reply.text is None for reply in replies]
-    assert replies[-1].error is not None
+    assert "not asked, because 2 prompts in a row couldn't reach it" in str(replies[-1].error)
 
 
 def test_closing_waits_for_what_is_under_way_and_then_refuses():
@@ -245,7 +267,7 @@ def test_closing_waits_for_what_is_under_way_and_then_refuses():
         assert asker.spent.samples == up.count.choices  # can still be read
         asker.close()  # once more does nothing
         for ask in (asker.ask, lambda prompt: asker.ask_many([prompt])):
-            with pytest.raises(Overloaded, match="closed; open another"):
+            with pytest.raises(NotOpen, match="closed; open another"):
                 ask(SURE)
 
 
@@ -263,7 +285,7 @@ def test_leaving_by_an_exception_cancels_what_is_under_way():
         with pytest.raises(KeyError):
             leave(up, thread)
         for future in futures:
-            with pytest.raises(Overloaded, match="this Asker is closed"):
+            with pytest.raises(NotOpen, match="this Asker is closed"):
                 future.result(30)
 
 
@@ -273,6 +295,8 @@ def test_an_asker_that_is_let_go_of_ends_its_thread():
 
     with Upstream(Crowd()) as up:
         asker = ac.Asker(up.url)
+        assert threads() == []
+        asker.ask(SURE)
         (thread,) = threads()
         del asker
         gc.collect()
@@ -298,7 +322,7 @@ def test_no_file_is_left_behind_and_a_state_keeps_what_was_spent_and_the_price(
             assert start is not None
             assert asker.price < 0.95 * start  # ten easy prompts have left room
             with pytest.raises(ConfigError, match="another gateway keeps its ledger in it"):
-                ac.Asker(up.url, state=tmp_path / "state.sqlite")
+                ac.Asker(up.url, state=tmp_path / "state.sqlite").ask(SURE)
 
 
 def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
@@ -338,6 +362,7 @@ def test_messages_a_system_text_and_parameters_go_to_the_endpoint():
             system="Be brief.",
             temperature=0.5,
             max_tokens=100_000,
+            top_p=0.9,
             seed=7,
             stop=["\n"],
         )
@@ -345,7 +370,7 @@ def test_messages_a_system_text_and_parameters_go_to_the_endpoint():
     assert [message["role"] for message in body["messages"]] == ["system", "user", "user"]
     assert body["messages"][0]["content"] == "Be brief."
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("scripted", 0.5, 100_000)
-    assert body["stop"] == ["\n"]
+    assert (body["stop"], body["top_p"], body["seed"]) == (["\n"], 0.9, 7)
     assert "adacompute" not in body
 
 
@@ -371,8 +396,9 @@ def test_a_text_that_was_cut_off_is_noted():
 )
 def test_a_model_is_named_where_the_endpoint_has_not_just_one(models: tuple[str, ...], words: str):
     with Upstream(Crowd(), models=models) as up:
-        with pytest.raises(ConfigError, match=words):
-            ac.Asker(up.url)
+        for _ in range(2):  # what it says once it says again
+            with pytest.raises(ConfigError, match=words), ac.Asker(up.url):
+                raise AssertionError("it was opened")
         assert ac.ask(SURE, endpoint=up.url, model="b").answer == "42"
         assert up.requests[-1].body["model"] == "b"
 
@@ -392,7 +418,7 @@ def test_an_endpoint_that_does_not_list_its_models_asks_for_a_name():
     thread.start()
     try:
         with pytest.raises(ConfigError, match=r"doesn't list its models .*; name one: model \(--model\)"):
-            ac.Asker(f"http://127.0.0.1:{server.server_port}/v1")
+            ac.ask(SURE, endpoint=f"http://127.0.0.1:{server.server_port}/v1")
     finally:
         server.shutdown()
         thread.join()
@@ -446,7 +472,8 @@ print(asker.ask({SURE!r}).answer)
 def test_an_endpoint_that_is_not_there_says_so():
     with pytest.raises(EndpointUnreachable, match="is it running"):
         ac.ask(SURE, endpoint="http://127.0.0.1:9/v1")
-    with ac.Asker("http://127.0.0.1:9/v1", model="m") as asker, pytest.raises(EndpointUnreachable):
+    endpoint = ac.Endpoint(url="http://127.0.0.1:9/v1", retries=Retries(attempts=2, first=0.01))
+    with ac.Asker(endpoint, model="m") as asker, pytest.raises(EndpointUnreachable):
         asker.ask(SURE)
 
 
@@ -458,6 +485,7 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"endpoint": "127.0.0.1:8081"}, ConfigError, "give it with http://"),
         ({"budget": 0}, BudgetInvalid, "give a number above 0"),
         ({"budget": 0.5}, ConfigError, "give 1 to 1,024"),
+        ({"budget": 100}, ConfigError, "budget 100 is above 16 samples, the most that the policy draws"),
         ({"budget": "much"}, BudgetInvalid, "can't be read"),
         ({"budget": "2 USD per 1000"}, BudgetInvalid, "needs prices"),
         ({"budget": "2 EUR per 1000", "input_price": 1.0}, BudgetInvalid, "not in USD"),
@@ -475,13 +503,22 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"deadline": 0}, ConfigError, "deadline 0 can't be used"),
         ({"deadline": "soon"}, ConfigError, "deadline is 'soon'; give a number"),
         ({"state": ""}, ConfigError, "names no file"),
+        ({"state": 3}, ConfigError, "state is a int; give the path"),
+        ({"model": 3}, ConfigError, "model is 3; give a text"),
+        ({"currency": 3}, ConfigError, "currency is 3; give a text"),
+        ({"key_env": 3}, ConfigError, "key_env is 3; give a text"),
+        ({"key_file": 3}, ConfigError, "key_file is a int; give the path"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_with_the_remedy(
     settings: dict[str, Any], error: type[Exception], words: str
 ):
+    def open_asker() -> None:
+        with ac.Asker(**{"endpoint": "http://127.0.0.1:9/v1", "model": "m", **settings}):
+            raise AssertionError("it was opened")
+
     with pytest.raises(error) as refused:
-        ac.Asker(**{"endpoint": "http://127.0.0.1:9/v1", "model": "m", **settings})
+        open_asker()
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -513,7 +550,12 @@ def asker() -> Any:
         ("\ud800", {}, "isn't JSON"),
         (SURE, {"system": 3}, "system is a int"),
         (SURE, {"temperature": 3}, "temperature is 3; give 0 to 2"),
-        (SURE, {"max_tokens": 0}, "max_tokens is 0"),
+        (SURE, {"temperature": math.nan}, "temperature has the number nan"),
+        (SURE, {"x": {"deep": [1.0, math.inf]}}, "x has the number inf"),
+        (SURE, {"logprobs": False}, "logprobs can't be False"),
+        (SURE, {"max_tokens": 0}, "max_tokens is 0; give 1 to 100,000,000"),
+        (SURE, {"max_tokens": 10**9}, "max_tokens is 1000000000; give 1 to 100,000,000"),
+        (SURE, {"max_completion_tokens": 10**9}, "max_completion_tokens is 1000000000"),
         (SURE, {"extract": "magic"}, "extract is 'magic'"),
         (SURE, {"n": 3}, "the policy decides"),
         (SURE, {"stream": True}, "a reply comes whole"),
@@ -556,3 +598,289 @@ def test_a_real_model_answers_in_one_call(local_model: LocalModel):
     assert sum(reply.votes.values()) <= reply.samples
     assert reply.tokens > 0
     assert "SmolLM2" in reply.model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["coroutines", "threads"])
+def test_prompts_that_come_all_at_once_keep_the_budget_too(way: str):
+    async def gather(asker: ac.Asker) -> None:
+        await asyncio.gather(*map(asker.ask_async, questions(300)))
+
+    with Upstream(Crowd(delay=0.005)) as up, ac.Asker(up.url, budget=3, concurrency=4) as asker:
+        if way == "coroutines":
+            asyncio.run(gather(asker))
+        else:
+            with ThreadPoolExecutor(60) as threads:
+                list(threads.map(asker.ask, questions(300)))
+        assert up.count.peak <= 4
+        assert asker.average == pytest.approx(3.0, abs=0.3)
+
+
+def test_a_deadline_begins_when_a_prompt_has_its_turn():
+    async def main(url: str) -> list[ac.Reply]:
+        async with ac.Asker(url, budget=1, concurrency=2, deadline=2) as asker:
+            return await asyncio.gather(*(asker.ask_async(SURE) for _ in range(24)))
+
+    with Upstream(Crowd(delay=0.25)) as up:  # three seconds in all
+        assert [reply.answer for reply in asyncio.run(main(up.url))] == ["42"] * 24
+
+
+@pytest.mark.slow
+def test_an_outage_of_seconds_loses_no_prompt():
+    begun: list[float] = []
+
+    def restart(_number: int, body: dict[str, Any]) -> Behaviour:
+        begun.append(time.monotonic())
+        if 0.3 < time.monotonic() - begun[0] < 4:
+            return Status(code=503, message="restarting")
+        return Reply(texts=["Answer: 42"] * body.get("n", 1), delay=0.05)
+
+    with Upstream(restart) as up, ac.Asker(up.url, budget=1) as asker:
+        replies = asker.ask_many([SURE] * 100)
+    assert [reply.error for reply in replies] == [None] * 100
+
+
+def test_an_endpoint_keeps_its_own_retries():
+    def fail(number: int, body: dict[str, Any]) -> Behaviour:
+        return Status(code=503) if number <= 5 else Reply(texts=["Answer: 42"] * body.get("n", 1))
+
+    with Upstream(fail) as up:
+        retries = Retries(attempts=6, first=0.01, longest=0.01)
+        with ac.Asker(ac.Endpoint(url=up.url, retries=retries), budget=1) as asker:
+            assert asker.ask(SURE).answer == "42"
+    with Upstream(fail) as up:
+        with ac.Asker(ac.Endpoint(url=up.url, retries=replace(retries, attempts=2)), budget=1) as asker:
+            assert isinstance(asker.ask_many([SURE])[0].error, EndpointFailed)
+        assert up.count.requests == 2
+
+
+def test_a_failed_reply_holds_neither_its_request_nor_the_engine():
+    with Upstream(Crowd()) as up:
+        with ac.Asker(up.url) as asker:
+            (reply,) = asker.ask_many(["refuse this"])
+            engine = weakref.ref(asker._engine)
+        del asker
+        gc.collect()
+    error: BaseException | None = reply.error
+    assert isinstance(error, EndpointRefused)
+    while error is not None:
+        assert error.__traceback__ is None
+        error = error.__cause__ or error.__context__
+    assert engine() is None
+
+
+def test_opening_ends_at_the_deadline_and_names_the_way_out():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(
+            EndpointTimeout, match=r"didn't list its models within 0.5 seconds; name one: model"
+        ):
+            ac.ask(SURE, endpoint=url, deadline=0.5)
+
+
+def test_an_endpoint_in_the_same_event_loop_can_be_asked():
+    async def list_models(_request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "here"}]})
+
+    async def main() -> str:
+        app = web.Application()
+        app.router.add_get("/v1/models", list_models)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            async with ac.Asker(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", deadline=30) as asker:
+                return asker.model
+        finally:
+            await runner.cleanup()
+
+    assert asyncio.run(main()) == "here"
+
+
+FORKS = """
+import os, sys
+import adacompute as ac
+asker = ac.Asker({url!r})
+asker.ask({prompt!r})
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+for use in (lambda: asker.ask({prompt!r}), lambda: asker.ask_many([{prompt!r}]), lambda: asker.spent):
+    try:
+        use()
+    except ac.AdacomputeError as exc:
+        print(exc, flush=True)
+asker.close()
+os._exit(0)
+"""
+
+
+def test_after_a_fork_it_says_to_open_another():
+    with Upstream(Crowd()) as up:
+        words = [sys.executable, "-c", FORKS.format(url=up.url, prompt=SURE)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    said = "this Asker was opened in another process, before a fork; open one in each process\n"
+    assert done.stdout == 3 * said
+
+
+@pytest.mark.parametrize("ending", ["", "import atexit; atexit.register(asker.close)"])
+def test_a_state_is_written_though_the_program_closes_nothing_itself(tmp_path: Path, ending: str):
+    code = f"""
+import adacompute as ac
+asker = ac.Asker({{url!r}}, state={str(tmp_path / "state.sqlite")!r})
+asker.ask_many([{SURE!r}] * 20)
+print(asker.spent.samples, asker.price)
+{ending}
+"""
+    with Upstream(Crowd()) as up:
+        words = [sys.executable, "-W", "default", "-c", code.format(url=up.url)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        samples, price = done.stdout.split()
+        with ac.Asker(up.url, state=tmp_path / "state.sqlite") as asker:
+            assert asker.spent.samples == int(samples) == up.count.choices
+            assert asker.price == pytest.approx(float(price), rel=0.1)  # it dithers
+        with ac.Asker(up.url) as fresh:
+            assert fresh.price is not None
+            assert float(price) < 0.93 * fresh.price
+
+
+class Buggy(ac.StoppingPolicy):
+    """Fails for one question, as a policy of the user's own may."""
+
+    broken = False
+
+    def more(self, *args: Any, **kwargs: Any) -> Any:
+        if self.broken:
+            raise ValueError("my own bug")
+        return super().more(*args, **kwargs)
+
+
+def test_a_defect_is_the_error_of_its_prompt_alone():
+    policy = Buggy()
+    with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=4) as asker:
+        Buggy.broken = True
+        try:
+            replies = asker.ask_many([SURE, "What is number 1 of spread 9?"])
+            with pytest.raises(ServeError, match="ValueError: my own bug") as failed:
+                asker.ask(SURE)
+        finally:
+            Buggy.broken = False
+        for reply in replies:
+            assert isinstance(reply.error, ServeError)
+            assert "ValueError: my own bug" in str(reply.error)
+        assert "in more" in "".join(failed.value.__notes__)  # where it happened
+        assert asker.ask(SURE).answer == "42"
+
+
+def test_replies_come_one_by_one_and_leaving_the_loop_cancels_the_rest():
+    def count() -> Any:
+        at = 0
+        while True:
+            read.append(at)
+            yield f"What is {at} plus 0 of spread 1?" if at < 3 else "stall"
+            at += 1
+
+    read: list[int] = []
+    with Upstream(Crowd()) as up:
+        with ac.Asker(up.url, budget=2, concurrency=2) as asker:
+            replies = []
+            for reply in asker.ask_iter(count()):
+                replies.append(reply)
+                if len(replies) == 3:
+                    break
+            assert [reply.answer for reply in replies] == ["0"] * 3
+            assert len(read) <= 8  # of any number
+            assert [reply.answer for reply in asker.ask_iter([SURE, SURE], max_tokens=9)] == ["42", "42"]
+            with pytest.raises(RequestInvalid, match="give a list of prompts"):
+                asker.ask_iter("one text")
+        assert up.count.in_flight == 0
+
+
+def test_a_gateway_still_logs_what_an_asker_raises(caplog: pytest.LogCaptureFixture):
+    assert not logging.getLogger("adacompute").handlers  # else Python's own handler of last resort is mute
+    with caplog.at_level("WARNING", "adacompute"), Upstream(Crowd()) as up:
+        with ac.Asker(up.url) as asker, pytest.raises(EndpointRefused):
+            asker.ask("refuse this")
+        assert caplog.text == ""
+        with Running(up.url) as gate:
+            body = {"model": "scripted", "messages": [{"role": "user", "content": "refuse this"}]}
+            assert gate.ask(body).status == 400
+        assert "the upstream answered 400" in caplog.text
+
+
+def test_closing_at_once_ends_it_whether_or_not_it_was_opened():
+    with Upstream(Crowd()) as up:
+        never = ac.Asker(up.url)
+        never.close()
+        with pytest.raises(NotOpen):
+            never.ask(SURE)
+        for _ in range(20):
+            asker = ac.Asker(up.url)
+            future = asker._engine.submit(asker._engine.open)
+            asker.close(wait=False)  # perhaps before the thread's loop runs
+            with pytest.raises(NotOpen):
+                future.result(30)
+
+
+def test_ctrl_c_while_it_opens_ends_it():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        code = f"import adacompute as ac\nprint('begins', flush=True)\nwith ac.Asker({url!r}): pass"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert err.rstrip().endswith(b"KeyboardInterrupt")
+
+
+def test_an_error_of_closing_does_not_hide_the_callers_own():
+    def leave(up: Upstream) -> None:
+        with ac.Asker(up.url) as asker:
+            asker._engine._closing_error = OSError("disk full")
+            raise KeyError("mine")
+
+    with Upstream(Crowd()) as up:
+        with pytest.raises(KeyError) as error:
+            leave(up)
+        assert error.value.__notes__ == ["closing the Asker failed as well: disk full"]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\x1b[31mb"])
+def test_a_listed_model_without_a_proper_name_is_not_taken(name: str):
+    with (
+        Upstream(Crowd(), models=(name,)) as up,
+        pytest.raises(ConfigError, match="name one yourself: model"),
+    ):
+        ac.ask(SURE, endpoint=up.url)
+
+
+def test_a_tiny_budget_is_taken_exactly():
+    asker = ac.Asker("http://127.0.0.1:9/v1", model="m", budget="1e-12 USD per 1000", input_price=1.0)
+    assert asker.budget.amount == pytest.approx(1e-15, rel=1e-9)
+
+
+def test_a_key_is_in_no_traceback_and_no_log(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("DEBUG"), Upstream(Crowd(), key="another") as up:
+        with pytest.raises(EndpointRefused) as refused:
+            ask_with_key(up.url)
+        frames = traceback.TracebackException.from_exception(refused.value, capture_locals=True)
+    assert "key = Secret('***')" in "".join(frames.format())
+    assert CANARY not in "".join(frames.format()) + caplog.text
+
+
+def ask_with_key(url: str) -> None:
+    ac.ask(SURE, endpoint=url, key=CANARY)
+
+
+def test_a_reply_as_plain_data_has_all_of_it():
+    with Upstream(Crowd()) as up:
+        reply = ac.ask(SURE, endpoint=up.url)
+    assert set(reply.to_dict()) == {each.name for each in fields(reply)}
+    assert reply.to_dict()["message"]["content"] == reply.text

@@ -387,7 +387,10 @@ def _describe_page(message: str) -> str:
 def _describe_key(key: Secret | None, status: int) -> str:
     """What to do about the key where an endpoint doesn't accept it, or the lack of one."""
     if key is None:
-        return "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE"
+        return (
+            "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
+            "(key or key_file in Python)"
+        )
     source = f" in {key.source}" if key.source else ""
     return f"; the key{source} was refused: check it{' and what it allows' if status == 403 else ''}"
 

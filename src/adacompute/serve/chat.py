@@ -197,6 +197,7 @@ class Gateway:
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
+    logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     _warned_of_shortfall: bool = False
 
     @property
@@ -486,7 +487,7 @@ class Gateway:
         outcome = self._build_outcome(active, error)
         if outcome.counts_as_voted:
             self._learn_cost(outcome)
-        if isinstance(error, EndpointError):
+        if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
         counts = outcome.decided or self.settings.average == "all"
         if active.pacer is not None and outcome.moves_price and counts:

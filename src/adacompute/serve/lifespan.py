@@ -52,15 +52,14 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
-    `timing` is that of the fleet, if it is in one. `endpoint` and `policy` stand in the place of those that
-    the settings name. `in_memory`: what is spent is kept in memory only, not in the file `state`.
+    `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
+    the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
+    file `state`.
     """
     settings, budget = config.serve, average_budget(config)
     if endpoint is None:
-        endpoint = build_endpoint(
-            replace(config.endpoint, concurrency=settings.concurrency), remedy="give --upstream URL"
-        )
-    endpoint = _shorten_retries(endpoint)
+        upstream = replace(config.endpoint, concurrency=settings.concurrency)
+        endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL"))
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)

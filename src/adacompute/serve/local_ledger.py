@@ -378,6 +378,7 @@ class LedgerWriter:
         self._write_scheduled = False  # whether a write is scheduled in the loop
         self._timer: asyncio.TimerHandle | None = None
         self._wake, self._end = threading.Event(), threading.Event()
+        self._ended = asyncio.Event()  # set once the thread has closed the file
         self._thread = threading.Thread(target=self._run, name="adacompute-ledger", daemon=True)
         self._thread.start()
 
@@ -426,7 +427,7 @@ class LedgerWriter:
         self.trouble = f"{self._journal.path}: the gateway is closing down"
         self._end.set()
         self._wake.set()
-        await asyncio.to_thread(self._thread.join)
+        await self._ended.wait()  # no other thread: at the end of a program none can be begun
         for future in self._waiting:  # too late to be written
             if not future.done():
                 future.set_exception(OSError(self.trouble))
@@ -489,7 +490,11 @@ class LedgerWriter:
                 break
         if trouble:
             _log.error("%s; what was spent last is not in it", trouble)
-        self._journal.close()
+        try:
+            self._journal.close()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for it
+                self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
         """What went wrong, and whether the file has to be filled again."""
