@@ -50,7 +50,8 @@ def batch_on(
     paths = build_paths(ballots, order[:, None, :], weigh=fitted.weigh)
     votes = PathVotes(paths)
     reading = fitted.read(ballots.prompts)
-    rounds = WavePlanner(fitted, votes, reading, limit=int(budget * len(ballots)))  # type: ignore[arg-type]
+    limit = int(budget * len(ballots))
+    rounds = WavePlanner(fitted, votes, reading, find_room=lambda: limit - votes.spent)  # type: ignore[arg-type]
     opening = decide_first_wave(fitted, reading, None if fitted.dial is None else highest_dial(fitted))
     chosen = rounds.plan_first(opening)
     while chosen is not None:
