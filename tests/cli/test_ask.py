@@ -75,8 +75,13 @@ def test_a_cost_is_in_the_currency_of_the_prices(adacompute):
 def test_a_budget_may_be_money(adacompute):
     with Upstream(sure) as up:
         words = ("--endpoint", up.url, "--budget", "2 USD per 1000")
-        done = adacompute("ask", QUESTION, *words, "--input-price", "1", "--output-price", "2")
+        prices = ("--input-price", "1", "--output-price", "2")
+        done = adacompute("ask", QUESTION, *words, *prices)
         assert done.stdout.splitlines()[-1].endswith(" USD")
+        rich = up.count.choices
+        small = (*words[:-1], "0.0001 USD per 1000", *prices)
+        assert ": 1 of 1 vote, 1 sample, " in adacompute("ask", QUESTION, *small).stdout
+        assert rich > 1
         assert "needs prices" in adacompute("ask", QUESTION, *words, code=1).stderr
 
 
@@ -108,11 +113,46 @@ def test_a_prompt_may_come_from_stdin(tmp_path: Path):
     assert "stdin has no prompt" in empty.stderr
 
 
+def test_a_prompt_that_begins_with_a_dash_goes_after_two(adacompute):
+    with Upstream(sure) as up:
+        adacompute("ask", "--endpoint", up.url, "--", "-5 + 3 = ?")
+        assert up.requests[0].body["messages"][0]["content"] == "-5 + 3 = ?"
+    assert "goes after --" in " ".join(adacompute("ask", "--help").stdout.split())
+
+
 def test_settings_name_the_endpoint_the_policy_and_the_budget(adacompute, tmp_path: Path):
     with Upstream(sure) as up:
         settings = f'[endpoint]\nurl = "{up.url}"\ninput_price = 1.0\n[serve]\nbudget = "3 samples"\n'
         (tmp_path / "adacompute.toml").write_text(settings)
         assert adacompute("ask", QUESTION).stdout.endswith(" USD\n")
+        (tmp_path / "adacompute.toml").write_text(settings.replace('"3 samples"', "17\nmax_budget = 20"))
+        assert "budget 17 is above 16 samples" in adacompute("ask", QUESTION, code=1).stderr
+        (tmp_path / "adacompute.toml").write_text(f'{settings}policy = "nowhere"\n')
+        assert "nowhere" in adacompute("ask", QUESTION, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "samples", "said"),
+    [
+        ("[serve]\nprice = 0.9\n", 1, ""),
+        ('[serve]\nvote = "never"\n', 1, "no vote: "),
+        ("[serve]\nprice = 0.0\nmin_agreement = 0.99\n", 16, "the vote is weak: "),
+        ('[serve]\nprice = 0.0\n[answers]\npercent = "fraction"\n', 16, ": 16 of 16 votes, "),
+    ],
+    ids=["price", "vote", "min_agreement", "percent"],
+)
+def test_it_decides_as_a_gateway_with_the_same_settings(
+    adacompute, tmp_path: Path, section: str, samples: int, said: str
+):
+    def half(number: int, body: dict[str, Any]) -> Reply:
+        texts = ("Answer: 50%", "Answer: 0.5" if "percent" in section else "Answer: 7")
+        return Reply(texts=[texts[(number + at) % 2] for at in range(body.get("n", 1))])
+
+    (tmp_path / "adacompute.toml").write_text(section)
+    with Upstream(half) as up:
+        line = adacompute("ask", "How much is half of it?", "--endpoint", up.url, "--budget", "8").stdout
+    assert f"{samples} sample" in line
+    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -129,6 +169,7 @@ def test_settings_name_the_endpoint_the_policy_and_the_budget(adacompute, tmp_pa
         (("x", "--endpoint", "URL", "--key-file", "nowhere"), 1, "key file 'nowhere' can't be read"),
         (("", "--endpoint", "URL"), 1, "the prompt is empty"),
         ((), 2, "PROMPT"),
+        (("x", "--endpoint", "URL", "--budget", "100"), 1, "budget 100 is above 16 samples"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line_with_the_remedy(adacompute, words, code: int, said: str):

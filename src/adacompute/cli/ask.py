@@ -21,15 +21,25 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import EndpointConfig, ServeConfig
+from adacompute.config import Config, EndpointConfig, ServeConfig
 from adacompute.records import Budget, BudgetUnit
-from adacompute.serve.asker import Asker, Reply
+from adacompute.serve.asker import Asker, Reply, write_budget
 
 __all__ = ["ask"]
 
 _STDIN = "-"
+# settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
+_SETTINGS = (
+    *("price", "cached_price", "min_agreement", "weak"),
+    *("vote", "vote_tools", "vote_json", "vote_pattern"),
+)
 
-PromptArgument = Annotated[str, typer.Argument(metavar="PROMPT", help="The question; - reads it from stdin.")]
+PromptArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROMPT", help="The question; - reads it from stdin. One that begins with - goes after --."
+    ),
+]
 BudgetOption = Annotated[
     str | None,
     build_option(
@@ -95,27 +105,22 @@ def ask(
     upstream = build_endpoint(endpoint)
     if (warning := describe_key_exposure(upstream)) is not None:
         print_message(warning)
-    has_prices = bool(endpoint.input_price or endpoint.output_price)
-    with Asker(
-        upstream,
-        model=endpoint.model or None,
-        budget=Budget.parse(
-            settings.serve.budget if budget is None else budget,
-            unit=unit or settings.serve.unit,
-            currency=endpoint.currency,
-        ),
-        policy=(settings.serve.policy if policy is None else policy) or None,
-        input_price=endpoint.input_price if has_prices else None,
-        output_price=endpoint.output_price if has_prices else None,
+    average = Budget.parse(
+        settings.serve.budget if budget is None else budget,
+        unit=unit or settings.serve.unit,
         currency=endpoint.currency,
+    )
+    serve = ServeConfig(
+        **{name: getattr(settings.serve, name) for name in _SETTINGS},
+        budget=write_budget(average),
+        max_budget=write_budget(average),
+        policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,
-    ) as asker:
+    )
+    config = Config(answers=settings.answers, endpoint=endpoint, serve=serve)
+    with Asker.from_config(config, endpoint=upstream) as asker:
         reply = asker.ask(
-            text,
-            system=system,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            extract=extract or _choose_extract(settings.answers.extract),
+            text, system=system, max_tokens=max_tokens, temperature=temperature, extract=extract
         )
     if json:
         print_json(reply.to_dict())
@@ -125,11 +130,6 @@ def ask(
 
 def _override(settings: EndpointConfig, **options: Any) -> EndpointConfig:  # noqa: ANN401 - values of settings
     return replace(settings, **{name: value for name, value in options.items() if value is not None})
-
-
-def _choose_extract(setting: str) -> str | None:
-    """The way of the settings; None: the default."""
-    return None if setting == "auto" else setting
 
 
 def _read_prompt(prompt: str) -> str:

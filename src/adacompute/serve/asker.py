@@ -34,7 +34,7 @@ from adacompute.serve.prompt_engine import (
     wait_for,
 )
 
-__all__ = ["Asker", "Reply", "ask"]
+__all__ = ["Asker", "Reply", "ask", "write_budget"]
 
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
 DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
@@ -93,7 +93,7 @@ class Asker:
         amounts = {
             name: convert_scalar(price, float, name) for name, price in prices.items() if price is not None
         }
-        average = _write_budget(Budget.parse(budget, currency=currency))
+        average = write_budget(Budget.parse(budget, currency=currency))
         config = Config(
             endpoint=EndpointConfig(
                 url=upstream.url,
@@ -454,7 +454,7 @@ def _read_path(value: object, name: str) -> str:
     raise ConfigError(f"{name} is a {type(value).__name__}; give the path of a file")
 
 
-def _write_budget(budget: Budget) -> str:
+def write_budget(budget: Budget) -> str:
     """A budget as the setting of a gateway, exactly."""
     return f"{float(budget.amount)!r} {budget.currency or budget.unit}"
 
