@@ -1,5 +1,7 @@
 """The accuracy table is checked once, when it is made: each bad cell is named. Allocations and frontiers."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,9 @@ def test_drawing_a_mix_takes_each_move_as_often_as_it_says():
         ("2 usd/1k", 0.002, "money"),
         ("0.002 USD a request", 0.002, "money"),
         ("0.002 money", 0.002, "money"),
+        ("1_000 tokens", 1000.0, "tokens"),
+        ("1,500 tokens", 1500.0, "tokens"),
+        ("5000 usd per 1,000,000", 0.005, "money"),
     ],
 )
 def test_a_budget_is_read_in_the_ways_people_write_it(text: float | str, amount: float, unit: str):
@@ -151,6 +156,51 @@ def test_a_budget_is_read_in_the_ways_people_write_it(text: float | str, amount:
 def test_a_budget_that_cannot_be_spent_is_refused(text: str):
     with pytest.raises(BudgetInvalid, match=r"give"):
         Budget.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("0,5 USD per 1000", "0.5"),
+        ("1,5 samples", "1.5"),
+        ("0,500 tokens", "0.500"),
+        ("2 USD per 1,00", "1.00"),
+    ],
+)
+def test_a_decimal_comma_is_refused_and_not_left_out(text: str, written: str):
+    for currency in ("USD", None):
+        with pytest.raises(
+            BudgetInvalid, match=rf"groups thousands.*write {re.escape(written)}, or give e\.g"
+        ):
+            Budget.parse(text, currency=currency)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,,0 tokens", "1__0 tokens", "1_ tokens", "12 per", "12 USD per", "12/", "500 tok", "5 s"],
+)
+def test_half_a_budget_and_a_unit_cut_short_are_refused(text: str):
+    for currency in ("USD", "TOK", None):
+        if (text, currency) != ("500 tok", "TOK"):
+            with pytest.raises(BudgetInvalid, match=r"give e\.g\. 3, '500 tokens'"):
+                Budget.parse(text, currency=currency)
+
+
+def test_a_currency_is_three_letters_or_that_of_the_prices():
+    assert Budget.parse("2 eur per 1000", currency=None).currency == "EUR"
+    assert Budget.parse("2 Credits per 1000", currency="credits") == Budget(0.002, "money", "credits")
+    assert Budget.parse("2 credits per 1000", currency=None).currency == "credits", (
+        "compared with prices later"
+    )
+    with pytest.raises(BudgetInvalid, match="'credits', which is no unit and no currency"):
+        Budget.parse("2 credits per 1000", currency="USD")
+
+
+def test_a_budget_of_no_known_unit_and_money_without_a_currency_are_refused():
+    with pytest.raises(BudgetInvalid, match="unit 'bananas' is not known; give samples, tokens, money"):
+        Budget(3, "bananas")  # type: ignore[arg-type]
+    with pytest.raises(BudgetInvalid, match="money without a currency"):
+        Budget(3, "money")
 
 
 def test_a_budget_in_another_currency_than_the_prices_is_refused():

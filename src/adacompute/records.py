@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -175,12 +175,16 @@ def _check_amount(value: object, name: str) -> None:
 
 BudgetUnit = Literal["samples", "tokens", "money"]
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
+_WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a comma only groups thousands
 _BUDGET = re.compile(
-    r"(?P<sign>[$€£¥])?\s*(?P<amount>[0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
-    r"(?P<unit>[A-Za-z]+|[$€£¥])??"
-    r"(?:\s*(?:\bper\b|\ba\b|\bfor\b|/)\s*(?P<requests>[0-9][0-9_,]*)?\s*(?P<thousands>[kK])?\s*"
+    rf"(?P<sign>[$€£¥])?\s*(?P<amount>{_WHOLE}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
+    r"(?P<unit>(?!(?:per|for|a)\b)[A-Za-z]+|[$€£¥])??"
+    rf"(?:\s*(?:\bper\b|\ba\b|\bfor\b|/)\s*(?=\S)(?P<requests>{_WHOLE})?\s*(?P<thousands>[kK])?\s*"
     r"(?:requests?|prompts?|questions?)?)?"
 )
+_DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
+_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # units, cut short
+_CURRENCY_LETTERS = 3  # of a currency's name, e.g. EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
 _MOST_SAMPLES = 64  # a bare number of tokens up to this is taken for a number of samples
 
@@ -202,6 +206,10 @@ class Budget:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.amount) and self.amount > 0):
             raise BudgetInvalid(f"budget {self.amount:g} can't be spent; give a number above 0")
+        if self.unit not in get_args(BudgetUnit):
+            raise BudgetInvalid(f"unit {self.unit!r} is not known; give {', '.join(get_args(BudgetUnit))}")
+        if self.unit == "money" and not self.currency:
+            raise BudgetInvalid(f"budget {self.amount:g} is money without a currency; give one, e.g. 'USD'")
 
     @classmethod
     def parse(
@@ -220,7 +228,7 @@ class Budget:
             return cls._in_currency(value, currency)
         match = _BUDGET.fullmatch(str(value).strip())
         if match is None or (match["sign"] and match["unit"]):
-            raise BudgetInvalid(f"budget {value!r} can't be read; {_BUDGET_EXAMPLES}")
+            raise BudgetInvalid(f"budget {value!r} can't be read; {_suggest_budget(str(value))}")
         amount = float(re.sub("[_,]", "", match["amount"]))
         requests = float(re.sub("[_,]", "", match["requests"] or "1")) * (1000 if match["thousands"] else 1)
         if not requests:
@@ -233,9 +241,7 @@ class Budget:
         if name.lower() in ("sample", "samples", "token", "tokens"):
             named: BudgetUnit = "samples" if name.lower().startswith("sample") else "tokens"
             return cls(amount / requests, named)
-        own_currency = (
-            currency or DEFAULT_CURRENCY if name.lower() == "money" else _CURRENCY_SIGNS.get(name, name)
-        )
+        own_currency = _read_currency(name, value, currency)
         return cls._in_currency(cls(amount / requests, "money", own_currency), currency)
 
     def _in_currency(self, currency: str | None) -> "Budget":
@@ -253,6 +259,29 @@ class Budget:
             name = self.unit.removesuffix("s") if self.amount == 1 else self.unit
             return f"{self.amount:,.6g} {name} per request"
         return f"{self.amount * 1000:,.6g} {self.currency} per 1,000 requests"
+
+
+def _suggest_budget(text: str) -> str:
+    """How to write a budget that can't be read."""
+    match = _DECIMAL_COMMA.search(text)
+    if match is None:
+        return _BUDGET_EXAMPLES
+    return f"a comma only groups thousands, as in 1,000: write {match[1]}.{match[2]}, or {_BUDGET_EXAMPLES}"
+
+
+def _read_currency(name: str, value: float | str, currency: str | None) -> str:
+    """The currency that a budget names: a sign, three letters or that of the prices; None takes any name."""
+    if name.lower() == "money":
+        return currency or DEFAULT_CURRENCY
+    if name in _CURRENCY_SIGNS:
+        return _CURRENCY_SIGNS[name]
+    if currency is not None and name.casefold() == currency.casefold():
+        return currency
+    if name.lower() in _NOT_CURRENCIES or (currency is not None and len(name) != _CURRENCY_LETTERS):
+        raise BudgetInvalid(
+            f"budget {value!r} is in {name!r}, which is no unit and no currency; {_BUDGET_EXAMPLES}"
+        )
+    return name.upper() if len(name) == _CURRENCY_LETTERS else name
 
 
 def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:

@@ -168,7 +168,7 @@ def test_a_budget_in_the_gateways_unit_is_clamped_to_8_times_its_own_and_rounded
 def test_a_budget_in_a_unit_that_the_operator_takes_none_in_is_refused_with_those_that_are(text: str):
     with pytest.raises(RequestInvalid) as caught:
         route_of({"x-adacompute-budget": text}, ServeConfig(budget="2 USD per 1000"))
-    assert "give the samples on average, from 1 to 16, or up to '0.016 USD'" in str(caught.value)
+    assert "the samples on average, from 1 to 16, or up to '16 USD per 1,000 requests'" in str(caught.value)
 
 
 def route_of(headers: dict[str, str], own: ServeConfig) -> Route:

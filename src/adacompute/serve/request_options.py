@@ -164,7 +164,7 @@ def _check_budget(value: Any, place: str, settings: ServeConfig) -> Budget:  # n
         most = find_max_budget(settings, "samples")
         assert most is not None
         others = [limit for unit in _OTHER_UNITS if (limit := find_max_budget(settings, unit)) is not None]
-        texts = "".join(f", or up to '{limit.amount:g} {limit.currency or limit.unit}'" for limit in others)
+        texts = "".join(f", or up to '{limit}'" for limit in others)
         remedy = f"give the samples on average, from 1 to {most.amount:g}{texts}"
         raise RequestInvalid(f"{place} is {format_value(value)}; {remedy}", param=place)
     return budget
