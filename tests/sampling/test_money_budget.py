@@ -126,10 +126,67 @@ def test_the_command_takes_and_shows_a_budget_with_its_unit(adacompute: Callable
         prices = ("--input-price", "100", "--output-price", "400", "--currency", "EUR")
         money = adacompute(*words, "-o", "c.jsonl", "--budget", "30 EUR per 1000", *prices)
         wrong = adacompute(*words, "-o", "d.jsonl", "--budget", "3", "--unit", "money", *prices, code=1)
-        dry = adacompute(*words, "-o", "d.jsonl", "--budget", "100 tokens", "--dry-run", code=2)
+        dry = adacompute(*words, "-o", "d.jsonl", "--budget", "100 tokens", "--dry-run")
+        part = adacompute(
+            *words, "-o", "a.jsonl", "--overwrite", "--budget", "100 tokens", "--dry-run", "--json"
+        )
     assert "tokens per request on average, of a budget of 100 tokens per request" in done.stdout
     assert (told["unit"], told["budget"]) == ("tokens", 100.0)
     assert told["used"] <= 3000
     assert "EUR per 1,000 requests on average, of a budget of 30 EUR per 1,000 requests" in money.stdout
     assert "write '3 samples', '3 EUR per 1000' or '3 EUR per request' to say which" in wrong.stderr
-    assert "is the most that is spent already" in " ".join(dry.stderr.split())
+    assert "at most 3,000 tokens for 30 requests, at a budget of 100 tokens per request" in dry.stdout
+    assert "0 tokens of it already" in dry.stdout
+    assert json.loads(part.stdout)["limit"] == 3000
+    assert 2500 < json.loads(part.stdout)["used"] <= 3000
+
+
+class TooLong(Recording):
+    """Every response has 500 tokens, whatever max_tokens is."""
+
+    def __call__(self, number: int, body: dict[str, Any]) -> Reply | Status:
+        reply = super().__call__(number, body)
+        if isinstance(reply, Reply):
+            reply.body["usage"] = {"prompt_tokens": PROMPT, "completion_tokens": 500 * body.get("n", 1)}
+        return reply
+
+
+def write_requests(path: Path, recorded: Any) -> None:
+    rows = [{"id": one.problem.id, "question": one.problem.question} for one in recorded]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_an_upstream_that_ignores_max_tokens_exceeds_the_budget_by_few_calls_and_is_named(
+    adacompute: Callable, tmp_path: Path
+):
+    recorded = facts(40)
+    write_requests(tmp_path / "in.jsonl", recorded)
+    with Upstream(TooLong(recorded, logprobs=False)) as up:
+        words = ("answer", "in.jsonl", "--endpoint", up.url, "--template", "plain", "--max-tokens", "64")
+        many = adacompute(*words, "-o", "a.jsonl", "--budget", "200 tokens", "--json")
+        few = adacompute(*words, "-o", "b.jsonl", "--budget", "10 tokens")
+    totals = json.loads(many.stdout)
+    assert (totals["limit"], totals["exceeded"]) == (8000, False)
+    assert totals["used"] <= 8000
+    assert totals["left_out"] > 0
+    text = " ".join(few.stdout.split())
+    assert "ignored max_tokens 64, and gave 500 tokens for a response" in text
+    assert "earlier runs" not in text
+    assert "requests got no sample: the budget was spent on others; raise --budget" in text
+
+
+@pytest.mark.parametrize("unit", ["tokens", "money"])
+def test_a_second_batch_in_the_same_pool_has_its_own_budget(tmp_path: Path, unit: str):
+    recorded, path = facts(60), tmp_path / "p.sqlite"
+    how: dict[str, Any] = {"policy": StoppingPolicy(), "prices": PRICES}
+    how["budget"] = "90 tokens" if unit == "tokens" else "20 EUR per 1000"
+    limit = 30 * Budget.parse(how["budget"], currency="EUR").amount
+    with Upstream(LongTailed(recorded, logprobs=False)) as up:
+        first = ask(recorded[:30], path, up=up, **how)
+        second = ask(recorded[30:], path, up=up, **how)
+        again = ask(recorded[30:], path, up=up, **how)
+    assert 0.8 * limit < first.used <= limit
+    assert 0.8 * limit < second.used <= limit, "not what the first batch has left"
+    assert all(one.samples for one in second.each)
+    assert again.added <= second.added / 4, "what it used is known but for the share of prompts"
+    assert again.used == pytest.approx(second.used, rel=0.25)

@@ -83,17 +83,21 @@ from adacompute.cli.terminal import (
     print_message,
     print_table,
 )
-from adacompute.errors import BudgetInvalid, PolicyInvalid
+from adacompute.errors import BudgetInvalid, PolicyInvalid, PoolNotFound
 from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
+from adacompute.problems import ProblemSet
 from adacompute.records import Budget, Problem, TokenPrices
 from adacompute.sampling import (
     Answers,
     Asking,
     check_output,
+    check_problems,
+    check_source,
     choose_unit_prices,
+    compute_batch_spent,
     compute_limit,
     find_remaining_within,
     write_answers,
@@ -139,10 +143,13 @@ def show_answers(
         print_fact("errors", format_errors(result.errors))
     print_fact("samples", f"in {pool}")
     show_answer_rate(result.found, result.finished)
-    if result.used > result.limit:
-        unit = result.currency or result.unit
+    if result.exceeded:
+        print_fact("note", _describe_excess(result, spec))
+    if result.left_out:
         print_fact(
-            "note", f"earlier runs used more than {result.limit:,.6g} {unit} already; nothing was added"
+            "note",
+            f"{format_count(result.left_out, 'request')} got no sample: the budget was spent on others; "
+            "raise --budget",
         )
     if result.used < _UNDERSPENT * result.limit and result.stopped is None and not result.unsettled:
         print_fact("note", "the policy wants no more samples than that, so some of the budget is left")
@@ -152,6 +159,21 @@ def show_answers(
             f"{format_count(result.unsettled, 'request')} would have gone on; the budget was spent before",
         )
     print_table(("samples", "requests"), [(str(b), f"{n:,}") for b, n in result.counts.items()])
+
+
+def _describe_excess(result: Answers, spec: Asking) -> str:
+    """Why more was used than the limit, in words."""
+    unit = result.currency or result.unit
+    limit = f"{result.limit:,.6g} {unit}"
+    if not result.added:
+        return f"earlier runs used more than {limit} already; nothing was added"
+    used = f"{result.used:,.6g} {unit} were used, more than the {limit} of the budget"
+    if result.excess_tokens is not None:
+        return (
+            f"{used}: {spec.model} ignored max_tokens {spec.most_tokens}, and gave {result.excess_tokens:,} "
+            "tokens for a response"
+        )
+    return f"{used}: the first prompts took more tokens than estimated"
 
 
 def print_next_step(result: Answers) -> None:
@@ -270,7 +292,7 @@ def answer(
     )
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
-    _check_budget(budget, prices, vllm=vllm, dry_run=dry_run)
+    _check_budget(budget, prices, vllm=vllm)
     check_output(output, overwrite=overwrite)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
@@ -292,6 +314,9 @@ def answer(
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
+    if dry_run and budget.unit != "samples":
+        _show_most(pool_path, problem_set, spec, prices, budget, another=another, json=json)
+        return
     if dry_run:
         count_left = partial(
             find_remaining_within,
@@ -343,17 +368,49 @@ def _answer_and_write(
     return result
 
 
-def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None, dry_run: bool) -> None:
-    """Refuse a budget in tokens or money where it can't be counted, or says itself what a dry run would."""
+def _show_most(
+    pool_path: Path,
+    problem_set: ProblemSet,
+    spec: Asking,
+    prices: TokenPrices,
+    budget: Budget,
+    *,
+    another: bool,
+    json: bool,
+) -> None:
+    """Show the most that a batch with a budget in tokens or money takes, and what of it is spent already."""
+    problems, spent = problem_set.problems, 0.0
+    try:
+        pool = open_pool(pool_path)
+    except PoolNotFound:
+        check_problems(None, problems, spec.template)
+    else:
+        with pool:
+            check_problems(pool, problems, spec.template)
+            check_source(pool, spec.model, spec.parameters, another=another)
+            counted_prices, ids = choose_unit_prices(budget, prices), {problem.id for problem in problems}
+            spent = compute_batch_spent(
+                pool, ids, counted_prices, model=spec.model, parameters=spec.parameters
+            )
+    limit, unit = compute_limit(budget, len(problems)), budget.currency or budget.unit
+    if json:
+        amounts = {"budget": budget.amount, "unit": budget.unit, "currency": budget.currency}
+        print_json({"requests": len(problems), **amounts, "limit": limit, "used": spent})
+        return
+    print_line(
+        f"at most {limit:,.6g} {unit} for {format_count(len(problems), 'request')}, at a budget of {budget}"
+    )
+    print_fact("spent", f"{spent:,.6g} {unit} of it already, by earlier runs")
+    print_fact("left", f"{max(0.0, limit - spent):,.6g} {unit}")
+
+
+def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None) -> None:
+    """Refuse a budget in tokens or money where it can't be counted."""
     if budget.unit == "samples":
         return
     choose_unit_prices(budget, prices)
     if vllm is not None:
         raise typer.BadParameter("workers of your own are counted in samples", param_hint="--budget")
-    if dry_run:
-        raise typer.BadParameter(
-            f"{budget} is the most that is spent already; a dry run is for samples", param_hint="--dry-run"
-        )
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:

@@ -26,7 +26,7 @@ from adacompute.sampling.plan import (
     find_remaining,
     find_remaining_within,
 )
-from adacompute.sampling.workers import CollectProgress
+from adacompute.sampling.workers import CollectProgress, compute_batch_spent
 
 __all__ = [
     "Answers",
@@ -43,6 +43,7 @@ __all__ = [
     "check_source",
     "choose_unit_prices",
     "collect",
+    "compute_batch_spent",
     "compute_limit",
     "compute_sample_limit",
     "estimate_cost",

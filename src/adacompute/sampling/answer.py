@@ -52,6 +52,7 @@ from adacompute.sampling.workers import (
     Sampler,
     SamplingEngine,
     StopReason,
+    compute_batch_spent,
 )
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
@@ -126,6 +127,7 @@ class Answers:
     unit: BudgetUnit = "samples"  # of the budget
     currency: str = ""  # of money
     used: float = 0.0  # of the limit, with what may have been charged
+    excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
 
@@ -143,6 +145,16 @@ class Answers:
     def answered(self) -> int:
         """Requests with an answer."""
         return sum(item.answer is not None for item in self.each)
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more was used than the limit: by earlier runs, or by an endpoint without max_tokens."""
+        return self.used > self.limit
+
+    @property
+    def left_out(self) -> int:
+        """Requests without a sample, because the budget was spent on others."""
+        return sum(item.error == _NOTHING_LEFT for item in self.each)
 
     @property
     def agreement(self) -> float | None:
@@ -164,7 +176,10 @@ class Answers:
             "policy": self.policy,
             "budget": self.budget,
             "unit": self.unit,
+            "limit": self.limit,
             "used": self.used,
+            "exceeded": self.exceeded,
+            "left_out": self.left_out,
             "samples": self.spent,
             "average": self.average,
             "price": self.price,
@@ -217,9 +232,10 @@ def answer(
     samples are of another model, template or parameter, unless `another`. Instead of an endpoint, an
     engine may draw elsewhere.
 
-    A budget in tokens or money is never exceeded either: before a call is sent, the most that it can cost is
-    reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. It counts
-    all calls of the pool.
+    A budget in tokens or money is not exceeded either: before a call is sent, the most that it can cost is
+    reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. An endpoint
+    that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
+    for other problems of the pool don't count.
     """
     problems = check_arguments(problems, pool, endpoint, asking)
     prices = TokenPrices() if prices is None else prices
@@ -231,12 +247,24 @@ def answer(
     counted_prices = prices
     if average.unit != "samples":
         counted_prices = choose_unit_prices(average, prices)
-        max_cost = _find_cost_limit(average, limit, max_cost)
         _check_one_sample(problems, average, limit, asking, counted_prices)
     cost_budget = prepare_pool(
-        pool, problems, asking, prices=counted_prices, max_cost=max_cost, another=another, regrade=regrade
+        pool,
+        problems,
+        asking,
+        prices=counted_prices,
+        max_cost=max_cost if average.unit == "samples" else _find_cost_limit(average, limit, max_cost),
+        another=another,
+        regrade=regrade,
     )
-    batch = _Batch(problems, pool, prepared, reading, average, limit, asking, cost_budget, prices)
+    elsewhere = 0.0
+    if average.unit != "samples":
+        ids = {problem.id for problem in problems}
+        elsewhere = cost_budget.spent - compute_batch_spent(
+            pool, ids, counted_prices, model=asking.model, parameters=asking.parameters
+        )
+        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, max_cost)
+    batch = _Batch(problems, pool, prepared, reading, average, limit, asking, cost_budget, prices, elsewhere)
     return run_coroutine(batch.run(opening, make_engine(endpoint), progress, signals))
 
 
@@ -293,8 +321,10 @@ class _Batch:
         asking: Asking,
         cost_budget: CostBudget,
         prices: TokenPrices,
+        elsewhere: float,
     ) -> None:
         self._problems = problems
+        self._elsewhere = elsewhere  # of what the pool's calls cost, what is not for these problems
         self._pool = pool
         self._policy = policy
         self._budget = budget
@@ -350,9 +380,15 @@ class _Batch:
         drawn = self._votes.spent
         if self._budget.unit == "samples":
             return int(self._limit) - drawn
-        if not drawn or not self._cost_budget.spent:
+        used = self._used
+        if not drawn or used <= 0:
             return len(self._votes) - drawn
-        return int((self._limit - self._cost_budget.spent) / (self._cost_budget.spent / drawn))
+        return int((self._limit - used) / (used / drawn))
+
+    @property
+    def _used(self) -> float:
+        """What these problems have cost in the unit of the budget, if it isn't samples."""
+        return max(0.0, self._cost_budget.spent - self._elsewhere)
 
     def _load_votes(self) -> BatchVotes:
         return BatchVotes(
@@ -385,7 +421,9 @@ class _Batch:
         """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
         if self._budget.unit == "samples" or workers.stopped != "max-cost":
             return False
-        return self._cost_budget.limit is not None and self._cost_budget.limit >= self._limit
+        return (
+            self._cost_budget.limit is not None and self._cost_budget.limit >= self._limit + self._elsewhere
+        )
 
     def _build_result(self, workers: Sampler, before: int, seconds: float) -> Answers:
         broken_off = workers.stopped in RESUMABLE_STOPS
@@ -404,7 +442,8 @@ class _Batch:
             unit=self._budget.unit,
             currency=self._budget.currency,
             limit=self._limit,
-            used=float(spent) if self._budget.unit == "samples" else self._cost_budget.spent,
+            used=float(spent) if self._budget.unit == "samples" else self._used,
+            excess_tokens=self._cost_budget.excess_tokens,
             spent=spent,
             added=spent - before,
             rounds=self._planner.number,

@@ -12,11 +12,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess
 from adacompute.errors import (
@@ -42,6 +44,7 @@ __all__ = [
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
+    "compute_batch_spent",
     "compute_max_cost",
     "compute_spent",
 ]
@@ -55,6 +58,7 @@ _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
 _HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # but for the first, something was learned
 _MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
+_MAX_TRIAL_CALLS = 4  # reserved at the same time until the first tells what a response really costs
 _MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
 
 
@@ -81,7 +85,8 @@ class CostBudget:
     A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
     have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
     the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
-    that sends more than requested is reserved for accordingly from then on.
+    that sends more than requested is reserved for accordingly from then on. So only a few calls are sent
+    until the first response was counted: they are what such an endpoint can exceed the limit by.
     """
 
     def __init__(
@@ -104,11 +109,19 @@ class CostBudget:
         self.limit = limit
         self.spent = spent  # with what may have been charged
         self._reserved = 0.0
+        self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
+        self._held = 0  # reservations that are not released yet
+        self._measured = False  # whether a response was counted
         self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
         self._owed = 0.0  # cost of attempts that may be charged, of calls still running
         self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
         self._released = asyncio.Event()
+
+    @property
+    def excess_tokens(self) -> int | None:
+        """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
+        return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
         """Why nothing more is sent."""
@@ -123,16 +136,18 @@ class CostBudget:
             sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
             room = self.limit - self.spent - self._reserved - self._owed
             count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
-            if count > 0:
+            if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
+                self._held += 1
                 self._reserved += count * sample_cost
                 return count, count * sample_cost
-            if self._reserved <= 0:
+            if self._held <= 0:
                 return 0, 0.0
             self._released.clear()
             await self._released.wait()
 
     def release(self, reserved: float) -> None:
         """Releases a reservation; its calls were recorded as they ended."""
+        self._held = max(0, self._held - 1)
         self._reserved = max(0.0, self._reserved - reserved)
         if self._reserved < 1e-12:
             self._reserved = 0.0
@@ -159,6 +174,7 @@ class CostBudget:
         return completed
 
     def _complete_call(self, call: Call, prompt: float) -> Call:
+        self._measured = self._measured or call.paid == "yes"
         if call.paid == "yes" and call.prompt_tokens and prompt:
             self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
         if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
@@ -179,6 +195,30 @@ def compute_max_cost(account: Account, prices: TokenPrices) -> float:
 def compute_spent(pool: Pool, prices: TokenPrices) -> float:
     """What all calls into a pool have cost at most, of any model."""
     return sum(compute_max_cost(pool.account(model, parameters), prices) for model, parameters in pool.models)
+
+
+def compute_batch_spent(
+    pool: Pool, ids: Collection[str], prices: TokenPrices, *, model: str, parameters: Mapping[str, Any]
+) -> float:
+    """What the calls for these problems have cost at most.
+
+    Pools don't record which problem a call was for. If there are samples of other problems, too, responses
+    count by the tokens of their samples, and prompts and failures by the number of samples.
+    """
+    source = pool.source_key(model, parameters)
+    if source is None:
+        return 0.0
+    account, ballots = pool.account(model, parameters), pool.ballots_of(source)
+    chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
+    if chosen.all():
+        return compute_max_cost(account, prices)
+    tokens = np.nansum(ballots.tokens, axis=1)
+    share = float(ballots.drawn[chosen].sum() / ballots.drawn.sum())
+    token_share = float(tokens[chosen].sum() / tokens.sum()) if tokens.sum() > 0 else share
+    return prices.cost(
+        (account.prompt_tokens + account.maybe_prompt_tokens) * share,
+        account.completion_tokens * token_share + account.maybe_completion_tokens * share,
+    )
 
 
 def _is_amount(value: object) -> bool:
