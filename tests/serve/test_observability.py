@@ -9,6 +9,8 @@ import pytest
 from traffic import PROTOCOL, Clock, Policy, chart, hour, request, told
 
 from adacompute.config import ServeConfig
+from adacompute.records import Call
+from adacompute.serve.ledger import Rates
 from adacompute.serve.observability import COLUMNS, SPANS, DialTable, Observability, SpendStatus
 
 
@@ -119,6 +121,23 @@ def test_savings_are_those_of_the_chart_at_the_running_average_and_name_their_pr
     for _ in range(10):
         ended(seen, samples=4)  # 3 on average: as accurate as 6 each
     assert seen.dashboard_data()["savings"]["uniform"] == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("choices", "prompts"), [(None, 1), (1, 4), (2, 2), (128, 1)])
+def test_uniform_sampling_pays_a_prompt_for_each_call_and_not_for_each_sample(choices, prompts):
+    rates = Rates(input=1.0, output=2.0)
+    calls = [
+        Call(at=0.0, seconds=1.0, asked=1, got=1, prompt_tokens=1000, completion_tokens=50) for _ in range(2)
+    ]
+    dials = DialTable()
+    cost = rates.compute_prompts(calls, choices=choices)
+    dials.add_request("stopping", 2.0, 2, voted=True, spent=rates.compute_spent(calls), prompt_cost=cost)
+    dials.set_worth("stopping", 2.0, 4.0, PROTOCOL)
+    savings = dials.compute_savings()
+    assert savings["money"]["spent"] == pytest.approx(2200e-6)
+    assert savings["money"]["uniform"] == pytest.approx((1000 * prompts + 4 * 50 * 2) * 1e-6)
+    assert savings["tokens"]["uniform"] == pytest.approx(1000 * prompts + 4 * 50)
+    assert (savings["money"]["saved"] < 0) == (prompts == 1), "long prompts in two calls: that is a loss"
 
 
 @pytest.mark.parametrize("uniform", [None, 4.0])

@@ -528,6 +528,7 @@ class Gateway:
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
         tally = sampling.tally if sampling.has_vote and sampling.tally.drawn else None
+        quirks = self.resources.client.quirks
         return RequestOutcome(
             id=active.id,
             at=active.at,
@@ -555,13 +556,15 @@ class Gateway:
             answered_share=None if tally is None else tally.agreement,
             agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
             weak=sampling.weak,
-            weighted=sampling.weigh is not None
-            and self.resources.client.quirks.gives_logprobs(request.body.get("model")) is True,
+            weighted=sampling.weigh is not None and quirks.gives_logprobs(request.body.get("model")) is True,
             explored=sampling.explored,
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),
             usage=sampling.usage,
             spent=sampling.spent,
+            prompt_cost=self.resources.rates.compute_prompts(
+                sampling.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+            ),
             maybe=sampling.maybe,
             responses=tuple(sampling.responses),
             server_info=sampling.server_info,

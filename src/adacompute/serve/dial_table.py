@@ -8,17 +8,18 @@ decided; that of *all* has also those that can't be voted on, which cost one sam
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from adacompute.policies.chart import Chart
 from adacompute.records import BudgetUnit
-from adacompute.serve.ledger import NO_SPEND, Spend
+from adacompute.serve.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
 from adacompute.serve.pacer import round_budget
 
 __all__ = ["DialStats", "DialTable"]
 
 MAX_DIALS = 64  # pairs of a policy and a budget
+_MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
 _COUNTS = ("requests", "samples", "decided", "decided_samples")  # of a dial, kept over restarts
 _COSTS = ("cost", "decided_cost")  # also kept, if its unit isn't samples
 
@@ -42,10 +43,10 @@ class DialStats:
     voted_samples: int = 0  # samples of these
     voted_tokens: float = 0.0  # that these cost
     voted_money: float = 0.0
-    single_tokens: float = (
-        0.0  # that these would have cost with one sample each, by the mean of their samples
-    )
+    single_tokens: float = 0.0  # of their responses with one sample each, by the mean of their samples
     single_money: float = 0.0
+    # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
+    prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
     protocol: str = ""  # how that was measured
     reason: str = ""  # why it is unknown
@@ -57,6 +58,16 @@ class DialStats:
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
         }
+
+    @property
+    def uniform_cost(self) -> tuple[float, float]:
+        """Tokens and money of uniform sampling with the same accuracy: responses, and a prompt a call."""
+        samples = self.uniform or 0.0
+        tokens, money = self.single_tokens * samples, self.single_money * samples
+        for choices, (prompt_tokens, prompt_money) in self.prompts.items():
+            calls = 1.0 if choices is None else max(1.0, samples / choices)
+            tokens, money = tokens + prompt_tokens * calls, money + prompt_money * calls
+        return tokens, money
 
     @property
     def voted_mean(self) -> float | None:
@@ -100,11 +111,13 @@ class DialTable:
         unit: BudgetUnit = "samples",
         cost: float | None = None,
         spent: Spend = NO_SPEND,
+        prompt_cost: PromptCost = NO_PROMPT_COST,
     ) -> None:
         """Adds a request that counts in the average.
 
         `decided`: its policy decided how many samples; `voted`: to the end, with a vote. `cost` is in the
-        unit of its budget; None: its samples. `spent` is what it cost in every unit.
+        unit of its budget; None: its samples. `spent` is what it cost in every unit, and `prompt_cost` how
+        much of that is for prompts.
         """
         cost = float(samples) if cost is None else cost
         dial = self.get(policy, budget, unit)
@@ -118,7 +131,7 @@ class DialTable:
         if voted:
             dial.voted += 1
             dial.voted_samples += samples
-            _add_spent(dial, spent)
+            _add_spent(dial, spent, prompt_cost)
         self._counted += 1
         if unit != self._unit:
             return
@@ -136,6 +149,7 @@ class DialTable:
             if dial.policy == policy:
                 dial.voted = dial.voted_samples = 0
                 dial.voted_tokens = dial.voted_money = dial.single_tokens = dial.single_money = 0.0
+                dial.prompts = {}
                 dial.uniform, dial.protocol, dial.reason = None, "", ""
 
     def set_worth(
@@ -203,8 +217,8 @@ class DialTable:
             valid = valid and len(costs) == len(_COSTS) and all(0 <= cost < math.inf for cost in costs)
             if valid and unit in get_args(BudgetUnit) and math.isfinite(budget):
                 dial = self.get(policy, budget, unit)
-                for field, number in [*numbers.items(), *zip(_COSTS, costs, strict=True)]:
-                    setattr(dial, field, number)
+                for name, number in [*numbers.items(), *zip(_COSTS, costs, strict=True)]:
+                    setattr(dial, name, number)
 
     def compute_savings(self) -> dict[str, Any]:
         """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
@@ -229,12 +243,8 @@ class DialTable:
             "uniform": uniform,
             "average": average,
             "protocol": "; ".join(list(protocols)[:3]),
-            "tokens": _compare_with_uniform(
-                [(dial.voted_tokens, dial.single_tokens * (dial.uniform or 0.0)) for dial in known]
-            ),
-            "money": _compare_with_uniform(
-                [(dial.voted_money, dial.single_money * (dial.uniform or 0.0)) for dial in known]
-            ),
+            "tokens": _compare_with_uniform([(dial.voted_tokens, dial.uniform_cost[0]) for dial in known]),
+            "money": _compare_with_uniform([(dial.voted_money, dial.uniform_cost[1]) for dial in known]),
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
@@ -256,21 +266,25 @@ class DialTable:
         ]
 
 
-def _add_spent(dial: DialStats, spent: Spend) -> None:
-    """Adds what a request with a vote cost, and what it would have cost with one sample."""
-    tokens, money, samples = float(spent.tokens), spent.amount_in("money"), max(1, spent.samples)
-    dial.voted_tokens += tokens
-    dial.voted_money += money
-    dial.single_tokens += tokens / samples
-    dial.single_money += money / samples
+def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
+    """Adds what a request with a vote cost, what one sample of it did, and what one prompt did."""
+    samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
+    dial.voted_tokens += spent.tokens
+    dial.voted_money += spent.money
+    dial.single_tokens += responses.tokens / samples
+    dial.single_money += responses.money / samples
+    choices = None if prompt_cost.choices is None else min(_MAX_CHOICES, max(1, prompt_cost.choices))
+    before_tokens, before_money = dial.prompts.get(choices, (0.0, 0.0))
+    dial.prompts[choices] = (before_tokens + prompt.tokens, before_money + prompt.money)
 
 
 def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
     """What requests cost, what uniform sampling with the same accuracy would have, and the difference.
 
-    Uniform sampling draws as many samples for every request. So it costs that many times what the requests
-    cost with one sample each, which is less for each sample than the policy pays if it draws more where
-    responses are longer.
+    Uniform sampling draws as many samples for every request. So it costs that many times what the requests'
+    responses cost with one sample each, which is less for each sample than the policy pays if it draws more
+    where responses are longer; and the prompt once, as one call asks for all, or as often as the upstream's
+    limit of samples a call requires.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None

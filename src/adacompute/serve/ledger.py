@@ -24,11 +24,13 @@ from adacompute.records import Call
 
 __all__ = [
     "NANOS",
+    "NO_PROMPT_COST",
     "NO_SPEND",
     "Balance",
     "CapChecker",
     "Caps",
     "LedgerProtocol",
+    "PromptCost",
     "Rates",
     "Reservation",
     "Spend",
@@ -105,6 +107,18 @@ NO_SPEND = Spend()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCost:
+    """What of a request is paid for its prompt: each call pays it once, however many samples it gives."""
+
+    every: Spend = NO_SPEND  # of all calls
+    single: Spend = NO_SPEND  # of the first call
+    choices: int | None = None  # samples that one call gives at most; None: no limit is known
+
+
+NO_PROMPT_COST = PromptCost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Token prices: money for a million tokens."""
 
@@ -136,6 +150,17 @@ class Rates:
             samples=samples,
             tokens=fresh + cached + completions,
             nanos=self._compute_nanos(fresh, cached, completions),
+        )
+
+    def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
+        """What of the calls that were paid for is for prompts."""
+        prompts = [
+            replace(call, got=0, surplus=0, completion_tokens=0) for call in calls if call.paid == "yes"
+        ]
+        if not prompts:
+            return NO_PROMPT_COST
+        return PromptCost(
+            every=self.compute_spent(prompts), single=self.compute_spent(prompts[:1]), choices=choices
         )
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:

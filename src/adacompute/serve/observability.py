@@ -654,6 +654,7 @@ class Observability:
                 unit=outcome.unit,
                 cost=outcome.budget_cost,
                 spent=outcome.spent,
+                prompt_cost=outcome.prompt_cost,
             )
         if cost.agreement is None:
             if unvoted:

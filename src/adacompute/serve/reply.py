@@ -36,7 +36,7 @@ from adacompute.errors import (
     shorten,
 )
 from adacompute.records import BudgetUnit, Call
-from adacompute.serve.ledger import Spend, Unit
+from adacompute.serve.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
 from adacompute.serve.stream_gate import StreamGate
 
@@ -172,6 +172,7 @@ class RequestOutcome:
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
+    prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
