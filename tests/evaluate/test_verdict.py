@@ -127,6 +127,8 @@ def test_three_samples_are_spoken_of_unless_only_another_budget_is_sure():
     assert decide([row(2, -0.05, -0.01), row(3, 0.001, 0.03)]) == "pays"
     assert decide([row(2, -0.05, -0.01), row(3, -0.02, 0.03)]) == "uniform is better"
     assert decide([row(2, -0.05, 0.009), row(3, -0.02, 0.011)]) == "not decided yet"
+    assert decide([row(2, -0.05, 0.03), row(3, 0.0004, 0.04)]) == "not decided yet"  # printed: +0.0 to +4.0
+    assert decide([row(2, -0.05, 0.03), row(3, 0.0006, 0.04)]) == "pays"
     points = made_of(spread(60, 0.0, 0.01))
     only_two = points.points.accuracy.copy()
     only_two[1] += 0.2
@@ -185,6 +187,14 @@ def row_of(budget: float, joint: Interval) -> VerdictRow:
     )
 
 
+def test_how_many_more_is_of_the_budget_that_the_sentence_names_not_of_the_luckiest():
+    gain, deviation = np.array([0.08, 0.02]), np.array([0.1, 0.1])
+    lucky, named = (count_needed(gain, deviation, 2.5, 10, spoken_of=at) for at in (0, 1))
+    assert (lucky, named) == (8, 270)
+    sentence = judge(made_of(spread(60, 0.01, 0.1))).sentence
+    assert sentence.endswith("more problems may decide it, if the gain stays what it seems.")
+
+
 def test_a_gain_on_the_edge_needs_more_problems_than_anyone_has():
     edge = count_needed(np.array([0.0099, 0.0001]), np.array([0.3, 0.3]), 2.5, 100)
     assert edge == MOST_NEEDED
@@ -216,17 +226,52 @@ def test_the_order_of_the_problems_does_not_matter_and_twice_is_the_same(varied:
     assert first.decided == "pays"
     assert judge_pool(varied.only(np.arange(66)[::-1]), policy=MARGIN) == first
     assert [row.budget for row in first.rows] == [1.5, 2, 3, 4, 6]
-    assert [row.budget for row in judge_pool(varied, policy=MARGIN, budgets=(2, 99)).rows] == [2]
 
 
-def test_fewer_budgets_need_less_correction(varied: Ballots):
-    several, single = judge_pool(varied, policy=MARGIN), judge_pool(varied, policy=MARGIN, budgets=(3,))
-    wide, narrow = several.row(3.0), single.row(3.0)
+def test_budgets_asked_for_are_judged_beside_the_usual_ones_so_none_can_be_picked(varied: Ballots):
+    usual = judge_pool(varied, policy=MARGIN)
+    assert judge_pool(varied, policy=MARGIN, budgets=(1.5,)) == usual
+    more = judge_pool(varied, policy=MARGIN, budgets=(2.5, 99))
+    assert [row.budget for row in more.rows] == [1.5, 2, 2.5, 3, 4, 6]
+    wide, narrow = more.row(3.0), usual.row(3.0)
     assert wide is not None
     assert narrow is not None
     assert wide.gain.mean == pytest.approx(narrow.gain.mean)
-    assert width(narrow.joint) < width(wide.joint)
-    assert width(narrow.joint) == pytest.approx(width(narrow.gain))
+    assert width(wide.joint) >= width(narrow.joint) > width(narrow.gain)
+
+
+def keep_samples(ballots: Ballots, count: int) -> Ballots:
+    names = ("classes", "correct", "tokens", "logprob", "entropy")
+    return replace(
+        ballots, **{name: np.ascontiguousarray(getattr(ballots, name)[:, :count]) for name in names}
+    )
+
+
+def test_a_budget_of_all_recorded_samples_is_not_judged_for_nothing_can_be_gained_there(varied: Ballots):
+    assert [row.budget for row in judge_pool(keep_samples(varied, 4), policy=MARGIN).rows] == [1.5, 2, 3]
+    single = judge_pool(keep_samples(varied, 2), policy=MARGIN)
+    assert [row.budget for row in single.rows] == [1.5]
+    assert "; 95% interval by bootstrap-t" in single.protocol
+
+
+def test_where_every_answer_is_right_nothing_is_left_to_gain(varied: Ballots):
+    right = replace(varied, classes=np.zeros_like(varied.classes), correct=np.ones_like(varied.correct))
+    verdict = judge_pool(right, policy=MARGIN)
+    assert verdict.decided == "uniform is as good"
+    assert {row.joint.high for row in verdict.rows} == {0.0}
+
+
+def test_where_few_problems_have_gold_both_numbers_are_said(varied: Ballots):
+    known = np.arange(66) < 5
+    few = replace(
+        varied,
+        correct=np.where(known[:, None], varied.correct, np.nan).astype(np.float32),
+        gold_known=known,
+    )
+    assert judge_pool(few).sentence == (
+        "Too few problems to tell: 5 of 66 problems have gold answers or grades, and a verdict needs 30 at "
+        "least, 25 more."
+    )
 
 
 def width(interval: Interval) -> float:
@@ -248,14 +293,8 @@ def test_where_nothing_can_be_compared_the_reason_is_said(varied: Ballots):
 
     assert "no policy took part beside uniform" in sentence(judge_pool(varied, policy=None))
     assert "no policy took part beside uniform" in sentence(judge_pool(varied, policy="fixed"))
-    single = replace(
-        varied,
-        **{
-            name: np.ascontiguousarray(getattr(varied, name)[:, :1])
-            for name in ("classes", "correct", "tokens", "logprob", "entropy")
-        },
-    )
-    assert "no problem has two samples" in sentence(judge_pool(single))
+    alone = sentence(judge_pool(keep_samples(varied, 1)))
+    assert "no problem has two samples or more; record more samples per problem" in alone
     bare = replace(
         varied, correct=np.full(varied.correct.shape, np.nan, np.float32), gold_known=np.zeros(66, dtype=bool)
     )
@@ -302,5 +341,5 @@ def test_every_command_gives_the_same_verdict(adacompute, tmp_path: Path, proble
     assert (evaluated["decided"] == "too few problems to tell") == (problems < FEWEST_PROBLEMS)
     if problems >= FEWEST_PROBLEMS:
         table = reported["sections"]["verdict"]["tables"]["budgets"]
-        assert len(table) == len(evaluated["rows"]) == 4  # 6 samples were not recorded
+        assert len(table) == len(evaluated["rows"]) == 3  # 4 samples were recorded
         assert all(math.isfinite(row["joint"]["low"]) for row in evaluated["rows"])

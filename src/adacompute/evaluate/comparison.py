@@ -230,7 +230,7 @@ class Verdict:
     budget: float | None  # average samples that the sentence is about
     basis: Basis
     problems: int  # judged; those with the same question count as one
-    problems_needed: int | None  # how many more would decide it, at most 10,000; None: it is decided
+    problems_needed: int | None  # how many more may decide it, at most 10,000; None: it is decided
     protocol: str
     rows: tuple[VerdictRow, ...]  # one for each budget that was looked at
 
@@ -240,8 +240,11 @@ class Verdict:
 
     @property
     def sure_budgets(self) -> tuple[float, ...]:
-        """Budgets at which the policy is above uniform for sure, with all budgets considered."""
-        return tuple(row.budget for row in self.rows if row.joint.low is not None and row.joint.low > 0)
+        """Budgets at which the policy is above uniform for sure, with all budgets considered, to a tenth of
+        a point.
+        """
+        lows = ((row.budget, row.joint.low) for row in self.rows)
+        return tuple(budget for budget, low in lows if low is not None and round(100 * low, 1) > 0)
 
     def row(self, budget: float | None) -> VerdictRow | None:
         """The row of a budget; None where it was not looked at, or the policy can't cost that little."""

@@ -153,7 +153,7 @@ def evaluate(
     verdict = judge_pool(
         ballots,
         policy=choose_candidate(policies),
-        budgets=_choose_verdict_budgets(runs.setup),
+        budgets=runs.setup.budgets,
         votes=votes,
         workers=workers,
         progress=second_progress,
@@ -170,12 +170,6 @@ def evaluate(
             verdict=verdict,
         )
     )
-
-
-def _choose_verdict_budgets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """The budgets asked for; all usual ones where those are the usual ones that the samples allow."""
-    usual = tuple(budget for budget in AVERAGE_BUDGETS if budget <= setup.longest) or AVERAGE_BUDGETS[:1]
-    return AVERAGE_BUDGETS if setup.budgets == usual else setup.budgets
 
 
 def run_policies(

@@ -11,6 +11,8 @@ orders or seed the tables around it were made with, the same samples give the sa
   better only where it is so without that choice, too.
 - Intervals are studentised ("bootstrap-t"), which holds at small samples better than percentiles do, and
   those that decide are joint over all budgets (the bootstrap distribution of the largest |t|).
+- The usual budgets are always judged, whichever are asked for: looking at fewer would make it look surer.
+- What decides is what is printed: the ends of the intervals rounded to a tenth of a point.
 - Fewer than 30 problems are never judged.
 """
 
@@ -111,27 +113,33 @@ def judge_pool(
     """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
 
     `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: there is
-    none to judge. Budgets above the recorded samples are left out. Where some problems have fewer
-    samples than the others, those are left out as `fit` does. Problems with the same question count as
-    one. Without any grade, agreement with the vote of all samples stands in for accuracy.
+    none to judge. `budgets` are judged beside the usual ones, never instead of them; those of all recorded
+    samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
+    have fewer samples than the others, those are left out as `fit` does. Problems with the same question
+    count as one. Without any grade, agreement with the vote of all samples stands in for accuracy.
     """
-    ballots, basis = select_graded(get_ballots(pool))
-    ballots, longest = select_problems(ballots)
+    recorded = get_ballots(pool)
+    graded, basis = select_graded(recorded)
+    ballots, longest = select_problems(graded)
     questions = len(set(ballots.prompts))
     name = policy if policy is None or isinstance(policy, str) else policy[0]
     if name is None or name in (UNIFORM, ORACLE):
         return _make_undecided("nothing to compare", "no policy took part beside uniform sampling", basis)
     if longest < 2:
-        return _make_undecided("nothing to compare", "no problem has two samples or more", basis, policy=name)
+        reason = "no problem has two samples or more; record more samples per problem"
+        return _make_undecided("nothing to compare", reason, basis, policy=name)
     if basis == "agreement" and name in NEED_GRADES:
         reason = f"{name} learns from gold answers or grades, and there are none"
         return _make_undecided("nothing to compare", reason, basis, policy=name, problems=questions)
     if questions < FEWEST_PROBLEMS:
-        return _judge_too_few(questions, name, basis)
+        ungraded = len(graded) < len(recorded)
+        return _judge_too_few(
+            questions, name, basis, recorded=len(set(recorded.prompts)) if ungraded else None
+        )
     results = measure_paired(
         ballots,
         policy=name if isinstance(policy, str) else policy or name,
-        budgets=tuple(budget for budget in budgets if budget <= longest) or (min(budgets),),
+        budgets=tuple(sorted(budget for budget in {*AVERAGE_BUDGETS, *budgets} if budget < longest)),
         votes=votes,
         workers=workers if questions >= _MANY_QUESTIONS else 1,
         progress=progress,
@@ -245,7 +253,7 @@ def judge(results: PairedResults) -> Verdict:
     gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
     boot = Bootstrap.of(results.problems, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
     alone, joint, critical = estimate_intervals(gains, boot)
-    joint = _forgive_luck(joint, results, pairs, boot)
+    joint = _raise_upper_ends(joint, results, pairs, boot)
     curves = UniformCurves.of(results.uniform, boot)
     rows = tuple(
         VerdictRow(
@@ -253,17 +261,22 @@ def judge(results: PairedResults) -> Verdict:
             cost=own.cost,
             accuracy=own.accuracy,
             uniform=base.accuracy,
-            gain=alone[at],
-            joint=joint[at],
+            gain=_clip_interval(alone[at], base.accuracy),
+            joint=_clip_interval(joint[at], base.accuracy),
             worth=uniform_equivalent(own, curves, boot=boot),
         )
         for at, (own, base) in enumerate(pairs)
     )
     decided = decide(rows)
-    needed = None
+    needed, row = None, _choose_row(rows, decided)
     if decided == "not decided yet":
-        needed = count_needed(gains.mean(axis=0), gains.std(axis=0, ddof=1), critical, results.problems)
-    row = _choose_row(rows, decided)
+        needed = count_needed(
+            gains.mean(axis=0),
+            gains.std(axis=0, ddof=1),
+            critical,
+            results.problems,
+            spoken_of=rows.index(row),
+        )
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -273,14 +286,14 @@ def judge(results: PairedResults) -> Verdict:
         basis=results.basis,
         problems=results.problems,
         problems_needed=needed,
-        protocol=_describe_protocol(results),
+        protocol=_describe_protocol(results, len(rows)),
         rows=rows,
     )
     longest = int(results.uniform.cost.mean(axis=1).max())
     return replace(draft, sentence=_write_sentence(draft, row, longest), support=_write_support(draft, row))
 
 
-def _forgive_luck(
+def _raise_upper_ends(
     joint: list[Interval],
     results: PairedResults,
     pairs: Sequence[tuple[MatchedCost, MatchedCost]],
@@ -302,6 +315,16 @@ def _forgive_luck(
         else ends
         for ends, other in zip(joint, others, strict=True)
     ]
+
+
+def _clip_interval(interval: Interval, uniform: float) -> Interval:
+    """Nothing gains more than uniform sampling misses, nor loses more than it has."""
+    low, high = interval.low, interval.high
+    return replace(
+        interval,
+        low=None if low is None else min(interval.mean, max(low, -uniform)),
+        high=None if high is None else max(interval.mean, min(high, 1 - uniform)),
+    )
 
 
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
@@ -393,22 +416,25 @@ def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
 
 
 def decide(rows: Sequence[VerdictRow]) -> Decision:
-    """What the joint intervals allow to say."""
-    ends = [(row.joint.low or 0.0, row.joint.high or 0.0) for row in rows]
+    """What the joint intervals allow to say, with their ends as they are printed."""
+    ends = [(_round_points(row.joint.low), _round_points(row.joint.high)) for row in rows]
     if any(low > 0 for low, _ in ends):
         return "pays"
     if any(high < 0 for _, high in ends):
         return "uniform is better"
-    if all(high < SMALLEST_GAIN for _, high in ends):
+    if all((row.joint.high or 0.0) < SMALLEST_GAIN for row in rows):
         return "uniform is as good"
     return "not decided yet"
 
 
-def count_needed(gain: Floats, deviation: Floats, critical: float, problems: int) -> int:
+def count_needed(
+    gain: Floats, deviation: Floats, critical: float, problems: int, *, spoken_of: int = 0
+) -> int:
     """How many more problems would decide it with 80% power, were the gains what they seem; all (budgets,).
 
-    Either one budget's interval leaves zero, or all of them stay below the smallest gain that counts:
-    whichever needs fewer problems. 10,000 stands for that and more.
+    Either the interval of the budget spoken of leaves zero, or those of all budgets stay below the smallest
+    gain that counts: whichever needs fewer problems. (The best of all budgets would be so by luck.) 10,000
+    stands for that and more.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -416,7 +442,7 @@ def count_needed(gain: Floats, deviation: Floats, critical: float, problems: int
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
     unchanged = _RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
     small = np.where(deviation > _FEWEST_SPREAD, small, unchanged)
-    wanted = min(float(clear.min()), float(small.max()))
+    wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
         return MOST_NEEDED
     return max(1, math.ceil(wanted) - problems)
@@ -425,23 +451,27 @@ def count_needed(gain: Floats, deviation: Floats, critical: float, problems: int
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
     """The row that the sentence is about: three samples, or the one that decides most clearly."""
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
-    if decided == "pays" and not (default.joint.low or 0.0) > 0:
+    if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)
-    if decided == "uniform is better" and not (default.joint.high or 0.0) < 0:
+    if decided == "uniform is better" and not _round_points(default.joint.high) < 0:
         return min(rows, key=lambda row: row.joint.high or 0.0)
     if decided == "uniform is as good":
         return max(rows, key=lambda row: row.joint.high or 0.0)
     return default
 
 
-def _judge_too_few(problems: int, policy: str, basis: Basis) -> Verdict:
+def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
+    """No verdict; `recorded` are all problems, where some of them have no grades."""
     needed = FEWEST_PROBLEMS - problems
-    noun = "problem" if problems == 1 else "different problems"
+    here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
+    if recorded is not None:
+        verb = "has" if problems == 1 else "have"
+        here = f"{problems} of {recorded:,} problems {verb} gold answers or grades"
     return Verdict(
         decided="too few problems to tell",
         sentence=(
-            f"Too few problems to tell: here are {problems} {noun}, and a verdict needs {FEWEST_PROBLEMS} at "
-            f"least, {needed} more."
+            f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, "
+            f"{needed} more."
         ),
         support="What few problems show is mostly chance; 100 to 300 usually decide it.",
         policy=policy,
@@ -471,12 +501,12 @@ def _make_undecided(
     )
 
 
-def _describe_protocol(results: PairedResults) -> str:
+def _describe_protocol(results: PairedResults, budgets: int) -> str:
     rounds = "" if results.repeats == 1 else f" assigned {results.repeats} times and averaged"
+    intervals = "95% interval" if budgets == 1 else f"joint 95% intervals over {budgets} budgets"
     return (
         f"held-out, {FOLDS} folds{rounds}, {ORDERS} orders of the samples each, {results.votes} votes; at "
-        f"the same cost, paired over {results.problems:,} problems; joint 95% intervals over "
-        f"{len(results.budgets)} budgets by bootstrap-t"
+        f"the same cost, paired over {results.problems:,} problems; {intervals} by bootstrap-t"
     )
 
 
@@ -500,8 +530,8 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
         case _:
             return (
                 f"Not decided yet: {at} {adaptive} gains between {_format_points(row.joint.low)} and "
-                f"{_format_points(row.joint.high)} {unit}; {_describe_needed(verdict.problems_needed)} would "
-                "decide it."
+                f"{_format_points(row.joint.high)} {unit}; {_describe_needed(verdict.problems_needed)} may "
+                "decide it, if the gain stays what it seems."
             )
 
 
@@ -549,7 +579,12 @@ def _describe_needed(needed: int | None) -> str:
 
 def _format_points(value: float | None, *, sign: str = "+") -> str:
     """A share as percentage points, with a sign; never -0.0."""
-    return f"{round(100 * (value or 0.0), 1) + 0.0:{sign}.1f}"
+    return f"{_round_points(value):{sign}.1f}"
+
+
+def _round_points(value: float | None) -> float:
+    """A share as percentage points, to a tenth; never -0.0."""
+    return round(100 * (value or 0.0), 1) + 0.0
 
 
 def _format_samples(value: float) -> str:
