@@ -323,20 +323,27 @@ def test_few_problems_are_judged_by_no_command_and_no_seed(adacompute, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("problems", [12, 40])
-def test_every_command_gives_the_same_verdict(adacompute, tmp_path: Path, problems: int):
-    (tmp_path / "a.jsonl").write_text(lines(problems))
+@pytest.mark.parametrize(("problems", "short"), [(12, 0), (40, 1)])
+def test_every_command_gives_the_same_verdict(adacompute, tmp_path: Path, problems: int, short: int):
+    """Of a pool with a problem of a single sample, too, which all of them leave out."""
+    single = lines(problems + short, samples=1).splitlines(keepends=True)[problems:]
+    (tmp_path / "a.jsonl").write_text(lines(problems) + "".join(single))
     evaluated = json.loads(
         adacompute(
             "evaluate", "a.jsonl", "--policies", "asc,fixed,stopping", "--folds", "2", "--orders", "2",
-            "--seed", "5", "--workers", "1", "--json",
+            "--seed", "5", "--workers", "1", "--budgets", "1.5", "--json",
         ).stdout
-    )["verdict"]  # fmt: skip
+    )  # fmt: skip
+    assert (evaluated["problems"], evaluated["short"]) == (problems, short)
+    evaluated = evaluated["verdict"]
     fitted = json.loads(adacompute("fit", "a.jsonl", "-o", "kept", "--json").stdout)["verdict"]
     shown = adacompute("report", "a.jsonl", "-o", "page", "--quick", "--seed", "3", "--workers", "1")
     reported = json.loads((tmp_path / "page" / "results.json").read_text())
     assert evaluated == fitted == reported["verdict"]
     assert reported["headline"] == evaluated["sentence"]
+    assert ("1 problem with fewer than 4 samples is left out." in " ".join(shown.stdout.split())) == (
+        short > 0
+    )
     assert evaluated["sentence"] in " ".join(shown.stdout.split())
     assert (evaluated["decided"] == "too few problems to tell") == (problems < FEWEST_PROBLEMS)
     if problems >= FEWEST_PROBLEMS:

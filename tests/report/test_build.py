@@ -67,7 +67,8 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
     poor = build_report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
     assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS), "made"]
     assert poor.headline
-    assert any(line.startswith("Few problems: 6.") for line in poor.notices)
+    assert poor.headline.startswith("Too few problems to tell: here are 6 ")
+    assert not any(line.startswith("Few problems") for line in poor.notices)  # one guard, the verdict's
     missing = [line for one in poor.sections() for line in one.missing]
     assert any("tokens" in line for line in missing)
     assert not any("\n" in line for line in missing)

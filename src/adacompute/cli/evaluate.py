@@ -38,6 +38,7 @@ from adacompute.cli.terminal import (
 from adacompute.errors import BudgetInvalid
 from adacompute.evaluate import Evaluation, Interval, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
+from adacompute.evaluate.measure import leave_out_short
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
 from adacompute.evaluate.unit_comparison import UnitComparison, compare_in_unit
 from adacompute.policies import POLICIES
@@ -189,6 +190,8 @@ def describe_evaluation_protocol(evaluation: Evaluation) -> str:
         if evaluation.dropped
         else ""
     )
+    if evaluation.short:
+        dropped += f", {format_count(evaluation.short, 'problem')} with fewer samples left out"
     return f"{protocol}, {votes}, {evaluation.orders} orders of the samples{dropped}"
 
 
@@ -385,7 +388,9 @@ def evaluate(
     with show_progress(f"evaluating {name}") as report_progress:
         evaluation = run_evaluate(
             ballots,
-            budgets=_choose_averages(ballots) if requested_budgets is None else requested_budgets,
+            budgets=_choose_averages(leave_out_short(ballots)[0])
+            if requested_budgets is None
+            else requested_budgets,
             policies=names,
             protocol=protocol.value,
             folds=folds,

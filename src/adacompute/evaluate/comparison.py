@@ -274,6 +274,7 @@ class Evaluation:
     imitation: tuple[Imitation, ...]
     budgets: tuple[float, ...]  # average samples that everything was compared at
     verdict: Verdict  # by its own protocol, the same whatever the folds, orders and seed above
+    short: int = 0  # problems with fewer samples than `longest`, left out
 
     def match(self, policy: str, budget: float) -> Match | None:
         """A policy at one of the budgets; None where it can't cost that little, or took no part."""

@@ -38,6 +38,7 @@ class EvaluationInputs:
     dropped: int
     left_out: tuple[str, ...]
     verdict: Verdict
+    short: int = 0
 
 
 def assemble_evaluation(inputs: EvaluationInputs) -> Evaluation:
@@ -65,6 +66,7 @@ def assemble_evaluation(inputs: EvaluationInputs) -> Evaluation:
         imitation=_imitation_rows(inputs),
         budgets=setup.budgets,
         verdict=inputs.verdict,
+        short=inputs.short,
     )
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "SplitResult",
     "Votes",
     "join_forecasts",
+    "leave_out_short",
     "make_policy",
     "measure_policy",
     "prepare_setup",
@@ -343,10 +344,14 @@ def prepare_setup(
         raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
     evaluated, basis = select_graded(ballots)
     longest = min(LONGEST, int(evaluated.drawn.min(initial=LONGEST)))
-    if len(evaluated) < 2 or longest < 2:
+    if len(evaluated) < 2:
+        count = "1 problem" if len(evaluated) == 1 else "a pool without problems"
+        raise TooFewSamples(f"{count} can't be evaluated; give 2 problems or more")
+    if longest < 2:
+        name = evaluated.ids[int(evaluated.drawn.argmin())]
         raise TooFewSamples(
-            f"{len(evaluated)} problems with at least {longest} samples each can't be evaluated; "
-            "collect 2 or more of both"
+            f"problem {name!r} has {longest} sample{'' if longest else 's'}, which can't be evaluated; "
+            "collect 2 or more of each problem"
         )
     evaluated, _ = select_replayable(evaluated, longest)  # raises where something is missing
     checked_budgets = _check_budgets(evaluated, budgets, longest)
@@ -388,6 +393,17 @@ def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Bal
             f"{int(ballots.drawn.max())} or less"
         )
     return (ballots if len(rows) == len(ballots) else ballots.only(rows)), longest
+
+
+def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
+    """The pool without the problems that have fewer samples than `select_problems` asks for, and how many
+    those are: none where no problem has two samples.
+    """
+    graded, _ = select_graded(ballots)
+    if graded.drawn.max(initial=0) < 2:
+        return ballots, 0
+    rows = np.flatnonzero(ballots.drawn >= select_problems(graded)[1])
+    return (ballots, 0) if len(rows) == len(ballots) else (ballots.only(rows), len(ballots) - len(rows))
 
 
 def _choose_longest(drawn: Ints) -> int:

@@ -32,6 +32,7 @@ from adacompute.evaluate.measure import (
     EvaluationSetup,
     PolicyMaker,
     Votes,
+    leave_out_short,
     prepare_setup,
     select_policies,
     uses_weighted_votes,
@@ -128,7 +129,8 @@ def evaluate(
     `policies` are names, or pairs of a name and a maker
     (`adacompute.evaluate.measure.PolicyMaker`). `workers` above 1 are processes, for
     policies given by name; results don't depend on it. A script that asks for them puts its
-    work below `if __name__ == "__main__":`. Without any grade, agreement with the vote of
+    work below `if __name__ == "__main__":`. Problems with fewer samples than most are left
+    out as `fit` does (`Evaluation.short` says how many). Without any grade, agreement with the vote of
     all samples of a problem stands in for accuracy, and the result says so. The verdict is
     about `stopping`, or else the first policy named; it has its own protocol
     (`adacompute.evaluate.verdict`), so folds, orders, seeds and `rng` don't change it.
@@ -136,9 +138,10 @@ def evaluate(
     if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
     ballots = get_ballots(pool)
+    kept, short = leave_out_short(ballots)
     first_progress, second_progress = split_progress(progress, count_verdict_steps(ballots))
     runs = run_policies(
-        ballots,
+        kept,
         budgets=budgets,
         policies=policies,
         protocol=protocol,
@@ -168,6 +171,7 @@ def evaluate(
             dropped=runs.dropped,
             left_out=runs.left_out,
             verdict=verdict,
+            short=short,
         )
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate.comparison import Match, PolicyPoints, PolicyResult, match_policies
 from adacompute.evaluate.conclusions import make_bootstrap
-from adacompute.evaluate.measure import AVERAGE_BUDGETS, ORACLE, Basis, Votes
+from adacompute.evaluate.measure import AVERAGE_BUDGETS, ORACLE, Basis, Votes, leave_out_short
 from adacompute.evaluate.parallel import ProgressCallback
 from adacompute.evaluate.protocols import POLICY_NAMES, PolicyChoices, run_policies
 from adacompute.policies.base import get_ballots
@@ -74,7 +74,7 @@ def compare_in_unit(
             f"budgets {', '.join(map(str, averages)) or 'none'} are not all in tokens, or all in money; "
             "give one unit, or use evaluate for samples"
         )
-    ballots = get_ballots(pool)
+    ballots, _ = leave_out_short(get_ballots(pool))
     RequestCosts.of(averages[0], ballots, prices)  # raises before anything is fitted
     in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= int(ballots.drawn.min(initial=16))]
     runs = run_policies(

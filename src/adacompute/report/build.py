@@ -16,7 +16,7 @@ import numpy as np
 from adacompute.errors import AdacomputeError, ScoreError
 from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
-from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.measure import EvaluationSetup, leave_out_short
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, open_workers, split_progress
 from adacompute.evaluate.protocols import (
@@ -80,11 +80,6 @@ _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
     "must be recorded. Leave --quick out for the full one."
-)
-_ENOUGH_PROBLEMS = 50  # problems; with fewer, percentile intervals are too short
-_FEW_PROBLEMS = (
-    "Few problems: {problems}. Intervals are wide, and still too short: the percentile bootstrap that makes "
-    "them is too sure of few problems. Collect {many} or more to rely on them."
 )
 _UNGRADED_NOTICE = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
@@ -236,13 +231,14 @@ def build_report(
     `if __name__ == "__main__":`.
     """
     check_drawing()
-    scored_pool, why = _try_score_pool(ballots, name)
+    kept, short = leave_out_short(ballots)
+    scored_pool, why = _try_score_pool(kept, name)
     verdict_steps = count_verdict_steps(ballots) if wait_for_verdict is None else 0
     first_progress, rest_progress = split_progress(progress, verdict_steps + count_steps(scored_pool, jobs))
     verdict_progress, second_progress = split_progress(rest_progress, count_steps(scored_pool, jobs))
-    graded = ballots if scored_pool is None else scored_pool.ballots
+    graded = kept if scored_pool is None else scored_pool.ballots
     runs = run_policies(
-        ballots,
+        kept,
         budgets=_choose_budgets(graded),
         policies=POLICIES,
         parts=_choose_folds(graded, quick=quick),
@@ -258,7 +254,7 @@ def build_report(
         pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
     else:
         pool_verdict = wait_for_verdict()
-    evaluation = _evaluate_runs(runs, oracle, pool_verdict)
+    evaluation = _evaluate_runs(runs, oracle, pool_verdict, short=short)
     inputs = ReportInputs(
         name=name,
         runs=runs,
@@ -270,7 +266,7 @@ def build_report(
         seed=seed,
     )
     sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
-    facts = collect_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
+    facts = collect_facts(kept, evaluation, seed=seed, quick=quick, command=command)
     return Report(
         name=name,
         headline=evaluation.verdict.sentence,
@@ -308,8 +304,11 @@ def _build_notices(
     notices = [_UNGRADED_NOTICE] if evaluation.basis == "agreement" else []
     if why and not notices:
         notices.append(f"Difficulty, the oracle's gain and what must be recorded are left out: {why}")
-    if evaluation.problems < _ENOUGH_PROBLEMS:
-        notices.append(_FEW_PROBLEMS.format(problems=evaluation.problems, many=_ENOUGH_PROBLEMS))
+    if evaluation.short:
+        count, verb = (
+            (f"{evaluation.short:,} problems", "are") if evaluation.short > 1 else ("1 problem", "is")
+        )
+        notices.append(f"{count} with fewer than {evaluation.longest} samples {verb} left out.")
     notices += _uneven_notices(setup)
     if quick:
         notices.append(_QUICK_NOTICE)
@@ -334,7 +333,9 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     return [text]
 
 
-def _evaluate_runs(runs: EvaluationRuns, oracle: Oracle | None, pool_verdict: Verdict) -> Evaluation:
+def _evaluate_runs(
+    runs: EvaluationRuns, oracle: Oracle | None, pool_verdict: Verdict, *, short: int
+) -> Evaluation:
     return assemble_evaluation(
         EvaluationInputs(
             setup=runs.setup,
@@ -345,6 +346,7 @@ def _evaluate_runs(runs: EvaluationRuns, oracle: Oracle | None, pool_verdict: Ve
             dropped=runs.dropped,
             left_out=runs.left_out,
             verdict=pool_verdict,
+            short=short,
         )
     )
 
@@ -387,6 +389,7 @@ def collect_facts(
         "adacompute": version("adacompute"),
         "problems": evaluation.problems,
         "dropped": evaluation.dropped,
+        "short": evaluation.short,
         "samples": int(ballots.drawn.sum()),
         "samples_least": int(ballots.drawn.min()),
         "samples_most": int(ballots.drawn.max()),
@@ -411,11 +414,14 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
+    problems = f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"
+    if facts["short"]:
+        problems += f", {facts['short']:,} for want of samples"
     parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
     rows = (
         ("model", facts["model"] or "not named"),
         ("sampling parameters", parameters or "none recorded"),
-        ("problems", f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"),
+        ("problems", problems),
         ("samples", samples),
         (
             "judged by",
