@@ -109,12 +109,12 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
             assert set(gate.gateway.pacers.state()) == {'["stopping", 2.0]'}
         with Running(up.url, **own) as gate:
             crowd(gate, visits(40), at_once=4)
-            before = gate.gateway.pacers.state()['["stopping", 0.002, "money"]']
+            before = gate.gateway.pacers.state()['["stopping", 0.002, "money", "EUR"]']
             mean = gate.gateway.costs.find("money")
             averages = gate.get("/dashboard/data").json["dials"][0]["averages"]
         with Running(up.url, **own) as gate:
             lanes = gate.gateway.pacers.state()
-            assert lanes['["stopping", 0.002, "money"]'] == before
+            assert lanes['["stopping", 0.002, "money", "EUR"]'] == before
             assert lanes['["stopping", 2.0]']["requests"] == 10
             assert gate.gateway.costs.find("money") == mean
             dials = {dial["unit"]: dial for dial in gate.get("/dashboard/data").json["dials"]}
@@ -130,7 +130,8 @@ def test_requests_in_other_units_have_lanes_of_their_own():
         refused = gate.ask(headers={"x-adacompute-budget": "500 tokens"})
         lanes = [json.loads(name) for name in gate.gateway.pacers.state()]
     assert refused.status == 400
-    assert lanes == [["stopping", 3.0], ["stopping", 0.004, "money"], ["stopping", 0.002, "money"]]
+    money = [["stopping", 0.004, "money", "EUR"], ["stopping", 0.002, "money", "EUR"]]
+    assert lanes == [["stopping", 3.0], *money]
 
 
 def test_a_call_that_failed_counts_as_samples_cost_and_not_as_the_most_that_it_could():

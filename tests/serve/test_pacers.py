@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from adacompute.serve.dial_table import DialTable
 from adacompute.serve.pacer import Bounds, Pacer, Pacers
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
@@ -79,6 +80,35 @@ def test_the_operators_lanes_are_never_crowded_out() -> None:
     again = Pacers(own)
     again.restore(json.loads(json.dumps(paces.state())))
     assert [of(again, *lane).requests for lane in own] == [1, 1]
+
+
+def test_a_lane_in_money_is_not_continued_in_another_currency() -> None:
+    def get(paces: Pacers) -> Pacer:
+        make = lambda target: Pacer(target, start=1e-4, low=5e-9, high=5e-3)  # noqa: E731
+        pacer = paces.get("a", 0.002, make, bounds=("price", 5e-9, 5e-3), unit="money")
+        assert isinstance(pacer, Pacer)
+        return pacer
+
+    paces = Pacers(currency="USD")
+    paces.settle("a", 0.002, get(paces), 0.003, None, unit="money")
+    state = json.loads(json.dumps(paces.state()))
+    assert list(state) == ['["a", 0.002, "money", "USD"]']
+    older = {'["a", 0.002, "money"]': next(iter(state.values()))}
+    for currency, stored, requests in (("USD", state, 1), ("EUR", state, 0), ("EUR", older, 1)):
+        again = Pacers(currency=currency)
+        again.restore(stored)
+        assert get(again).requests == requests, (currency, stored)
+
+
+def test_averages_in_money_are_not_continued_in_another_currency() -> None:
+    dials = DialTable("money", "USD")
+    dials.add_request("a", 0.002, 2, voted=True, unit="money", cost=0.003)
+    state = json.loads(json.dumps(dials.state()))
+    older = {'["a", 0.002, "money"]': next(iter(state.values()))}
+    for currency, stored, requests in (("USD", state, 1), ("EUR", state, 0), ("EUR", older, 1)):
+        again = DialTable("money", currency)
+        again.restore(stored)
+        assert sum(dial.requests for dial in again) == requests, (currency, stored)
 
 
 def test_a_policy_with_another_dial_or_other_bounds_gets_a_new_pacer() -> None:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from adacompute.policies.chart import Chart
 from adacompute.records import BudgetUnit
 from adacompute.serve.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
-from adacompute.serve.pacer import round_budget
+from adacompute.serve.pacer import is_in_currency, round_budget
 
 __all__ = ["DialStats", "DialTable"]
 
@@ -78,7 +78,8 @@ class DialStats:
 class DialTable:
     """At most 64 dials; requests at others count in the total only."""
 
-    def __init__(self, unit: BudgetUnit = "samples") -> None:
+    def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
+        self._currency = currency  # of dials in money: those stored in another one are not continued
         self._unit = (
             unit  # of the gateway's own budget: requests in others don't count in the overall average
         )
@@ -199,13 +200,15 @@ class DialTable:
 
     def state(self) -> dict[str, list[float]]:
         """Plain data for `restore`: by dial, what its averages are made of."""
-        return {_name_dial(dial): _list_kept(dial) for dial in self if dial.requests}
+        return {_name_dial(dial, self._currency): _list_kept(dial) for dial in self if dial.requests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The averages go on from a `state`; entries that can't be read are skipped."""
+        """The averages go on from a `state`; those in another currency or unreadable are skipped."""
         for name, counts in list(state.items())[:MAX_DIALS]:
             try:
                 policy, budget, *units = json.loads(name)
+                if not is_in_currency(name, self._currency):
+                    continue
                 numbers = dict(zip(_COUNTS, counts, strict=False))
                 valid = isinstance(policy, str) and all(type(n) is int and n >= 0 for n in numbers.values())
                 budget, unit = float(budget), (units or ["samples"])[0]
@@ -290,8 +293,10 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
 
 
-def _name_dial(dial: DialStats) -> str:
+def _name_dial(dial: DialStats, currency: str) -> str:
     key = [dial.policy, dial.budget]
+    if dial.unit == "money" and currency:
+        return json.dumps([*key, dial.unit, currency])
     return json.dumps(key if dial.unit == "samples" else [*key, dial.unit])
 
 

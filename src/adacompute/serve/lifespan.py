@@ -90,7 +90,10 @@ async def open_gateway(
             model_list=ModelList(client.list_models),
             policy_registry=registry,
             pacers=Pacers(
-                [(name, budget.amount) for name in registry.names], unit=budget.unit, average=settings.average
+                [(name, budget.amount) for name in registry.names],
+                unit=budget.unit,
+                average=settings.average,
+                currency=config.endpoint.currency,
             ),
             keys=keys,
             observability=observability,
@@ -246,17 +249,20 @@ async def _save_regularly(gateway: Gateway) -> None:
 
 def _save_state(gateway: Gateway) -> None:
     """Saves the prices and the scales of weights, for the next start."""
+    currency = gateway.config.endpoint.currency
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
-        gateway.resources.ledger.remember("costs", gateway.costs.state())
+        gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
 def _load_state(gateway: Gateway) -> None:
     ledger = gateway.resources.ledger
     if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
-        gateway.costs.restore(costs)
+        currency = gateway.config.endpoint.currency
+        if costs.get("currency", currency) == currency:  # older versions wrote none
+            gateway.costs.restore(costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:

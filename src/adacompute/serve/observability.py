@@ -604,7 +604,7 @@ class Observability:
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
-        self._dials = DialTable(self._budget.unit)
+        self._dials = DialTable(self._budget.unit, self._endpoint.currency)
         self._drifts = DriftMonitors()
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}

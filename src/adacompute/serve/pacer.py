@@ -61,6 +61,7 @@ __all__ = [
     "find_bounds",
     "find_least_cost",
     "guess_start",
+    "is_in_currency",
     "make_local_pacer",
     "round_budget",
 ]
@@ -563,7 +564,9 @@ class Pacers:
         *,
         unit: BudgetUnit = "samples",
         average: str = "all",
+        currency: str = "",
     ) -> None:
+        self._currency = currency  # of lanes in money: those stored in another one are not continued
         self._average = average  # which requests are settled: those that can be voted on, or all
         self._permanent = frozenset(
             (policy, round_budget(budget, unit), unit) for policy, budget in permanent
@@ -621,14 +624,20 @@ class Pacers:
         }
         permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
         others = [(lane, state) for lane, state in states.items() if lane not in permanent]
-        return {_name_lane(lane): dict(state) for lane, state in [*others[-_MAX_LANES:], *permanent.items()]}
+        kept = [*others[-_MAX_LANES:], *permanent.items()]
+        return {_name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Lanes made from now on continue from a `state`; invalid entries are logged and skipped."""
+        """Lanes made from now on continue from a `state`; invalid entries are logged and skipped.
+
+        So are those in another currency: the same number is another budget there.
+        """
         for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
             lane = _parse_lane(name)
             if lane is None or not isinstance(values, Mapping):
                 _log.warning("a stored pace has the invalid name %.80r; it is skipped", name)
+            elif not is_in_currency(name, self._currency):
+                _log.warning("the stored pace %.80s is not in %s; it is skipped", name, self._currency)
             else:
                 self._stored[lane] = values
 
@@ -650,9 +659,16 @@ class Pacers:
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 
 
-def _name_lane(lane: Lane) -> str:
+def _name_lane(lane: Lane, currency: str) -> str:
     """A lane in JSON; without its unit if that is samples, as older versions wrote it."""
+    if lane[2] == "money" and currency:
+        return json.dumps([*lane, currency])
     return json.dumps(lane[:2] if lane[2] == "samples" else lane)
+
+
+def is_in_currency(name: str, currency: str) -> bool:
+    """Whether a lane's name in JSON says no other currency; those of older versions say none."""
+    return not currency or json.loads(name)[3:] in ([], [currency])
 
 
 def _parse_lane(name: str) -> Lane | None:
@@ -660,7 +676,7 @@ def _parse_lane(name: str) -> Lane | None:
         parts = json.loads(name)
     except ValueError:
         return None
-    if not isinstance(parts, list) or len(parts) not in (2, 3):
+    if not isinstance(parts, list) or len(parts) not in (2, 3, 4):
         return None
     policy, budget, unit = (*parts, "samples")[:3]
     if not isinstance(policy, str) or isinstance(budget, bool) or not isinstance(budget, int | float):
