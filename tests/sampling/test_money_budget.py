@@ -125,6 +125,8 @@ def test_the_command_takes_and_shows_a_budget_with_its_unit(adacompute: Callable
         )
         prices = ("--input-price", "100", "--output-price", "400", "--currency", "EUR")
         money = adacompute(*words, "-o", "c.jsonl", "--budget", "30 EUR per 1000", *prices)
+        half = ("--budget", "30 USD per 1000", "--input-price", "100")
+        free = adacompute(*words, "-o", "e.jsonl", *half)
         wrong = adacompute(*words, "-o", "d.jsonl", "--budget", "3", "--unit", "money", *prices, code=1)
         dry = adacompute(*words, "-o", "d.jsonl", "--budget", "100 tokens", "--dry-run")
         part = adacompute(
@@ -134,6 +136,8 @@ def test_the_command_takes_and_shows_a_budget_with_its_unit(adacompute: Callable
     assert (told["unit"], told["budget"]) == ("tokens", 100.0)
     assert told["used"] <= 3000
     assert "EUR per 1,000 requests on average, of a budget of 30 EUR per 1,000 requests" in money.stdout
+    assert "output_price is 0: responses count as free" in " ".join(free.stderr.split())
+    assert "count as free" not in money.stderr
     assert "write '3 samples', '3 EUR per 1000' or '3 EUR per request' to say which" in wrong.stderr
     assert "at most 3,000 tokens for 30 requests, at a budget of 100 tokens per request" in dry.stdout
     assert "0 tokens of it already" in dry.stdout

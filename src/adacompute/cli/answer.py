@@ -41,6 +41,7 @@ from adacompute.cli.options import (
     TokenRateOption,
     load_settings,
     parse_budget,
+    warn_counting,
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
@@ -293,6 +294,7 @@ def answer(
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
     _check_budget(budget, prices, vllm=vllm)
+    warn_counting(budget, prices)
     check_output(output, overwrite=overwrite)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed

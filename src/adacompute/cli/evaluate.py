@@ -21,6 +21,7 @@ from adacompute.cli.options import (
     PoolPath,
     choose_prices,
     load_settings,
+    warn_counting,
 )
 from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.progress import show_progress
@@ -360,6 +361,8 @@ def evaluate(
     requested_budgets = _check_averages(averages) if averages and in_samples else None
     if not in_samples and protocol is ProtocolName.paper:
         raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint="--protocol paper")
+    if not in_samples:
+        warn_counting(averages[-1], prices, estimated=True)
     ballots = read_ballots(
         source,
         answers=settings.answers,

@@ -27,6 +27,7 @@ from adacompute.cli.options import (
     choose_prices,
     load_settings,
     parse_budget,
+    warn_counting,
 )
 from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
 from adacompute.cli.progress import show_progress
@@ -271,6 +272,8 @@ def fit(
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
+    if average is not None:
+        warn_counting(average, prices, estimated=True)
     _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
     _check_features(policy, features)
     if not overwrite and (output / DOCUMENT).exists():

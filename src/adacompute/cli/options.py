@@ -75,6 +75,7 @@ __all__ = [
     "parse_finite",
     "parse_number",
     "parse_price",
+    "warn_counting",
 ]
 
 NO_ANSWER_HINT = (
@@ -257,6 +258,20 @@ BudgetUnitOption = Annotated[
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
 ]
+
+
+def warn_counting(budget: Budget, prices: TokenPrices, *, estimated: bool = False) -> None:
+    """Say on stderr what a budget in tokens or money leaves out.
+
+    `estimated`: it is about recorded samples, and pools don't record how long prompts were.
+    """
+    if budget.unit == "money" and prices.input > 0 and not prices.output:
+        print_message("output_price is 0: responses count as free; give --output-price if they are not")
+    if estimated and budget.unit != "samples" and prices.prompt_tokens is None:
+        print_message(
+            "prompts count as their questions alone, at 4 characters a token: pools don't record their "
+            "length, so a system prompt and examples are not counted"
+        )
 
 
 def choose_prices(
