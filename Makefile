@@ -22,10 +22,11 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is no Python from 3.11 on; say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "setting up $(VENV) from requirements.lock: once, about a minute or two"
+	@echo "setting up $(VENV) from requirements.lock: once, some minutes; nothing is printed meanwhile"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
 
 demo: $(STAMP) ## a real model behind the gateway, two verdicts and a page, in a minute
 	@$(BIN)/adacompute demo

@@ -129,7 +129,7 @@ def installed(tmp_path: Path) -> Run:
 
 # The demo, and the quick report of the recording that it only judges, for tests that look at both.
 DEMO_SCRIPT = (
-    '"$0" demo >out.txt 2>err.txt && '
+    '"$0" demo words facts >out.txt 2>err.txt && '
     '"$0" report facts -o adacompute-demo/facts --quick >facts.txt 2>>err.txt && mv out.txt said.txt'
 )
 

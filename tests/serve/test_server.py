@@ -236,8 +236,8 @@ def test_c13_c25_a_thousand_idle_connections_take_little_and_a_second_signal_end
         Process(up.url, folder=tmp_path, grace=600.0) as gate,
         contextlib.ExitStack() as stack,
     ):
-        assert set(gate.said) == {"url", "pid", "policy", "budget", "dashboard"}
-        assert (gate.said["pid"], gate.said["budget"]) == (gate.pid, 2.0)
+        assert set(gate.said) == {"url", "pid", "policy", "budget", "budget_unit", "dashboard"}
+        assert (gate.said["pid"], gate.said["budget"], gate.said["budget_unit"]) == (gate.pid, 2.0, "samples")
         assert gate.said["dashboard"] == f"{gate.base}/dashboard"
         gate.signal(signal.SIGHUP)  # policies are read again, and it goes on
         until(lambda: "reloaded" in gate.log)

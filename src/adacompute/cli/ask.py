@@ -122,6 +122,8 @@ def ask(
         reply = asker.ask(
             text, system=system, max_tokens=max_tokens, temperature=temperature, extract=extract
         )
+    if endpoint.model and reply.model != endpoint.model:
+        print_message(f"the endpoint answered as {reply.model}, not as {endpoint.model}; see --model")
     if json:
         print_json(reply.to_dict())
     else:

@@ -43,6 +43,7 @@ DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it,
 # half of the samples or so, where votes are needed. A test checks the recording, and the first one live.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
+_RECORDING = "words"  # judged unless others are named: each takes half a minute of one core
 SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as recorded
 _BUDGET, _SEED = 3.0, 7
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
@@ -53,7 +54,7 @@ _STATUS_WIDTH = 100  # characters
 _LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
 _ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
 _INTRODUCTION = (
-    "Recordings inside the package, of small models that were asked each question 64 times: what does an "
+    "A recording inside the package, of a small model that was asked each question 64 times: what does an "
     "average number of samples buy, when they are spent where they pay?"
 )
 _COLUMN_NOTE = (
@@ -72,7 +73,9 @@ _NEXT_COMMANDS = (
 
 RecordingsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RECORDING]...", help="Only these. [default: all]", show_default=False),
+    typer.Argument(
+        metavar="[RECORDING]...", help="Any of facts, words. [default: words]", show_default=False
+    ),
 ]
 
 
@@ -80,11 +83,11 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     """Ask a real model through the gateway, and judge recordings.
 
     First a gateway is started in front of a small real model on this machine, and is asked a few questions.
-    Then comes what an average number of samples buys on each recording, and last a report of one of them:
+    Then comes what an average number of samples buys on a recording, and last a report of it:
     under a minute on two cores.
     """
     load_settings(context)  # so that errors in the settings show at once
-    names = _check_names(recordings or bundled_names()[::-1])  # words first: a page of it is written
+    names = _check_names(recordings or [_RECORDING])
     status = _Status()
     with _judge_in_background(names) as verdicts:
         live_result = ask_live(status, show=not json)

@@ -55,7 +55,7 @@ def main(commands: "typer.Typer | None" = None) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the exit
             signal.signal(number, signal.SIG_IGN)
         _exit_with(
-            "stopped; what was begun is undone, and the same command starts again",
+            "stopped: nothing was written, and the same command starts again",
             128 + stopped.signal_number,
         )
     except OSError as exc:
