@@ -13,6 +13,7 @@ from adacompute.pool import Ballots
 from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.folder import render_files
+from adacompute.report.page import build_share
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LEVELS = (
@@ -129,6 +130,8 @@ def test_of_a_pool_without_anything_to_gain_no_gain_and_no_saving_is_claimed(pro
     page = render_files(found)["report.html"].decode()
     assert "no saving is certain" in page
     assert 'class="tile saved"' not in page
+    assert "saved a month" not in page
+    assert build_share(found)["figure"].startswith("Figure, by a protocol of its own: held-out")
 
 
 def test_what_no_report_can_be_made_of_is_refused_in_one_line():

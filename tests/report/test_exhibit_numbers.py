@@ -216,7 +216,7 @@ def test_where_uniform_needs_more_than_was_recorded_its_price_is_a_bound(
     texts = [format_cell(cell, column) for cell, column in zip(table.rows[0], table.columns, strict=True)]
     assert texts[1] == "> 16 (14.9 to > 16)"
     assert all(text.startswith("> ") for text in (texts[3], *texts[5:]))
-    assert table.records()[0]["saved"] is None  # a bound is no value
+    assert table.records()[0]["money saved"] is None  # a bound is no value
     assert "costs more than 0.800 USD" in data["words"]
 
 
@@ -234,6 +234,23 @@ def test_money_is_said_in_the_readers_currency_and_claims_no_saving_that_is_not_
     assert saving is not None
     unsure = describe_money(saving, money, pays=False)
     assert unsure.endswith("no saving over uniform sampling is certain.")
+    undecided = replace(evaluation, verdict=replace(evaluation.verdict, decided="not decided yet"))
+    sure, hidden = (build_money_table((saving,), money, each) for each in (evaluation, undecided))
+    assert [column.name for column in sure.columns[-3:]] == ["EUR saved", "EUR saved a month", "money saved"]
+    assert not any("saved" in column.name for column in hidden.columns)
+    assert len(hidden.rows[0]) == len(hidden.columns)
+
+
+def test_where_the_same_accuracy_costs_more_money_that_is_said(evaluation: Evaluation, found: EvaluationRuns):
+    money = Money(output_price=1.0)
+    saving = find_saving(build_money_data(evaluation, measure_tokens(found), money), money)
+    assert saving is not None
+    dear = replace(saving, cost=0.003, same_cost=0.002)
+    words = describe_money(dear, money, pays=True)
+    assert words.endswith(
+        "uniform sampling costs 2.00 USD for the same accuracy, 1.00 USD less: this costs more."
+    )
+    assert "saved" not in words
 
 
 @pytest.mark.parametrize(

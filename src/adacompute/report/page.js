@@ -174,6 +174,7 @@ function moneyWords() { // as `describe_money` of exhibits/money.py
   if (!spent) return "";
   const head = `At ${pricesText()}, 1,000 requests cost ${amount(spent.own)} at ${money.budget} samples on average`;
   if (!money.pays) return `${head}; no saving over uniform sampling is certain.`;
+  if (spent.same < spent.own && !spent.more) return `${head}; uniform sampling costs ${amount(spent.same)} for the same accuracy, ${amount(spent.own - spent.same)} less: this costs more.`;
   const more = spent.more ? "more than " : "", share = spent.share === null ? "" : ` (${percent(spent.share)})`;
   return `${head}; uniform sampling costs ${more}${amount(spent.same)} for the same accuracy, so ${more}${amount(spent.same - spent.own)}${share} are saved.`;
 }
@@ -192,9 +193,10 @@ function reckon() {
   all("#table-money tbody tr").forEach((line, at) => {
     const { own, same, more, share } = reckoned(rows[at], prices);
     const texts = [paid(1000 * own), ...[paid(1000 * same), paid(1000 * (same - own)), paid(prices.requests * (same - own)), share === null ? "–" : percent(share)].map((text) => (text === "–" ? text : more + text))];
+    if (!money.pays) texts.length = 2; // no saving is certain
     texts.forEach((text, place) => { line.cells[line.cells.length - texts.length + place].textContent = text; });
   });
-  const tiles = { cost: amount(spent.own), same: spent.more + amount(spent.same), saved: spent.more + amount(spent.same - spent.own), share: spent.share === null ? "–" : spent.more + percent(spent.share) };
+  const tiles = { cost: amount(spent.own), same: spent.more + amount(spent.same), saved: spent.more + amount(spent.same - spent.own), share: spent.share === null ? "–" : spent.more + percent(spent.share), extra: `costs ${amount(spent.own - spent.same)} more` };
   for (const [name, text] of Object.entries(tiles)) for (const tile of all(`.tile.${name} dd`)) tile.textContent = text;
   const prompts = form.elements.prompt_tokens.value === "" ? "Prompts are not counted."
     : `Each sample pays for its prompt of ${four(prices.prompt_tokens)} tokens at ${four(prices.input_price)} per million.`;

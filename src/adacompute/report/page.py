@@ -202,6 +202,11 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
             ("saved, at the same accuracy", "saved", more + _tile_value(saving.amount, money)),
             ("of the cost saved", "share", share),
         ]
+        if saving.amount < 0 and not saving.is_bound:
+            extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {money.currency}"
+            tiles[-2:] = [
+                ("more than uniform sampling, at the same accuracy", "extra", f"costs {extra} more")
+            ]
     else:
         tiles.append(("over uniform sampling", "none", "no saving is certain"))
     rendered = "".join(
@@ -241,11 +246,18 @@ def build_share(report: Report) -> dict[str, Any]:
         "headline": report.headline,
         "numbers": numbers,
         "protocol": f"{report.name}: {measured}. {protocol}".strip(),
+        "figure": _describe_figure(report),
         "words": [
             f"{report.headline} {report.below}".strip(),
             f"Measured on {report.name} ({measured}) with adacompute {report.facts['adacompute']}.",
         ],
     }
+
+
+def _describe_figure(report: Report) -> str:
+    """The protocol of the figure on the shared picture, which isn't the verdict's."""
+    few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
+    return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 
 
 def _capitalise(text: str) -> str:

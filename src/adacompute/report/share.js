@@ -62,15 +62,16 @@ async function drawCard() {
     y = write(pen, about, { x: edge, y: y + 1, width: left, size: 16, tint: DIM, most: 2 }) + 6;
   }
   if (figure) {
-    const room = { x: edge + left + 34, y: 52, width: width - 2 * edge - left - 34, height: 462 };
+    const room = { x: edge + left + 34, y: 52, width: width - 2 * edge - left - 34, height: 442 };
     const scale = Math.min(room.width / figure.width, room.height / figure.height);
     const top = room.y + (room.height - scale * figure.height) / 2;
+    write(pen, share.figure, { x: room.x, y: 502, width: room.width, size: 13, tint: DIM, most: 2 });
     pen.drawImage(figure, room.x + room.width - scale * figure.width, top, scale * figure.width, scale * figure.height);
   }
   pen.fillStyle = LINE;
   pen.fillRect(edge, 552, width - 2 * edge, 1);
   write(pen, share.protocol, { x: edge, y: 560, width: width - 2 * edge, size: 15, tint: DIM, most: 2 });
-  card.setAttribute("aria-label", [share.headline, ...share.numbers.flat(), share.protocol].join(" "));
+  card.setAttribute("aria-label", [share.headline, ...share.numbers.flat(), share.protocol, share.figure].join(" "));
 }
 
 async function openShare() {

@@ -203,6 +203,9 @@ no saving over uniform sampling is certain.'
     if not pays:
         return f"{head}; no saving over uniform sampling is certain."
     more = "more than " if saving.is_bound else ""
+    if saving.amount < 0 and not saving.is_bound:
+        extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {money.currency}"
+        return f"{head}; uniform sampling costs {same} for the same accuracy, {extra} less: this costs more."
     share = "" if saving.share is None else f" ({saving.share:.0%})"
     return (
         f"{head}; uniform sampling costs {more}{same} for the same accuracy, "
@@ -221,11 +224,20 @@ def needs_column(longest: int) -> Column:
 
 
 def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation) -> Table:
-    """What a thousand requests cost and save, and a month. page.js rewrites the last five columns."""
+    """What a thousand requests cost, and where the verdict is that it pays, what they save, and a month.
+
+    page.js rewrites the last five columns, or the last two.
+    """
+    pays = evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []
     for saving in savings_rows:
         need = _find_need(evaluation, saving.budget)
         bounded = AtLeast if saving.is_bound else float
+        saved: tuple[Cell, ...] = (
+            bounded(REQUESTS_SHOWN * saving.amount),
+            bounded(money.requests * saving.amount),
+            None if saving.share is None else bounded(saving.share),
+        )
         rows.append(
             (
                 saving.budget,
@@ -234,12 +246,15 @@ def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation
                 bounded(saving.same_as_tokens),
                 REQUESTS_SHOWN * saving.cost,
                 bounded(REQUESTS_SHOWN * saving.same_cost),
-                bounded(REQUESTS_SHOWN * saving.amount),
-                bounded(money.requests * saving.amount),
-                None if saving.share is None else bounded(saving.share),
+                *(saved if pays else ()),
             )
         )
     unit = money.currency
+    saved_columns = (
+        Column(name=f"{unit} saved", kind="money", about="on as many requests; below 0 it costs more"),
+        Column(name=f"{unit} saved a month", kind="money"),
+        Column(name="money saved", kind="percent", about="share of uniform's"),
+    )
     return Table(
         key="money",
         title="In money, at the same accuracy",
@@ -251,9 +266,7 @@ def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation
             Column(name="tokens, uniform", kind="count", about="output tokens of the samples that it needs"),
             Column(name=f"{unit}, {REQUESTS_SHOWN:,} requests", kind="money"),
             Column(name=f"{unit}, uniform", kind="money", about="for as many requests, of the same accuracy"),
-            Column(name=f"{unit} saved", kind="money", about="on as many requests"),
-            Column(name=f"{unit} saved a month", kind="money"),
-            Column(name="saved", kind="percent", about="share of the money"),
+            *(saved_columns if pays else ()),
         ),
         rows=tuple(rows),
         note=_money_note(money),

@@ -330,7 +330,7 @@ def _build_table(tokens: TokenUse) -> Table:
             Column(name=basis_name(tokens.basis), kind="share"),
             Column(name="tokens", kind="count", about="output tokens a request, 95% interval over problems"),
             Column(name="uniform needs", kind="count", about="output tokens for the same accuracy"),
-            Column(name="saved", kind="percent", about="of those; 95% interval"),
+            Column(name="tokens saved", kind="percent", about="of those; 95% interval"),
         ),
         rows=tuple(rows),
         note=(

@@ -115,7 +115,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             Column(name="stopping", kind="share", about="decides as the votes come in"),
             Column(name="gain", kind="points", about="points over uniform, 95% interval of this row alone"),
             needs_column(evaluation.longest),
-            Column(name="saved", kind="percent", about="of those samples"),
+            Column(name="samples saved", kind="percent", about="of those"),
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
         ),

@@ -396,7 +396,7 @@ def _build_needs_table(needed: NeededSamples) -> Table:
         columns=(
             Column(name="policy"),
             Column(name="samples needed", kind="number", about="on average, 95% interval over problems"),
-            Column(name="saved", kind="share", about=f"of {needed.target} samples"),
+            Column(name="samples saved", kind="share", about=f"of {needed.target} samples"),
             Column(name="reached", kind="share", about="of the draws of problems"),
             Column(name="most spent", kind="number", about="samples on average of its most accurate setting"),
         ),
