@@ -235,7 +235,8 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise NotAPool(
-            f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file; {_IMPORT_REMEDY}"
+            f"{path}: is a folder without .parquet files; give a folder of Parquet, or a file; "
+            f"{_IMPORT_REMEDY}"
         )
     return tuple(part.relative_to(path).as_posix() for part in parts)
 
