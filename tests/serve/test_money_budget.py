@@ -122,6 +122,27 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
             assert dials["samples"]["requests"] == 10
 
 
+def test_a_budget_above_what_all_samples_cost_is_said_in_replies():
+    with Upstream(script) as up, Running(up.url, budget="90 EUR per 1000", endpoint=PRICES) as gate:
+        first, second = gate.ask().json["adacompute"], gate.ask().json["adacompute"]
+    assert "notes" not in first
+    (note,) = second["notes"]
+    assert note.startswith("even 16 samples cost ")
+    assert note.endswith(
+        " EUR per 1,000 requests on average, less than the budget of 90 EUR per 1,000 requests"
+    )
+
+
+def test_the_cost_in_a_reply_is_in_the_unit_of_its_budget():
+    with Upstream(script) as up, Running(up.url, budget="2 EUR per 1000", endpoint=PRICES) as gate:
+        in_money = gate.ask().json
+        in_samples = gate.ask(headers={"x-adacompute-budget": "3"}).json["adacompute"]
+    usage, extra = in_money["usage"], in_money["adacompute"]
+    money = (usage["prompt_tokens"] * 2.0 + usage["completion_tokens"] * 8.0) / 1e6
+    assert (extra["cost"], extra["unit"]) == (pytest.approx(money), "money")
+    assert (in_samples["cost"], in_samples["unit"]) == (in_samples["samples"], "samples")
+
+
 def test_requests_in_other_units_have_lanes_of_their_own():
     with Upstream(script) as up, Running(up.url, budget="2 EUR per 1000", endpoint=PRICES) as gate:
         assert gate.ask(headers={"x-adacompute-budget": "3"}).status == 200

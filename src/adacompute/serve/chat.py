@@ -226,8 +226,9 @@ class Gateway:
         )
         if pacer is not None and route.unit != "samples":
             budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
-            if shortfall := self.find_shortfall(budget):
-                sampling.notes.append(shortfall)
+            longest = served.policy.longest
+            if note := self.find_shortfall(budget) or self.costs.describe_surplus(budget, longest):
+                sampling.notes.append(note)
         active = ActiveRequest(
             id=f"{prefix}{os.urandom(16).hex()}",
             at=time.time(),

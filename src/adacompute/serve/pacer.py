@@ -46,7 +46,7 @@ from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
-from adacompute.records import BudgetUnit
+from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.ledger import Spend
 
 __all__ = [
@@ -266,6 +266,14 @@ class SampleCosts:
     def find(self, unit: BudgetUnit) -> float | None:
         """The mean once it can be told: after 20 requests."""
         return self.estimate(unit) if self.requests >= _ENOUGH_COSTS else None
+
+    def describe_surplus(self, budget: Budget, longest: int) -> str:
+        """That even the most samples cost less than a budget, in words; "": that isn't so, or not known."""
+        cost = self.estimate(budget.unit)
+        if cost is None or longest * cost >= budget.amount:
+            return ""
+        most = Budget(float(f"{longest * cost:.3g}"), budget.unit, budget.currency)
+        return f"even {longest} samples cost {most} on average, less than the budget of {budget}"
 
     def state(self) -> dict[str, float]:
         """Plain data for `restore`."""

@@ -431,7 +431,11 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 
 
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
-    """The object that a reply has beyond OpenAI's: the vote behind the answer, and its cost."""
+    """The object that a reply has beyond OpenAI's: the vote behind the answer, and its cost.
+
+    The cost is in `unit`; where that is samples, in the unit of the request's budget.
+    """
+    unit = outcome.unit if unit == "samples" else unit
     fields: dict[str, Any] = {
         "samples": outcome.samples,
         "answer": outcome.answer,
