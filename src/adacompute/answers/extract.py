@@ -570,7 +570,8 @@ def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | Non
     if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
         if abstains(text):
             return None
-        return _read_plain_sentence(text, question) or _read_value(text, question)
+        computed = _read_computation(text, asked)
+        return computed or _read_plain_sentence(text, question) or _read_value(text, question)
     found = find_phrase(text.strip(), question)
     if found == UNCLEAR:
         return None
@@ -639,6 +640,36 @@ def _read_plain_sentence(text: str, question: Question) -> str | None:
         return None
     phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
     return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
+
+
+_OPERAND = r"-?\d[\d,]{0,15}(?:\.\d{1,15})?"
+_OPERATOR_WORDS = "plus|minus|times|multiplied by|divided by|to the power of"
+_OPERATOR = rf"\s{{0,3}}(?:\+|-|–|−|\*{{1,2}}|×|x|·|/|÷|\^|{_OPERATOR_WORDS})\s{{0,3}}"
+_COMPUTATION = rf"{_OPERAND}(?:{_OPERATOR}{_OPERAND}){{1,20}}"
+_COMPUTATIONS = re.compile(_COMPUTATION, re.IGNORECASE)
+_EQUATION = re.compile(
+    rf"(?P<left>{_COMPUTATION})\s{{0,3}}(?:=|is|equals|makes)\s{{0,3}}[*$]{{0,2}}(?P<right>{_OPERAND})"
+    rf"(?!{_OPERATOR}\d|[\d,.]*\d)",
+    re.IGNORECASE,
+)
+_MAX_COMPUTATION = 100  # characters of a question that is a computation and nothing more
+_MAX_EQUATION_TEXT = 1_500  # characters at the end of a reply in which its equation is looked for
+
+
+def _read_computation(text: str, asked: str) -> str | None:
+    """The right side of the question's own computation: 12 of "7 + 5 = 12, the sum of 7 and 5"."""
+    computations = _COMPUTATIONS.findall(asked) if len(asked) <= _MAX_COMPUTATION else []
+    if len(computations) != 1:
+        return None
+    numbers = re.findall(_OPERAND, computations[0])
+    if re.findall(_OPERAND, asked) != numbers:  # there is more to it
+        return None
+    answers = [
+        equation["right"]
+        for equation in _EQUATION.finditer(text[-_MAX_EQUATION_TEXT:])
+        if re.findall(_OPERAND, equation["left"]) == numbers
+    ]
+    return answers[-1].rstrip(",") if answers else None
 
 
 def _read_value(text: str, question: Question) -> str | None:
