@@ -86,7 +86,7 @@ def test_c18_what_cant_be_voted_on_pushes_the_price_only_where_the_average_is_ov
         parts = [come[start : start + EACH] for start in range(0, len(come), EACH)]
         answers = [answer for part in parts for answer in crowd(gate, part, at_once=12)]
         told = [answer.json["adacompute"] for answer in answers]
-        board = gate.gateway.observability.dashboard_data()
+        board = gate.get("/dashboard/data").json  # with what the reporter still held
         text = gate.get("/metrics").raw.decode()
         spent = up.count.choices
     unvotable = [visit.body in UNVOTABLE for visit in come]
