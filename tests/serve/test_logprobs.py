@@ -57,7 +57,7 @@ def test_streams_are_charged_by_the_upstreams_usage_whatever_another_client_aske
             return Status(code=422, message="Extra inputs are not permitted", param="x_include_usage")
         return Reply(tokens=12, usage=usage)
 
-    with Upstream(script) as up, Running(up.url, budget=1.0, unit="tokens") as gate:
+    with Upstream(script) as up, Running(up.url, budget="1 sample", unit="tokens") as gate:
         ledger = gate.gateway.resources.ledger
         gate.ask(stream=True)
         before = ledger.account().spent.tokens
