@@ -842,7 +842,7 @@ class OldPrice(TokenPrices, metaclass=_OldPricesType):
         output_per_million: float,
         prompt_tokens: float | Sequence[float] | None = None,
         prompts: Literal["each", "once"] = "each",
-        currency: str = "dollars",
+        currency: str = DEFAULT_CURRENCY,
     ) -> TokenPrices:
         return TokenPrices(
             input=input_per_million,
