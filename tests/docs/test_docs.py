@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kept import Examples, assert_same_text
-from recorded import ADDRESS, serve_recording
+from recorded_replies import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

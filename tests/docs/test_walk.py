@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recorded import ADDRESS, serve_recording
+from recorded_replies import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "quickstart.md"
