@@ -31,6 +31,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
     "tests/pool/test_fuzz.py": "slow",
+    "tests/replay/test_money_budget.py": "slow",  # calibrates and fits on a whole recording
     "tests/report/test_data_efficiency.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
     "tests/scale/test_fleet_simulation.py": "slow",

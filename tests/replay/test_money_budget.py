@@ -86,7 +86,7 @@ def test_what_cannot_be_counted_is_refused(facts):
 
 def test_fit_lists_the_dial_for_a_budget_in_money(adacompute: Callable, tmp_path: Path):
     prices = ("--input-price", "0.5", "--output-price", "1.5", "--currency", "EUR")
-    words = ("fit", "facts", "-o", "policy", "--budget", "0.08 EUR per 1000", *prices)
+    words = ("fit", "facts", "-o", "policy", "--budget", "0.08 EUR per 1000", *prices, "--no-verdict")
     done = json.loads(adacompute(*words, "--json").stdout)
     known = done["calibrated"]
     assert (known["budget"], known["unit"]) == (pytest.approx(0.00008), "money")
