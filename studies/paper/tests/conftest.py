@@ -11,8 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "solve"))  # tables to try theorems on
 
-from adacompute.pool import open_pool
 from recorded import lines, written
+
+from adacompute.pool import open_pool
 from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor as poor_recordings
 from synthetic import synthetic

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 import recorded
+
 from adacompute.report.build import JOBS, PARTS
 from adacompute.report.document import Report
 from adacompute.report.folder import render_files

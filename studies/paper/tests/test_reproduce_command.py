@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 import recorded
+
 from adacompute.errors import SourceAmbiguous
 from studies.paper.paper_claims import load_paper
 from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
