@@ -116,7 +116,7 @@ def test_what_is_saved_is_said_in_one_sentence():
 
 def test_more_uniform_samples_than_there_are_is_never_claimed_beyond_the_interval():
     sentence = judge(made_of(spread(60, 0.3, 0.05))).sentence
-    assert sentence.endswith("you get at least what 16 give uniformly, 81% less or more.")
+    assert sentence.endswith("you get at least what 16 give uniformly, at least 81% less.")
 
 
 def test_three_samples_are_spoken_of_unless_only_another_budget_is_sure():

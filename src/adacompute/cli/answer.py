@@ -144,7 +144,7 @@ def show_answers(
         print_fact("errors", format_errors(result.errors))
     print_fact("samples", f"in {pool}")
     show_answer_rate(result.found, result.finished)
-    if result.exceeded:
+    if result.is_over_limit:
         print_fact("note", _describe_excess(result, spec))
     if result.left_out:
         print_fact(

@@ -1,8 +1,7 @@
 """`adacompute ask`: one prompt, answered by a vote over as many samples as it is worth."""
 
 import sys
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,10 +17,11 @@ from adacompute.cli.options import (
     OutputPriceOption,
     build_option,
     load_settings,
+    override_section,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import Config, EndpointConfig, ServeConfig
+from adacompute.config import Config, ServeConfig
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.asker import Asker, Reply, write_budget
 
@@ -92,12 +92,12 @@ def ask(
     story, is asked once. Leaves no file behind; nothing else is needed but an endpoint.
     """
     text, settings = _read_prompt(prompt), load_settings(context)
-    endpoint = _override(
+    endpoint = override_section(
         settings.endpoint,
         url=url,
         model=model,
         key_env=key_env,
-        key_file=None if key_file is None else str(key_file),
+        key_file=key_file,
         input_price=input_price,
         output_price=output_price,
         currency=currency,
@@ -128,10 +128,6 @@ def ask(
         print_json(reply.to_dict())
     else:
         _show_reply(reply, endpoint.currency)
-
-
-def _override(settings: EndpointConfig, **options: Any) -> EndpointConfig:  # noqa: ANN401 - values of settings
-    return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
 
 def _read_prompt(prompt: str) -> str:

@@ -9,11 +9,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -24,6 +24,7 @@ from adacompute.config import (
     Config,
     EndpointConfig,
     ScoreConfig,
+    ServeConfig,
     load_config,
     read_ray_address,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "format_command",
     "load_settings",
     "open_source",
+    "override_section",
     "parse_budget",
     "parse_budgets",
     "parse_finite",
@@ -283,6 +285,23 @@ def choose_prices(
         output=endpoint.output_price if output_price is None else output_price,
         currency=currency or endpoint.currency,
     )
+
+
+_Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig)
+
+
+def override_section(section: _Section, **options: object) -> _Section:
+    """Return a section of the settings with those options that were given, that is, aren't None."""
+    values: dict[str, Any] = {name: _to_plain(value) for name, value in options.items() if value is not None}
+    return replace(section, **values)
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, list):
+        return tuple(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def load_settings(context: typer.Context) -> Config:

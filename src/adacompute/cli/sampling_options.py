@@ -18,6 +18,7 @@ from adacompute.cli.options import (
     build_option,
     build_tasks,
     check_workers,
+    override_section,
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint
@@ -304,21 +305,21 @@ def override_endpoint(
     currency: str | None = None,
 ) -> EndpointConfig:
     """Return the settings of the endpoint, overridden by the options that were given."""
-    options: dict[str, Any] = {
-        "url": url,
-        "model": model,
-        "key_env": key_env,
-        "key_file": None if key_file is None else str(key_file),
-        "concurrency": concurrency,
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "total_timeout": timeout,
-        "retry_timeouts": retry_timeouts or None,
-        "input_price": input_price,
-        "output_price": output_price,
-        "currency": currency,
-    }
-    return replace(settings, **{name: value for name, value in options.items() if value is not None})
+    return override_section(
+        settings,
+        url=url,
+        model=model,
+        key_env=key_env,
+        key_file=key_file,
+        concurrency=concurrency,
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        total_timeout=timeout,
+        retry_timeouts=retry_timeouts or None,
+        input_price=input_price,
+        output_price=output_price,
+        currency=currency,
+    )
 
 
 def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:

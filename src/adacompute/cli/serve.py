@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 import typer
@@ -30,10 +29,10 @@ from adacompute.cli.options import (
     build_option,
     describe_settings,
     load_settings,
+    override_section,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.config import (
-    AnswersConfig,
     Config,
     EndpointConfig,
     ServeConfig,
@@ -372,7 +371,7 @@ def serve(
     base = load_settings(context) if file is None else load_config(file)
     config = replace(
         base,
-        serve=_override(
+        serve=override_section(
             base.serve,
             policy=policy,
             budget=budget,
@@ -401,7 +400,7 @@ def serve(
             cors=cors or None,
             otel=otel,
         ),
-        endpoint=_override(
+        endpoint=override_section(
             base.endpoint,
             url=upstream,
             model=model,
@@ -411,7 +410,7 @@ def serve(
             output_price=output_price,
             currency=currency,
         ),
-        answers=_override(base.answers, extract=extract, percent=percent),
+        answers=override_section(base.answers, extract=extract, percent=percent),
     )
     if show:
         show_config(config, json=json)
@@ -459,20 +458,3 @@ def _configure_logging(config: Config) -> AbstractContextManager[None]:
     )
     secrets += [key for key in upstream_keys if key is not None]
     return log_to(sys.stderr, level=serve_settings.log, secrets=secrets)
-
-
-_Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig)
-
-
-def _override(base: _Section, **options: object) -> _Section:
-    """Return the settings with those options that were given."""
-    values: dict[str, Any] = {name: _to_plain(value) for name, value in options.items() if value is not None}
-    return replace(base, **values)
-
-
-def _to_plain(value: object) -> object:
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, list):
-        return tuple(value)
-    return str(value) if isinstance(value, Path) else value

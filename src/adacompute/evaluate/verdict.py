@@ -124,13 +124,13 @@ def judge_pool(
     questions = len(set(ballots.prompts))
     name = policy if policy is None or isinstance(policy, str) else policy[0]
     if name is None or name in (UNIFORM, ORACLE):
-        return _make_undecided("nothing to compare", "no policy took part beside uniform sampling", basis)
+        return _refuse_comparison("no policy took part beside uniform sampling", basis)
     if longest < 2:
         reason = "no problem has two samples or more; record more samples per problem"
-        return _make_undecided("nothing to compare", reason, basis, policy=name)
+        return _refuse_comparison(reason, basis, policy=name)
     if basis == "agreement" and name in NEED_GRADES:
         reason = f"{name} learns from gold answers or grades, and there are none"
-        return _make_undecided("nothing to compare", reason, basis, policy=name, problems=questions)
+        return _refuse_comparison(reason, basis, policy=name, problems=questions)
     if questions < FEWEST_PROBLEMS:
         ungraded = len(graded) < len(recorded)
         return _judge_too_few(
@@ -243,8 +243,7 @@ def judge(results: PairedResults) -> Verdict:
     if not pairs:
         listed = ", ".join(f"{budget:g}" for budget in results.budgets)
         reason = f"{results.policy} can't cost as little as {listed} samples on average"
-        return _make_undecided(
-            "nothing to compare",
+        return _refuse_comparison(
             reason,
             results.basis,
             policy=results.policy,
@@ -467,35 +466,42 @@ def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | 
     if recorded is not None:
         verb = "has" if problems == 1 else "have"
         here = f"{problems} of {recorded:,} problems {verb} gold answers or grades"
-    return Verdict(
-        decided="too few problems to tell",
-        sentence=(
-            f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, "
-            f"{needed} more."
-        ),
+    return _make_undecided(
+        "too few problems to tell",
+        f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, {needed} more.",
+        basis,
         support="What few problems show is mostly chance; 100 to 300 usually decide it.",
         policy=policy,
-        budget=None,
-        basis=basis,
         problems=problems,
         problems_needed=needed,
-        protocol="",
-        rows=(),
     )
 
 
+def _refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
+    sentence = f"Nothing to compare: {reason}."
+    return _make_undecided("nothing to compare", sentence, basis, policy=policy, problems=problems)
+
+
 def _make_undecided(
-    decided: Decision, reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0
+    decided: Decision,
+    sentence: str,
+    basis: Basis,
+    *,
+    support: str = "",
+    policy: str | None,
+    problems: int,
+    problems_needed: int | None = None,
 ) -> Verdict:
+    """A verdict without rows: nothing was measured."""
     return Verdict(
         decided=decided,
-        sentence=f"Nothing to compare: {reason}.",
-        support="",
+        sentence=sentence,
+        support=support,
         policy=policy,
         budget=None,
         basis=basis,
         problems=problems,
-        problems_needed=None,
+        problems_needed=problems_needed,
         protocol="",
         rows=(),
     )
@@ -547,7 +553,7 @@ def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
     low = worth.low if worth.low is not None and math.isfinite(worth.low) else float(longest)
     what = "at least what " if verdict.basis == "accuracy" else ""
     saved = f"{max(0.0, 1 - row.cost / low):.0%}"
-    return f"{verb} {what}{_format_samples(low)} {gives} uniformly, {saved} less or more"
+    return f"{verb} {what}{_format_samples(low)} {gives} uniformly, at least {saved} less"
 
 
 def _write_support(verdict: Verdict, row: VerdictRow) -> str:

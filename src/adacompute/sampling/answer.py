@@ -147,7 +147,7 @@ class Answers:
         return sum(item.answer is not None for item in self.each)
 
     @property
-    def exceeded(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Whether more was used than the limit: by earlier runs, or by an endpoint without max_tokens."""
         return self.used > self.limit
 
@@ -178,7 +178,7 @@ class Answers:
             "unit": self.unit,
             "limit": self.limit,
             "used": self.used,
-            "exceeded": self.exceeded,
+            "exceeded": self.is_over_limit,
             "left_out": self.left_out,
             "samples": self.spent,
             "average": self.average,
@@ -380,13 +380,13 @@ class _Batch:
         drawn = self._votes.spent
         if self._budget.unit == "samples":
             return int(self._limit) - drawn
-        used = self._used
+        used = self._batch_cost
         if not drawn or used <= 0:
             return len(self._votes) - drawn
         return int((self._limit - used) / (used / drawn))
 
     @property
-    def _used(self) -> float:
+    def _batch_cost(self) -> float:
         """What these problems have cost in the unit of the budget, if it isn't samples."""
         return max(0.0, self._cost_budget.spent - self._elsewhere)
 
@@ -442,7 +442,7 @@ class _Batch:
             unit=self._budget.unit,
             currency=self._budget.currency,
             limit=self._limit,
-            used=float(spent) if self._budget.unit == "samples" else self._used,
+            used=float(spent) if self._budget.unit == "samples" else self._batch_cost,
             excess_tokens=self._cost_budget.excess_tokens,
             spent=spent,
             added=spent - before,
