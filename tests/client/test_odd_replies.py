@@ -103,6 +103,7 @@ class Talkative:
 
     def __init__(self) -> None:
         self.connections = 0
+        self.unasked = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -113,6 +114,7 @@ class Talkative:
                 self._write(writer, f"asked, {self.connections}")
                 await asyncio.sleep(0.02)
                 self._write(writer, "unasked")
+                self.unasked += 1
         writer.close()
 
     def _write(self, writer: asyncio.StreamWriter, text: str) -> None:
@@ -127,10 +129,12 @@ def test_a_reply_that_nobody_asked_for_is_never_the_next_request_s():
         server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
         url, texts = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", []
         async with server, Client(endpoint(url)) as client:
-            for _ in range(3):
+            for asked in range(1, 4):
                 reply = await client.call(BODY)
                 texts.append(reply.responses[0].text)
-                await asyncio.sleep(0.1)
+                while upstream.unasked < asked:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # the loop, which is the server's too, reads what it has written
         return texts
 
     assert asyncio.run(ask()) == ["asked, 1", "asked, 2", "asked, 3"]
