@@ -7,8 +7,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from adacompute.errors import (
 )
 
 __all__ = [
+    "SIGNAL_NAMES",
     "Account",
     "AccuracyTable",
     "Allocation",
@@ -42,6 +43,7 @@ __all__ = [
     "Recorded",
     "Sample",
     "Secret",
+    "Signals",
     "TokenPrices",
     "Trace",
     "format_lower_bound",
@@ -319,6 +321,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What the log-probabilities of single tokens tell beyond their mean, in nats; None: not known."""
+
+    tail: float | None = None  # mean log-probability of the last 64 tokens
+    window: float | None = None  # lowest mean log-probability of 32 tokens in a row
+    answer_sum: float | None = None  # log-probability of the answer's own tokens
+    answer_least: float | None = None  # lowest of one of the answer's tokens
+    answer_entropy: float | None = None  # greatest entropy at one of the answer's tokens
+    confidence: float | None = None  # minus the mean log-probability of the likeliest tokens, mean
+    confidence_tail: float | None = None  # of the last 64 tokens
+    confidence_window: float | None = None  # lowest mean of 32 tokens in a row
+    score: float | None = None  # what a verifier or reward model gave the response
+
+
+SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One response of a model to a problem. `answer=None` abstains, and still costs.
 
@@ -333,6 +353,7 @@ class Sample:
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats
     finished: bool | None = None  # False: cut off by a token limit
+    signals: Signals | None = None
     extra: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # keys of the file that we don't know, kept

@@ -44,6 +44,8 @@ class Ballots:
     entropy: Floats  # (problems, samples) mean, nats; NaN: not known
     model: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN: not known; None: none is recorded
+    signals: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +53,8 @@ class Ballots:
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
         """The ballots of the given rows, in that order."""
         names = ("ids", "prompts", "subjects", "levels")
-        arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
+        arrays = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
+        arrays += ["signals"] if self.signals is not None else []
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
         for name in arrays:
             parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
