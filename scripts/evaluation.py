@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT.parent / "shared" / "recordings"
 PAGE = ROOT / "docs" / "reference" / "evaluation.md"
 ORDERS, FOLDS, SEED = 100, 5, 2026
-PEERS = ("fixed", "asc", "esc", "doubling", "curve", "classifier")
+PEERS = ("fixed", "asc", "esc", "doubling", "bayes", "pets", "curve", "classifier")
 TRANSFERRED, LABELS, BARE, WAVES = (
     "transferred",
     "calibrated",

@@ -18,6 +18,8 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "asc": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "esc": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "doubling": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "bayes": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "pets": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "oracle": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "classifier": lambda kind, ballots, **given: kind(**given).fit(ballots, budget=3.0),
     "curve": lambda kind, ballots, **given: kind(**given).fit(ballots),

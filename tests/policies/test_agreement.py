@@ -1,5 +1,6 @@
 """The published stopping rules, against themselves written out, and their laws."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -11,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.policies.agreement import (
+    AdaptiveConsistency,
+    BayesPolicy,
+    DoublingPolicy,
+    EarlyStopping,
+    PetsPolicy,
+)
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import bundled
 from adacompute.records import Sample
@@ -221,3 +228,168 @@ def test_waves_of_several_look_only_between_them():
     assert asked(policy, ["1"] * 16, 0.05) == [5]
     assert asked(policy, ["1", "2"] * 8, 0.05) == [5, 5, 5, 1]
     assert policy.max_waves == 4
+
+
+# Bayesian stopping and PETS, against their papers' definitions written out in exact fractions
+
+
+def spread(ballots, rows):
+    """Each problem's answer shares, most frequent first, without what gave no answer."""
+    found = []
+    for row in rows:
+        classes = ballots.classes[row][ballots.classes[row] >= 0]
+        counts = sorted(np.bincount(classes).tolist(), reverse=True)
+        found.append([Fraction(count, len(classes)) for count in counts if count])
+    return found
+
+
+def ways_to_split(votes, answers):
+    """All vectors of votes of so many answers."""
+    if answers == 1:
+        yield (votes,)
+        return
+    for first in range(votes + 1):
+        for others in ways_to_split(votes - first, answers - 1):
+            yield (first, *others)
+
+
+def posterior(distributions, first, second, rest):
+    """The probability that the leader is the mode: every vector of votes, and everyone who may lead it.
+
+    Among answers with equally many votes, the leader and the second are picked at random.
+    """
+    drawn = first + second + rest
+    mode = anyone = Fraction(0)
+    for shares in distributions:
+        for votes in ways_to_split(drawn, len(shares)):
+            ranked = [*sorted(votes, reverse=True), 0]
+            if (ranked[0], ranked[1]) != (first, second):
+                continue
+            likelihood = Fraction(math.factorial(drawn))
+            for count, share in zip(votes, shares, strict=True):
+                likelihood *= share**count / math.factorial(count)
+            leaders = [answer for answer, count in enumerate(votes) if count == first]
+            anyone += likelihood
+            mode += likelihood / len(leaders) if 0 in leaders else 0
+    return mode / anyone if anyone else Fraction(0)
+
+
+def test_bayes_doubts_as_bayes_rule_does_over_every_possible_vote():
+    with bundled("words") as pool:
+        words = pool.ballots()
+    few = [row for row in range(len(words)) if 1 <= len(spread(words, [row])[0]) <= 4][::9][:5]
+    policy, distributions = BayesPolicy(longest=9).fit(words.only(few)), spread(words, few)
+    compared = stopped = 0
+    for first, second, rest in itertools.product(range(1, 10), range(5), range(8)):
+        if second > first or first + second + rest > 9 or (rest and not second):
+            continue
+        sure = posterior(distributions, first, second, rest)
+        answers = ["1"] * first + ["2"] * second
+        while rest:  # each of the rest with no more votes than the second
+            answers += [f"more {rest}"] * min(rest, second)
+            rest -= min(rest, second)
+        for threshold in (0.5, 0.7, 0.9, 0.99):
+            if len(answers) < 9 and abs(float(sure) - threshold) > 1e-9:
+                stops = policy.more("?", Tally.of(answers), 1 - threshold) == 0
+                assert stops == (sure >= threshold), (answers, threshold, float(sure))
+                compared, stopped = compared + 1, stopped + stops
+    assert compared > 200
+    assert compared / 5 < stopped < compared * 4 / 5
+
+
+def test_bayes_looks_at_the_leader_the_second_and_the_rest_alone():
+    with bundled("words") as pool:
+        policy = BayesPolicy(longest=10).fit(pool)
+    for one, other in ((["1", "1", "2", "3"], ["1", "1", "2", "3"][::-1]), ([*"1112233"], [*"1112234"])):
+        assert [policy.more("?", Tally.of(one), dial) for dial in (0.05, 0.2, 0.5)] == [
+            policy.more("?", Tally.of(other), dial) for dial in (0.05, 0.2, 0.5)
+        ]
+
+
+def wins(shares, votes):
+    """How often a vote of so many samples gives the first answer, ties by lot."""
+    chance = Fraction(0)
+    for counts in ways_to_split(votes, len(shares)):
+        best = [answer for answer, count in enumerate(counts) if count == max(counts)]
+        if 0 in best:
+            ways = Fraction(math.factorial(votes))
+            for count, share in zip(counts, shares, strict=True):
+                ways *= share**count / math.factorial(count)
+            chance += ways / len(best)
+    return float(chance)
+
+
+def plan(distributions, pools, budget, longest):
+    """PETS's own way: steps of the greatest gain first, until the average budget is spent."""
+    from scipy.stats import norm
+
+    patterns = [(4,), (1, 3), (2, 2), (1, 1, 2), (1, 1, 1, 1)]
+    slopes, offsets, shown = [], [], []
+    for shares, pool in zip(distributions, pools, strict=True):
+        root = np.sqrt(np.arange(3, 41))
+        curve = np.clip([wins(shares, k) for k in range(3, 41)], 1e-12, 1 - 1e-12)
+        slope, offset = np.polyfit(root, norm.ppf(curve), 1)
+        fours = list(itertools.combinations(pool, 4))
+        count = [tuple(sorted(np.unique(four, return_counts=True)[1].tolist())) for four in fours]
+        slopes.append(slope)
+        offsets.append(offset)
+        shown.append([count.count(pattern) / len(fours) for pattern in patterns])
+    weights = np.array(shown)
+    slope = weights.T @ slopes / (weights.sum(axis=0) + 1e-12)
+    offset = weights.T @ offsets / (weights.sum(axis=0) + 1e-12)
+
+    def gain(t, k):
+        return norm.sf(slope[t] * math.sqrt(k) + offset[t]) - norm.sf(slope[t] * math.sqrt(k + 1) + offset[t])
+
+    budgets, steps = [4] * 5, []
+    while True:
+        best = max(
+            (t for t in range(5) if budgets[t] < longest), key=lambda t: gain(t, budgets[t]), default=None
+        )
+        if best is None or gain(best, budgets[best]) <= 0:
+            return steps
+        budgets[best] += 1
+        steps.append((gain(best, budgets[best] - 1), tuple(budgets)))
+        if weights.mean(axis=0) @ budgets > budget:
+            return steps
+
+
+def test_pets_plans_as_its_greedy_allocation_does():
+    with bundled("words") as pool:
+        words = pool.ballots()
+    few = [row for row in range(len(words)) if 2 <= len(spread(words, [row])[0]) <= 3][::6][:3]
+    small = dataclasses.replace(
+        words.only(few),
+        **{
+            name: getattr(words.only(few), name)[:, :20]
+            for name in ("classes", "correct", "tokens", "logprob", "entropy")
+        },
+    )
+    pools = [row[row >= 0].tolist() for row in small.classes]
+    policy = PetsPolicy(longest=12).fit(small)
+    shown = [["1"] * 4, [*"1112"], [*"1122"], [*"1123"], [*"1234"]]
+    steps = plan(spread(small, range(len(small))), pools, budget=9.0, longest=12)
+    assert len(steps) > 10
+    for index in range(len(steps) - 1):
+        price = (steps[index][0] + steps[index + 1][0]) / 2
+        if steps[index + 1][0] < min(step[0] for step in steps[: index + 1]) * (1 - 1e-6):
+            asked_for = [4 + policy.more("?", Tally.of(votes), price) for votes in shown]
+            assert asked_for == list(steps[index][1])
+
+
+def test_pets_warms_up_until_four_have_answered_and_then_asks_once():
+    with bundled("words") as pool:
+        policy = PetsPolicy().fit(pool)
+    assert policy.more("?", Tally(), 0.001) == 4
+    assert policy.more("?", Tally.of(["1", None, "1", None]), 0.001) == 2
+    more = policy.more("?", Tally.of([*"1122"]), 0.001)
+    assert more > 4
+    assert policy.more("?", Tally.of([*"1122"] + ["3"] * more), 0.001) == 0
+    assert policy.more("?", Tally.of([*"1111"]), 0.5) == 0
+
+
+def test_what_learns_how_answers_are_spread_needs_answers(ballots):
+    silent = dataclasses.replace(ballots, classes=np.full_like(ballots.classes, -1))
+    for kind in (BayesPolicy, PetsPolicy):
+        with pytest.raises(TooFewSamples, match="samples with an answer"):
+            kind().fit(silent)

@@ -14,7 +14,15 @@ from adacompute.records import Sample
 from adacompute.replay import build_paths, draw_paths, replay, run_policy
 from adacompute.score.grades import grade_samples, measure_classes
 
-UNFITTED = {"heuristic": (3.0,), "shuffled": (3.0,), "oracle": (), "classifier": (), "curve": ()}
+UNFITTED = {
+    "heuristic": (3.0,),
+    "shuffled": (3.0,),
+    "bayes": (),
+    "pets": (),
+    "oracle": (),
+    "classifier": (),
+    "curve": (),
+}
 DIALS: dict[str | None, tuple[float | None, ...]] = {
     None: (None,),
     "threshold": (0.0, 0.01, 0.05, 0.1, 0.25, 0.4, 0.5, 1.0),

@@ -1,5 +1,7 @@
 """`asc` and `doubling`, decision by decision beside the packages that they are taken from.
 
+`bayes` and `pets` have no package; they are held to their papers' definitions in test_agreement.
+
 Skipped only where a package is absent; both are installed with the development requirements.
 """
 
@@ -68,6 +70,51 @@ def test_asc_is_as_sure_as_its_hubs_form_of_the_rule_to_the_last_bit():
             assert policy.more("?", tally, 1 - threshold) == 0
             if threshold < 1:
                 assert policy.more("?", tally, 1 - np.nextafter(threshold, 1)) == 1
+
+
+class Slow(hub.AbstractLanguageModel):
+    """A model that answers one call after another, each only when what came before was looked at."""
+
+    def __init__(self, answers):
+        self.answers, self.asked, self.answered = answers, 0, 0
+
+    async def agenerate(self, messages, stop=None, **kwargs):
+        raise NotImplementedError("the orchestrator asks one by one")
+
+    async def agenerate_single(self, messages, stop=None, **kwargs):
+        turn, self.asked = self.asked, self.asked + 1
+        while self.answered < turn:
+            await asyncio.sleep(0)
+        for _ in range(20):  # the rule has its turn before the next answer comes
+            await asyncio.sleep(0)
+        self.answered += 1
+        return {"role": "assistant", "content": self.answers[turn]}
+
+
+async def _beta(answers, threshold):
+    model = Slow(answers)
+    rule = hub.BetaSelfConsistency(threshold, orchestrator=LMOrchestrator(max_concurrency=-1))
+    result = await rule.ainfer(model, "?", len(answers), return_response_only=False)
+    return len(result.responses), model.asked
+
+
+def test_its_hubs_beta_rule_stops_where_asc_does_with_two_answers_or_more():
+    rng = random.Random(4)
+    cases = [(_path(rng, 16), rng.choice([0.95, *KNOWN, rng.uniform(0.501, 1.0)])) for _ in range(120)]
+
+    async def theirs():
+        return [await _beta(*case) for case in cases]
+
+    compared = 0
+    for (answers, threshold), (looked_at, sent) in zip(cases, asyncio.run(theirs()), strict=True):
+        assert sent == 16  # all are sent at once, and what isn't needed is cancelled
+        policy, stops = AdaptiveConsistency(), range(2, 17)  # never after one answer
+        stop = next((n for n in stops if policy.more("?", Tally.of(answers[:n]), 1 - threshold) == 0), 16)
+        assert looked_at == stop, (answers, threshold)
+        if threshold > 0.75:  # after one answer the Beta rule is 75% sure: below that, asc may stop there
+            assert sum(_waves(policy, answers, 1 - threshold)) == stop
+            compared += 1
+    assert compared > 60
 
 
 class Recorded(hub.AbstractLanguageModel):

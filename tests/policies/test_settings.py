@@ -51,7 +51,8 @@ def test_what_is_no_finite_number_is_none_anywhere(value):
 def test_live_and_replay_refuse_the_same_dials_in_the_same_words(kind, value):
     policy = made(kind)
     if value == 1.5 and policy.dial == "price":
-        assert policy.more("What is 2 + 2?", Tally.of(["4"]), value) == 0
+        warmup = 4 if kind == "pets" else 1  # samples that are drawn at any price
+        assert policy.more("What is 2 + 2?", Tally.of(["4"] * warmup), value) == 0
         return
     said = set()
     for tally in (Tally(), Tally.of(["4", "5"])):

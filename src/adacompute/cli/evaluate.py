@@ -302,7 +302,8 @@ AverageBudgetsOption = Annotated[
 PoliciesOption = Annotated[
     str | None,
     typer.Option(
-        metavar="LIST", help=f"Any of {', '.join(sorted(POLICIES))}; or all. [default: all but shuffled]"
+        metavar="LIST",
+        help=f"Any of {', '.join(sorted(POLICIES))}; or all. [default: all but bayes, pets and shuffled]",
     ),
 ]
 ProtocolOption = Annotated[

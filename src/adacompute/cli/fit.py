@@ -167,6 +167,8 @@ class LearnedPolicy(StrEnum):
     stopping = "stopping"
     curve = "curve"
     classifier = "classifier"
+    bayes = "bayes"
+    pets = "pets"
 
 
 class Learner(StrEnum):
@@ -432,7 +434,7 @@ def _check_options(
 def _check_features(policy: LearnedPolicy, features: str | None) -> None:
     if features is None:
         return
-    if policy is LearnedPolicy.stopping:
+    if policy not in (LearnedPolicy.curve, LearnedPolicy.classifier):
         raise typer.BadParameter(
             f"is for --policy {LearnedPolicy.curve} and {LearnedPolicy.classifier}, not {policy}",
             param_hint="--features",

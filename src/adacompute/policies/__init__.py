@@ -3,7 +3,13 @@
 from pathlib import Path
 
 from adacompute.errors import PolicyInvalid
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.policies.agreement import (
+    AdaptiveConsistency,
+    BayesPolicy,
+    DoublingPolicy,
+    EarlyStopping,
+    PetsPolicy,
+)
 from adacompute.policies.artefact import check_folder, read_artefact
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import (
@@ -20,6 +26,7 @@ from adacompute.policies.stopping import StoppingPolicy
 __all__ = [
     "POLICIES",
     "AdaptiveConsistency",
+    "BayesPolicy",
     "ClassifierPolicy",
     "CurvePolicy",
     "DoublingPolicy",
@@ -27,6 +34,7 @@ __all__ = [
     "FixedPolicy",
     "HeuristicPolicy",
     "OraclePolicy",
+    "PetsPolicy",
     "Policy",
     "RandomPolicy",
     "ShuffledPolicy",
@@ -45,6 +53,8 @@ POLICIES: dict[str, type[Policy]] = {
         AdaptiveConsistency,
         EarlyStopping,
         DoublingPolicy,
+        BayesPolicy,
+        PetsPolicy,
         OraclePolicy,
         ClassifierPolicy,
         CurvePolicy,

@@ -1,7 +1,9 @@
-"""Published rules that stop when answers agree: Adaptive-Consistency, ESC and doubling. They learn nothing.
+"""Published rules that stop when answers agree: Adaptive-Consistency, ESC, doubling, Bayesian stopping, PETS.
 
-Each has one dial, the doubt it tolerates: the higher, the sooner it stops. A sample without an answer
-counts as drawn and is otherwise ignored, except that it breaks a window whose answers must all agree.
+The first three learn nothing; Bayesian stopping and PETS learn from a pool, without labels, how a model's
+answers are spread. All but PETS have one dial, the doubt they tolerate: the higher, the sooner they stop;
+PETS has a price. A sample without an answer counts as drawn and is otherwise ignored, except that it
+breaks a window whose answers must all agree.
 """
 
 import math
@@ -12,30 +14,41 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
+from adacompute.errors import NotFitted, PolicyError, TooFewSamples
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
+    Dial,
     Floats,
     Ints,
     Policy,
     VoteState,
     check_dial,
+    check_flag,
     check_integer,
     check_source,
     check_weights,
     dump_weights,
+    get_ballots,
     load_settings,
+    read_array,
     wrap_restore_errors,
 )
 from adacompute.pool import Ballots, Pool
 
-__all__ = ["AdaptiveConsistency", "DoublingPolicy", "EarlyStopping"]
+__all__ = ["AdaptiveConsistency", "BayesPolicy", "DoublingPolicy", "EarlyStopping", "PetsPolicy"]
+
+_PRIOR_PROBLEMS = 250  # problems whose answers are the prior of Bayesian stopping, as in its paper
+_TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes
+_CURVE_VOTES = 40  # of PETS: votes up to which a problem's curve is fitted, as in its code
+_CURVE_FROM = 3  # and from
+_CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its code
 
 
 class _AgreementPolicy(Policy):
     """What the rules share: a tolerated doubt as the dial, and nothing to learn."""
 
-    dial = "threshold"
+    dial: ClassVar[Dial | None] = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")  # of its settings
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
@@ -178,3 +191,324 @@ def _build_doubt_table(longest: int) -> Floats:
         table[n, 1:] += table[n - 1, :-1] / 2
     table.setflags(write=False)
     return table
+
+
+class _SpreadPolicy(_AgreementPolicy):
+    """What the rules share that learn how answers are spread: one table, stored as an array."""
+
+    table_name: ClassVar[str]
+    table_: Floats
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "learned": hasattr(self, "table_")}
+
+    def arrays(self) -> Arrays:
+        return {self.table_name: self.table_} if hasattr(self, "table_") else {}
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        with wrap_restore_errors(cls.kind):
+            arguments = load_settings(settings, (*cls.setting_names, "learned"))
+            learned = check_flag("learned", arguments.pop("learned"))
+            policy = cls(**arguments)
+            if learned:
+                policy.table_ = read_array(arrays, cls.table_name, np.float64, policy._table_shape())
+                policy._check_table()
+        return policy
+
+    def _table_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def _check_table(self) -> None:
+        """PolicyError where the stored table could not have been learned."""
+        if self.table_.size and (self.table_.min() < 0 or self.table_.max() > 1):
+            raise PolicyError(f"array {self.table_name!r} holds a number that is not from 0 to 1")
+
+    def _get_table(self) -> Floats:
+        if not hasattr(self, "table_"):
+            raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
+        return self.table_
+
+
+class BayesPolicy(_SpreadPolicy):
+    """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is the model's mode.
+
+    The mode is the answer that the model gives most often. What it may be is learned from the problems of
+    a pool: each one's answers, most frequent first, are a distribution that the next problem's may be
+    equal to. Of the votes, only those of the leader, of the second and of the rest are looked at, which
+    the paper shows to be enough ("L = 3"). Its doubt is the posterior probability that the leader isn't
+    the mode; the dial is 1 less the paper's threshold. Weights decide which answer leads; the posterior
+    counts plain votes, and a leader with fewer votes than the second is doubted entirely.
+
+    >>> from adacompute.answers import Tally
+    >>> from adacompute.pool import bundled
+    >>> with bundled("words") as pool:
+    ...     rule = BayesPolicy().fit(pool)
+    >>> [rule.more("", Tally.of(votes), 0.05) for votes in ([], ["4", "5"], ["4", "4", "4"])]
+    [1, 1, 0]
+    """
+
+    kind = "bayes"
+    table_name = "doubts"  # (votes of the leader, of the second, of the rest) 0 to 1; 1 where they can't be
+
+    def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
+        super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        """Learns how answers are spread; labels aren't needed."""
+        counts = _count_answers(get_ballots(pool), min_answers=1)
+        if len(counts) > _PRIOR_PROBLEMS:
+            counts = counts[np.linspace(0, len(counts) - 1, _PRIOR_PROBLEMS).round().astype(np.int64)]
+        self.table_ = _build_mode_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
+        return self
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+        self._get_table()
+        limit = self._check_doubt(dial)
+        stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
+        return np.where(stops, 0, self._limit_draw(state, 1))
+
+    def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
+        """The posterior probability that the answer that leads isn't the one the model gives most often."""
+        doubts = self._get_table()
+        rest = state.answered - state.first - state.second
+        in_table = (state.answered <= self.longest) & (state.first >= state.second)
+        cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
+        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # [0, 0, 0] is 1
+
+    def _table_shape(self) -> tuple[int, ...]:
+        return (self.longest + 1, self.longest // 2 + 1, self.longest + 1)
+
+    def _check_table(self) -> None:
+        super()._check_table()
+        if self.table_[0, 0, 0] != 1:
+            raise PolicyError("array 'doubts' is sure of an answer before there is any")
+
+
+class PetsPolicy(_SpreadPolicy):
+    """PETS online (Liu et al., 2026): a warm-up of 4 samples, and then a number by how far they agree.
+
+    The answers of the warm-up fall into one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all
+    different). For each, a pool tells, without labels, how often a vote of so many samples gives the answer
+    that the model gives most often: of every problem a curve of the form Phi(a sqrt(k) + b), averaged in a
+    and b over problems, each by how often its samples show the pattern. The price is what one more sample
+    must add to that; PETS's own greedy plan for an average budget takes steps in the same order. It can't
+    cost less than the warm-up, whose samples without an answer are drawn anew.
+
+    >>> from adacompute.answers import Tally
+    >>> from adacompute.pool import bundled
+    >>> with bundled("words") as pool:
+    ...     rule = PetsPolicy().fit(pool)
+    >>> rule.more("", Tally(), 0.02), rule.more("", Tally.of(["4"] * 4), 0.02)
+    (4, 0)
+    """
+
+    kind = "pets"
+    dial = "price"
+    setting_names = ("longest", "warmup", "weigh")
+    table_name = "gains"  # (patterns, longest - warm-up) the least that a sample adds, up to this one
+
+    def __init__(
+        self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
+    ) -> None:
+        super().__init__(longest=longest, weigh=weigh)
+        self.warmup = check_integer("warmup", warmup, low=2, high=4)
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        """Learns how answers are spread; labels aren't needed, but as many answers as the warm-up."""
+        counts = _count_answers(get_ballots(pool), min_answers=self.warmup)
+        slope, offset = _fit_mode_curves(counts)
+        weights = _compute_pattern_shares(counts, self.warmup)  # (problems, patterns)
+        total = np.maximum(weights.sum(axis=0), 1e-12)
+        after = np.sqrt(np.arange(self.warmup, max(self.longest, self.warmup) + 1))
+        level = (weights.T @ slope / total)[:, None] * after + (weights.T @ offset / total)[:, None]
+        self.table_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
+        return self
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+        gains = self._get_table()
+        price = check_dial("price", dial)
+        planned = self.warmup + (gains > price).sum(axis=1)  # (patterns,) samples in all
+        missing = self.warmup - state.answered
+        left = np.where(missing == 0, planned[self._find_pattern(state)] - state.drawn, missing)
+        return self._limit_draw(state, np.maximum(left, 0))
+
+    def _find_pattern(self, state: VoteState) -> Ints:
+        """Which pattern the answers of a warm-up show, (requests,); any where they aren't a warm-up."""
+        kinds = np.clip(state.kinds, 1, self.warmup)
+        if self.warmup < 4:
+            return np.asarray(kinds - 1)
+        pairs = (kinds == 2) & (state.first == 2)
+        return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
+
+    def settings(self) -> dict[str, Any]:
+        return {"warmup": self.warmup, **super().settings()}
+
+    def _table_shape(self) -> tuple[int, ...]:
+        return ({2: 2, 3: 3, 4: 5}[self.warmup], max(self.longest - self.warmup, 0))
+
+
+def _count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
+    """Samples of each answer of each problem, most frequent first, (problems, answers), 0 where it has fewer.
+
+    Problems with fewer answered samples than `min_answers` are left out.
+    """
+    if not len(ballots):
+        raise PolicyError("the pool has no samples to learn from; collect some first")
+    kinds = max(int(ballots.classes.max(initial=0)) + 1, 1)
+    counts = np.zeros((len(ballots), kinds))
+    problem, sample = np.nonzero(ballots.classes >= 0)
+    np.add.at(counts, (problem, ballots.classes[problem, sample]), 1.0)
+    counts = -np.sort(-counts, axis=1)
+    counts = np.asarray(counts[counts.sum(axis=1) >= min_answers])
+    if not len(counts):
+        raise TooFewSamples(f"no problem has {min_answers} samples with an answer; collect more samples")
+    return counts
+
+
+def _add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
+    """Gives one more answer 0 to `most` of the votes of the rest.
+
+    `votes` is (…, problems, ties, votes of the rest) and `share`, the answer's, (problems,). Like a
+    generating function it is without multinomial coefficients. An answer with exactly `most` votes counts
+    by `tie`, (ties,): its integral from 0 to 1 makes 1 / (1 + m) of m such answers, the chance that none
+    of them was called the leader, or the second, instead.
+    """
+    added = votes.copy()
+    factor = np.ones(len(share))
+    for count in range(1, min(most, votes.shape[-1] - 1) + 1):
+        factor = factor * share / count
+        weight = factor[:, None] * (tie if count == most else 1.0)  # (problems, ties)
+        added[..., count:] += votes[..., :-count] * weight[..., None]
+    return added
+
+
+def _place_ties(most_ties: int) -> tuple[Floats, Floats]:
+    """Points from 0 to 1 and their weights, exact for polynomials of a degree of up to `most_ties` + 1."""
+    points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
+    return (points + 1) / 2, weights / 2
+
+
+def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
+    """The probability that the leader isn't the mode, by the votes of leader, second and rest.
+
+    `shares` are the distributions that are possible and equally likely, (problems, answers), each falling.
+    """
+    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # those with most answers first
+    table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
+    for first in range(1, longest + 1):
+        powers = shares**first
+        table[first, 0, 0] = 1.0 - powers[:, 0].sum() / powers.sum()
+    for second in range(1, longest // 2 + 1):
+        tie, weights = _place_ties((longest - 2 * second) // second)
+        leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
+        for row, first in enumerate(range(second, longest - second + 1)):
+            # where leader and second are tied, any two of the tied answers may have been called so
+            by_tie = weights * 2 * (1 - tie) if first == second else weights
+            most = longest - first - second + 1
+            likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
+            known = possible > 0
+            doubt = np.divide(possible - likely, possible, out=np.ones(most), where=known)
+            table[first, second, :most] = np.clip(doubt, 0.0, 1.0)
+    return table
+
+
+def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
+    """Likelihoods summed over distributions, (leader's votes, ties, votes of the rest): those with the
+    mode as the leader, and those with any answer as the leader.
+    """
+    firsts = np.arange(second, longest - second + 1)
+    shape = (len(shares), len(tie), longest - 2 * second + 1)
+    nobody, runner = np.zeros(shape), np.zeros(shape)  # neither was chosen yet; the second was
+    nobody[..., 0] = 1.0
+    leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
+    others, others_runner = nobody.copy(), runner.copy()  # of all answers but the mode
+    for answer in range(shares.shape[1]):
+        share = shares[:, answer]
+        share = share[: np.count_nonzero(share)]
+        if not len(share):
+            break
+        rows = slice(0, len(share))
+        as_second = (share**second)[:, None, None]
+        as_leader = (share ** firsts[:, None])[..., None, None]  # (firsts, problems, 1, 1)
+        both[:, rows] = (
+            _add_answer(both[:, rows], share, second, tie)
+            + as_leader * runner[rows]
+            + as_second * leader[:, rows]
+        )
+        leader[:, rows] = _add_answer(leader[:, rows], share, second, tie) + as_leader * nobody[rows]
+        runner[rows] = _add_answer(runner[rows], share, second, tie) + as_second * nobody[rows]
+        nobody[rows] = _add_answer(nobody[rows], share, second, tie)
+        if answer:
+            others_runner[rows] = (
+                _add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
+            )
+            others[rows] = _add_answer(others[rows], share, second, tie)
+    mode = shares[:, 0] ** firsts[:, None]  # (firsts, problems)
+    return np.tensordot(mode, others_runner, axes=1), both.sum(axis=1)
+
+
+def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
+    """How often a vote of 1 to `longest` samples gives the first answer, ties by lot, (problems, votes)."""
+    accuracy = np.zeros((len(shares), longest + 1))
+    for leader in range(1, longest + 1):
+        rest = longest - leader
+        tie, weights = _place_ties(min(shares.shape[1] - 1, rest // leader))
+        votes = np.zeros((len(shares), len(tie), rest + 1))
+        votes[..., 0] = 1.0
+        for answer in range(1, shares.shape[1]):
+            votes = _add_answer(votes, shares[:, answer], leader, tie)
+        ways = shares[:, :1] ** leader / math.factorial(leader)
+        accuracy[:, leader:] += ways * np.einsum("pyr,y->pr", votes, weights)
+    factorials = np.array([float(math.factorial(size)) for size in range(longest + 1)])
+    return np.asarray((accuracy * factorials)[:, 1:])
+
+
+def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
+    """Slope a and offset b of the curve Phi(a sqrt(k) + b) of each problem, each (problems,)."""
+    from scipy.special import ndtri
+
+    counts = counts[:, :_CURVE_ANSWERS]
+    distinct, owner = np.unique(counts / counts.sum(axis=1, keepdims=True), axis=0, return_inverse=True)
+    accuracy = _compute_mode_votes(distinct, _CURVE_VOTES)[:, _CURVE_FROM - 1 :]
+    level = ndtri(np.clip(accuracy, 1e-12, 1 - 1e-12))
+    root = np.sqrt(np.arange(_CURVE_FROM, _CURVE_VOTES + 1))
+    slope = (level @ (root - root.mean())) / ((root - root.mean()) ** 2).sum()
+    offset = level.mean(axis=1) - slope * root.mean()
+    return slope[owner.reshape(-1)], offset[owner.reshape(-1)]
+
+
+def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
+    """How often so many of a problem's answers, drawn without replacement, show each pattern,
+    (problems, patterns): from all equal to all different.
+    """
+    total = counts.sum(axis=1)
+    pairs = counts * (counts - 1) / 2
+    left = total[:, None] - counts
+    if warmup == 2:
+        shown = [pairs]
+        ways = total * (total - 1) / 2
+    elif warmup == 3:
+        shown = [pairs * (counts - 2) / 3, pairs * left]
+        ways = total * (total - 1) * (total - 2) / 6
+    else:
+        squares = (counts**2).sum(axis=1, keepdims=True) - counts**2
+        shown = [
+            pairs * (counts - 2) * (counts - 3) / 12,
+            pairs * (counts - 2) / 3 * left,
+            pairs * (pairs.sum(axis=1, keepdims=True) - pairs) / 2,
+            pairs * (left**2 - squares) / 2,
+        ]
+        ways = total * (total - 1) * (total - 2) * (total - 3) / 24
+    shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
+    different = 1.0 - shares.sum(axis=1)
+    different[different < 1e-12] = 0.0  # rounding
+    return np.column_stack([shares, different])
+
+
+def _subtract_tails(level: Floats) -> Floats:
+    """Phi at each level less Phi at the one before, also where both are almost 1, (rows, levels - 1)."""
+    from scipy.special import log_ndtr
+
+    tail = log_ndtr(-level)
+    return np.asarray(np.exp(tail[:, :-1]) * -np.expm1(tail[:, 1:] - tail[:, :-1]))

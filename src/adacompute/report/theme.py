@@ -50,6 +50,8 @@ POLICY_STYLES: dict[str, PolicyStyle] = {
     "asc": PolicyStyle(name="Adaptive-Consistency", colour="orange", line="-"),
     "esc": PolicyStyle(name="ESC", colour="purple", line="-"),
     "doubling": PolicyStyle(name="doubling", colour="yellow", line="--"),
+    "bayes": PolicyStyle(name="Bayesian stopping", colour="orange", line="--"),
+    "pets": PolicyStyle(name="PETS", colour="purple", line="--"),
     "classifier": PolicyStyle(name="the paper's classifier", colour="red", line="-"),
     "curve": PolicyStyle(name="curve", colour="green", line="-"),
     "oracle": PolicyStyle(name="one-shot oracle", colour="green", line="--"),
