@@ -825,16 +825,16 @@ def test_closing_at_once_ends_it_whether_or_not_it_was_opened():
 def test_ctrl_c_while_it_opens_ends_it():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        code = f"import adacompute as ac\nprint('begins', flush=True)\nwith ac.Asker({url!r}): pass"
+        silent.settimeout(120)
+        code = f"import adacompute as ac\nwith ac.Asker({url!r}): pass"
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(0.5)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            connection, _ = silent.accept()  # it has asked, and waits for an answer
+            with connection:
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert err.rstrip().endswith(b"KeyboardInterrupt")
