@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
-from adacompute.policies.feature_set import FeatureSet
-from adacompute.policies.features import ENTROPY_COLUMN
+from adacompute.policies.features import ENTROPY_COLUMN, FeatureSet
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score import score

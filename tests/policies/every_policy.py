@@ -20,11 +20,19 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "doubling": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "bayes": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "pets": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "guarantee": lambda kind, ballots, **given: _make_guarantee(kind, **given).fit(ballots),
     "oracle": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "classifier": lambda kind, ballots, **given: kind(**given).fit(ballots, budget=3.0),
     "curve": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "stopping": lambda kind, ballots, **given: kind(**given).fit(ballots),
 }
+
+
+def _make_guarantee(kind: Callable[..., Policy], *, weigh: object = None, **given: Any) -> Policy:
+    """With delta as its dial, and of the other policies' length; it has no weights to take."""
+    return kind(**{"delta": None, "longest": 16, **given})
+
+
 KINDS = [kind for kind in MAKERS if kind in POLICIES]
 WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 

@@ -8,6 +8,7 @@ import pytest
 from behaviours import Honest, Reply, Status
 from running import QUESTION, Running
 
+from adacompute.policies import GuaranteePolicy
 from upstream import Upstream
 
 CHEAP, DEAR = 1e-6, 0.5  # prices: at the first it goes on while there is any doubt, at the second it stops
@@ -312,3 +313,16 @@ def test_without_a_pool_nothing_is_recorded():
         assert gate.ask().status == 200
         assert gate.gateway.reporter.recorder is None
         assert 'adacompute_recorder_requests{result="stored"} 0.0' in gate.get("/metrics").raw.decode()
+
+
+def test_a_guarantee_says_whether_the_answer_is_certified(tmp_path):
+    GuaranteePolicy(delta=0.05, longest=12).save(tmp_path / "policy")
+    served = {"policy": str(tmp_path / "policy")}
+    with Upstream(Votes("42")) as up, Running(up.url, **served) as gate:
+        told = gate.ask().json["adacompute"]
+    assert (told["certified"], told["samples"], told["price"]) == (True, 5, None)
+    with Upstream(Votes("7", "42")) as up, Running(up.url, **served) as gate:
+        told = gate.ask().json["adacompute"]
+    assert (told["certified"], told["samples"]) == (False, 12)
+    with Upstream(Votes("42")) as up, Running(up.url, price=DEAR) as gate:
+        assert "certified" not in gate.ask().json["adacompute"]

@@ -127,6 +127,7 @@ FULL = RequestOutcome(  # with everything that a reply may tell
     would=1,
     agreed=True,
     weak=True,
+    certified=True,
 )
 
 
@@ -151,7 +152,7 @@ def test_the_description_names_all_that_a_reply_tells_of_its_vote():
     told = COMPONENTS["schemas"]["Told"]
     assert set(told["properties"]) == set(build_extra(FULL, unit="samples"))
     least = dataclasses.replace(FULL, mode="adaptive", notes=(), abstained=0, missing=0, would=None)
-    least = dataclasses.replace(least, agreed=None, weak=False)
+    least = dataclasses.replace(least, agreed=None, weak=False, certified=None)
     assert set(told["required"]) == set(build_extra(least, unit="samples"))
 
 

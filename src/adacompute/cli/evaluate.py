@@ -303,7 +303,8 @@ PoliciesOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help=f"Any of {', '.join(sorted(POLICIES))}; or all. [default: all but bayes, pets and shuffled]",
+        help=f"Any of {', '.join(sorted(POLICIES))}; or all. "
+        "[default: all but bayes, guarantee, pets and shuffled]",
     ),
 ]
 ProtocolOption = Annotated[

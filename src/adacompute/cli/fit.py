@@ -58,7 +58,7 @@ from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.chart import Chart, write_chart
-from adacompute.policies.feature_set import FeatureSet
+from adacompute.policies.features import FeatureSet
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay

@@ -116,6 +116,8 @@ class _RegistryMaker:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
             options["weigh"] = "auto"  # the same weights, fitted together with the rest of the policy
+        if self.kind == "guarantee":  # its certificate is of plain votes; delta is the dial
+            options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = POLICIES[self.kind](**{**options, **self.settings})

@@ -21,6 +21,7 @@ from adacompute.policies.baselines import (
 )
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.guarantee import GuaranteePolicy
 from adacompute.policies.stopping import StoppingPolicy
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "DoublingPolicy",
     "EarlyStopping",
     "FixedPolicy",
+    "GuaranteePolicy",
     "HeuristicPolicy",
     "OraclePolicy",
     "PetsPolicy",
@@ -55,6 +57,7 @@ POLICIES: dict[str, type[Policy]] = {
         DoublingPolicy,
         BayesPolicy,
         PetsPolicy,
+        GuaranteePolicy,
         OraclePolicy,
         ClassifierPolicy,
         CurvePolicy,

@@ -48,7 +48,7 @@ _CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its c
 class _AgreementPolicy(Policy):
     """What the rules share: a tolerated doubt as the dial, and nothing to learn."""
 
-    dial: ClassVar[Dial | None] = "threshold"
+    dial: Dial | None = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")  # of its settings
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:

@@ -196,7 +196,7 @@ class Policy(ABC):
     """
 
     kind: ClassVar[str]  # its name in commands, tables and artefacts
-    dial: ClassVar[Dial | None] = None  # None: made or fitted for one budget
+    dial: Dial | None = None  # None: made or fitted for one budget
     longest: int = DEFAULT_LONGEST  # samples a request, at most
     weigh: VoteWeights | None = None  # how it weighs votes; None: plain
     draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
@@ -249,6 +249,18 @@ class Policy(ABC):
     @abstractmethod
     def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
         """How many more samples each request gets now, (requests,); row i of `reading` is its prompt's."""
+
+    def certifies(self, tally: Tally, dial: float | None = None) -> bool | None:  # noqa: ARG002
+        """Whether the leader is certified to be the model's commonest answer; None: it certifies nothing."""
+        return None
+
+    def mask_certified(
+        self,
+        state: VoteState,  # noqa: ARG002
+        dial: float | None = None,  # noqa: ARG002
+    ) -> npt.NDArray[np.bool_] | None:
+        """As `certifies`, for many requests at once, (requests,)."""
+        return None
 
     @abstractmethod
     def fit(self, pool: "Pool | Ballots") -> Self:

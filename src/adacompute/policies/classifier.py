@@ -42,7 +42,7 @@ from adacompute.policies.base import (
     wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
-from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
+from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, read_booster, read_forest
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve

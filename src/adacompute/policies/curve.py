@@ -30,7 +30,7 @@ from adacompute.policies.base import (
     wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
-from adacompute.policies.feature_set import FeaturePolicy, FeatureSet, RowCache
+from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, join_trees, read_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts

@@ -24,7 +24,7 @@ from adacompute.policies.base import Policy, VoteState
 from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.feature_set import FeaturePolicy
+from adacompute.policies.features import FeaturePolicy
 from adacompute.records import Move
 from adacompute.scale.cluster import cluster
 from adacompute.scale.prompt_files import (

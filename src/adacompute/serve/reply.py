@@ -165,6 +165,7 @@ class RequestOutcome:
     weighted: bool = False  # whether votes had weights
     agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
+    certified: bool | None = None  # whether the policy certifies the answer; None: it certifies nothing
     explored: bool = False  # drawn to the end, for learning
     decided: bool = True  # whether the policy decided how many; False: it can't be voted on
     unit: BudgetUnit = "samples"  # of its budget
@@ -461,6 +462,8 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         fields["agreed"] = outcome.agreed
     if outcome.weak:
         fields["weak"] = True
+    if outcome.certified is not None:
+        fields["certified"] = outcome.certified
     return fields
 
 

@@ -245,6 +245,14 @@ class SampleLoop:
         return self.dial if self._policy_decides else None
 
     @property
+    def certified(self) -> bool | None:
+        """Whether the policy certifies the leader; None: there is no vote, or it certifies nothing."""
+        policy = self.served.policy
+        if not self.has_vote or (policy.dial is not None and self.dial is None):
+            return None
+        return policy.certifies(self.tally, self.dial)
+
+    @property
     def decided(self) -> bool:
         """Whether the policy decides how many, so that its cost belongs to the average of voted requests.
 

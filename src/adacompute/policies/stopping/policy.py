@@ -119,7 +119,7 @@ class StoppingPolicy(Policy):
     """
 
     kind: ClassVar[str] = "stopping"
-    dial: ClassVar[Dial | None] = "price"
+    dial: Dial | None = "price"
     reads_first: ClassVar[bool] = False  # the first wave depends on the price alone
 
     def __init__(

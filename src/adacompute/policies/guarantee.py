@@ -1,0 +1,242 @@
+"""Stops only where the leader is certified to be the model's commonest answer, with probability 1 - delta.
+
+The leader is certified where its votes reach a boundary that rises with the runner-up's votes. The boundary
+is the lowest of a family for which the probability of ever certifying an answer that is not the commonest
+is at most delta, whatever the answers, however many there are, and whenever one looks or stops within
+`longest` samples. The bound on that probability, with its proof, is in docs/design/policies.md:
+
+- Order the other answers by their probability. The l-th can only be certified when it leads the commonest
+  answer and the l - 1 before it, l answers that are each at least as likely as it is.
+- So the probability is at most the sum over l of Q(l), that one of l + 1 equally likely answers reaches the
+  boundary against all the others. Q(1) is computed exactly, as a walk of the votes of two answers; the
+  sum of all the others is bounded by an integral for each point of the boundary.
+
+A sample without an answer counts as drawn and is otherwise ignored, so the certificate is about the answers
+that the model gives. It says nothing of whether the commonest answer is right.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Tally
+from adacompute.errors import PolicyError, format_value
+from adacompute.policies.base import (
+    Arrays,
+    Dial,
+    Floats,
+    Ints,
+    Policy,
+    VoteState,
+    check_dial,
+    check_integer,
+    check_source,
+    load_settings,
+    parse_finite,
+    wrap_restore_errors,
+)
+from adacompute.pool import Ballots, Pool
+
+__all__ = ["GuaranteePolicy", "compute_risk", "find_boundary"]
+
+_LONGEST = 64  # samples a request: with fewer, the certificate of a narrow lead can't be had
+_MAX_LONGEST = 256  # samples a request: the boundary of more would take long to compute
+_NODES = 256  # of the integrals: more change nothing within a double's precision
+_SMALLEST = 1e-290  # a probability, so that nothing is divided by less
+_MARGIN = 1e-9  # added to a bound, as a share of it, for the rounding of its sums
+
+
+class GuaranteePolicy(Policy):
+    """Draws until the leader is the model's commonest answer with probability 1 - delta, or to `longest`.
+
+    With `delta` given it has no dial: it costs what the certificate costs. With `delta=None` the dial
+    (threshold) is delta, so that `calibrate` finds the delta that a budget affords. Votes are plain: with
+    weights there would be no certificate. It draws as many samples at once as are needed at the least.
+
+    >>> policy = GuaranteePolicy(delta=0.05)
+    >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
+    (6, 1, 0)
+    >>> policy.certifies(Tally.of(["4"] * 6)), policy.certifies(Tally.of(["4"] * 6 + ["5"]))
+    (True, False)
+    """
+
+    kind = "guarantee"
+    dial: Dial | None = "threshold"
+
+    def __init__(self, delta: float | None = 0.05, *, longest: int = _LONGEST) -> None:
+        self.delta = None if delta is None else _check_delta(delta)
+        self.longest = check_integer("longest", longest, high=_MAX_LONGEST)
+        if self.delta is not None:
+            self.dial = None
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+        boundary = find_boundary(self.longest, self._choose_delta(dial))
+        needed = boundary[np.minimum(state.second, self.longest)] - state.first
+        return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
+
+    def certifies(self, tally: Tally, dial: float | None = None) -> bool:
+        """Whether the leader of these votes is certified, at `delta` or at the dial."""
+        return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
+
+    def mask_certified(self, state: VoteState, dial: float | None = None) -> npt.NDArray[np.bool_]:
+        """Which requests' leaders are certified, (requests,); none beyond `longest` votes."""
+        boundary = find_boundary(self.longest, self._choose_delta(dial))
+        reached = state.first >= boundary[np.minimum(state.second, self.longest)]
+        return np.asarray(reached & (state.answered <= self.longest))
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        check_source(pool)
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        return {"delta": self.delta, "longest": self.longest}
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
+        with wrap_restore_errors(cls.kind):
+            return cls(**load_settings(settings, ("delta", "longest")))
+
+    def _choose_delta(self, dial: float | None) -> float:
+        if self.delta is None:
+            return check_dial("threshold", dial, high=1.0)
+        if dial is not None:
+            raise PolicyError(
+                f"this guarantee has no dial: its delta is {self.delta:g}; leave {format_value(dial)} out, "
+                "or make it with delta=None"
+            )
+        return self.delta
+
+
+def _check_delta(value: object) -> float:
+    delta = parse_finite(value)
+    if delta is None or not 0 < delta < 1:
+        raise PolicyError(
+            f"delta {format_value(value)} can't be used; give a probability between 0 and 1, e.g. 0.05"
+        )
+    return delta
+
+
+def find_boundary(longest: int, delta: float) -> Ints:
+    """The fewest votes that certify a leader, by the runner-up's votes, (longest + 1,).
+
+    Where a number is above `longest`, no number of votes does.
+
+    >>> find_boundary(64, 0.05)[:5].tolist()
+    [6, 9, 12, 14, 16]
+    """
+    low, high = (
+        0,
+        len(_sort_doubts(longest)),
+    )  # the lowest `low` doubts are certified; `high` + 1 are too many
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _bound_risk(longest, middle) <= delta else (low, middle - 1)
+    return _build_boundary(longest, low)
+
+
+def compute_risk(boundary: Ints) -> float:
+    """An upper bound on the probability that a boundary ever certifies another answer than the commonest.
+
+    `boundary` has the fewest votes of a certified leader by the runner-up's votes, (longest + 1,), rising.
+    """
+    longest = len(boundary) - 1
+    points = [(int(a), b) for b, a in enumerate(boundary) if a + b <= longest]
+    others = math.fsum(_integrate_others(a)[b] for a, b in points)
+    return min(1.0, (_walk_pair(boundary) + others) * (1 + _MARGIN))
+
+
+@lru_cache(maxsize=8)
+def _compute_doubts(longest: int) -> Floats:
+    """One over the evidence that a answers beat b, (longest + 1, longest + 1); infinite where none is.
+
+    The evidence is the mean of (2p)^a (2 - 2p)^b over shares p between a half and 1, the likelihood ratio
+    of "the leader is commoner" to "they are as common". It rises with a and falls with b. The fractions are
+    of whole numbers, so that they are the same on every machine.
+    """
+    doubts = np.full((longest + 1, longest + 1), np.inf)
+    for votes in range(1, longest + 1):
+        below, ways = 0, 1  # ways to choose up to b of votes + 1, and b of votes
+        chosen = 1  # ways to choose b of votes + 1
+        for b in range((votes + 1) // 2):
+            below += chosen
+            # the sum over up to a = votes - b of votes + 1 is all but the b + 1 lowest, by symmetry
+            doubts[votes - b, b] = ((votes + 1) * ways) / (2 ** (votes + 1) - below)
+            ways = ways * (votes - b) // (b + 1)
+            chosen = chosen * (votes + 1 - b) // (b + 1)
+    doubts.setflags(write=False)
+    return doubts
+
+
+@lru_cache(maxsize=8)
+def _sort_doubts(longest: int) -> Floats:
+    doubts = _compute_doubts(longest)
+    return np.unique(doubts[np.isfinite(doubts)])
+
+
+@lru_cache(maxsize=4096)
+def _build_boundary(longest: int, count: int) -> Ints:
+    """The boundary that certifies the lowest `count` doubts."""
+    limit = _sort_doubts(longest)[count - 1] if count else -1.0
+    certified = _compute_doubts(longest) <= limit
+    boundary = np.where(certified.any(axis=0), certified.argmax(axis=0), 2 * longest + 1).astype(np.int64)
+    boundary.setflags(write=False)
+    return boundary
+
+
+@lru_cache(maxsize=1 << 16)
+def _bound_risk(longest: int, count: int) -> float:
+    return compute_risk(_build_boundary(longest, count))
+
+
+def _walk_pair(boundary: Ints) -> float:
+    """Q(1): the probability that a given one of two equally likely answers ever reaches the boundary."""
+    longest = len(boundary) - 1
+    other = np.arange(longest + 1)  # votes of the other answer
+    chances = np.zeros(longest + 1)
+    chances[0] = 1.0
+    reached = 0.0
+    for votes in range(1, longest + 1):
+        chances[1:] = (chances[1:] + chances[:-1]) / 2
+        chances[0] /= 2
+        crossed = votes - other >= boundary
+        reached += float(chances[crossed].sum())
+        chances[crossed] = 0.0
+    return reached
+
+
+@lru_cache(maxsize=1)
+def _get_nodes() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return np.asarray(nodes), np.asarray(weights)
+
+
+@lru_cache(maxsize=1 << 11)
+def _integrate_others(a: int) -> Floats:
+    """At [b], the sum over l of 2 and more of the chance that l answers have b votes or fewer, each, when
+    another that is as likely gets its a-th, (a,); infinite for b = a - 1.
+
+    Let the votes of each answer come at rate 1. The a-th comes at a time s with the gamma density of a, and
+    until then the others' votes are independent Poisson counts: with F = P(count <= b), the sum is that of
+    F^l, F^2 / (1 - F). The integrals are Gauss-Legendre, to where the density vanishes.
+    """
+    nodes, weights = _get_nodes()
+    end = a + 12 * math.sqrt(a) + 30
+    time = (nodes + 1) / 2 * end
+    count = np.arange(2 * a + 60)[:, None]
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(count))))])[:, None]
+    logs = count * np.log(time) - time - log_factorials  # (counts, nodes) of Poisson probabilities
+    poisson = np.exp(logs)
+    up_to = np.cumsum(poisson, axis=0)[:a]
+    above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum is cut off, and exact where it is small
+    ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
+    tiny = above <= _SMALLEST  # there, the first term of the sum is used, so that the bound is one still
+    ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
+    sums: Floats = (ratio * up_to**2) @ weights * end / 2
+    sums[a - 1] = np.inf
+    sums.setflags(write=False)
+    return sums
