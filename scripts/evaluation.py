@@ -1,7 +1,9 @@
-"""Makes docs/reference/evaluation.md from the recordings beside the checkout (`make evaluation`, 30 minutes).
+"""Makes docs/reference/evaluation.md from the recordings beside the checkout (`make evaluation`, 40 minutes).
 
 `python scripts/evaluation.py --keep FILE` keeps the numbers too; `--from FILE` writes the page from them
-without measuring again; `--peers FOLDER` keeps what the other policies gave, to measure ours alone next time.
+without measuring again, and with `--only facts words` measures these recordings and takes the others from the
+file. `--peers FOLDER` keeps what each of the other policies gave, to measure ours alone next time, and a new
+peer alone when one is added. `--orders 4 --page FILE` is a quick try that leaves the page alone.
 The page's words and tables are in `evaluation_page.py`; what is compared, and how, in `adacompute.evaluate`.
 """
 
@@ -20,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from evaluation_page import page
+from recordings import FOLDER, read_recordings, read_signals
 
 from adacompute.evaluate import Bootstrap, Interval, MatchedCost, PolicyPoints, join_points, match_cost
 from adacompute.evaluate.conclusions import make_bootstrap
@@ -29,25 +32,30 @@ from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, Polic
 from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies.base import Policy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, open_pool
+from adacompute.pool import Ballots, bundled
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT.parent / "shared" / "recordings"
 PAGE = ROOT / "docs" / "reference" / "evaluation.md"
 ORDERS, FOLDS, SEED = 100, 5, 2026
 PEERS = ("fixed", "asc", "esc", "doubling", "bayes", "pets", "curve", "classifier")
-TRANSFERRED, LABELS, BARE, WAVES = (
+SHIPPED, EARLIER, TRANSFERRED, LABELS, BARE, WAVES = (
+    "shipped",
+    "earlier",
     "transferred",
     "calibrated",
     "calibrated, no labels",
     "transferred, 3 waves",
 )
+SIGNALLED = ("gsm8k", "math")  # recordings whose tokens' signals were measured
 PARTS = ("cost", "accuracy")
 
 
 @dataclass(frozen=True)
 class As:
-    """Makes the transferred policy as it is, on the vote scale of the training problems."""
+    """Makes a policy as it is, on the vote scale of the training problems.
+
+    Of the priors in the package, a policy takes one that hasn't seen these problems by itself.
+    """
 
     policy: StoppingPolicy
 
@@ -64,16 +72,6 @@ class Calibrated:
 
     def __call__(self, train: Ballots, **_: object) -> Policy:
         return StoppingPolicy(prior=self.prior).fit(train, labels=self.labels)
-
-
-def read_recordings(folder: Path) -> dict[str, Ballots]:
-    """Every recording by its short name: what comes before the model's."""
-    results = {}
-    for file in sorted(folder.glob("*.jsonl.gz")):
-        with open_pool(file) as pool:
-            short = file.name.split("-qwen")[0].split("-smollm")[0].split("-r1")[0]
-            results[short] = pool.ballots()
-    return results
 
 
 def withhold_logprobs(ballots: Ballots) -> Ballots:
@@ -94,47 +92,71 @@ class Run:
 
 
 def run_recording(name: str, ballots: Ballots, others: Sequence[Ballots], options: argparse.Namespace) -> Run:
-    """The peers, kept from an earlier run where asked for, and ours, fitted on the other recordings."""
-    kept = options.peers / f"{name.replace(', ', '-')}.npz" if options.peers else None
-    if kept is not None and kept.is_file():
-        peers = read_points(kept)
-    else:
-        peers = list_points(run_with_shared_folds(name, ballots, PEERS, options.workers))
-        if kept is not None:
-            options.peers.mkdir(parents=True, exist_ok=True)
-            np.savez(kept, **{f"{one}|{part}": getattr(peers[one], part) for one in peers for part in PARTS})
+    """The peers, kept from an earlier run where asked for, and ours: none has seen the recording."""
+    peers = run_peers(name, ballots, options)
     start = time.monotonic()
     prior = StoppingPolicy.pooled(list(others), without=ballots)
+    earlier = StoppingPolicy.pooled([read_bundled("facts"), read_bundled("words")], without=ballots)
     waves = StoppingPolicy(prior=prior, max_waves=3)
     print_progress(f"{name}: prior fitted on {len(others)} others, {time.monotonic() - start:.0f} s")
-    makers = ((TRANSFERRED, As(prior)), (LABELS, Calibrated(prior, True)), (BARE, Calibrated(prior, False)))
-    ours = run_with_shared_folds(name, ballots, (*makers, (WAVES, As(waves))), options.workers)
+    makers = (
+        (SHIPPED, As(StoppingPolicy())),
+        (EARLIER, As(earlier)),
+        (TRANSFERRED, As(prior)),
+        (LABELS, Calibrated(prior, True)),
+        (BARE, Calibrated(prior, False)),
+        (WAVES, As(waves)),
+    )
+    ours = run_with_shared_folds(name, ballots, makers, options)
     return Run(ours.setup, peers | list_points(ours))
 
 
+def run_peers(name: str, ballots: Ballots, options: argparse.Namespace) -> dict[str, PolicyPoints]:
+    """Every peer's settings, from its own file where it was measured before."""
+    files = {
+        peer: options.peers and options.peers / f"{name.replace(', ', '-')}-{peer}-{options.orders}.npz"
+        for peer in PEERS
+    }
+    peers = {peer: read_points(file) for peer, file in files.items() if file and file.is_file()}
+    missing = tuple(peer for peer in PEERS if peer not in peers)
+    if missing:
+        peers |= list_points(run_with_shared_folds(name, ballots, missing, options))
+    if options.peers:
+        options.peers.mkdir(parents=True, exist_ok=True)
+        for peer in missing:
+            np.savez(files[peer], **{part: getattr(peers[peer], part) for part in PARTS})
+    return peers
+
+
 def run_with_shared_folds(
-    name: str, ballots: Ballots, policies: PolicyChoices, workers: int
+    name: str, ballots: Ballots, policies: PolicyChoices, options: argparse.Namespace
 ) -> EvaluationRuns:
     """Policies on one recording: the same folds and orders whoever they are."""
     return run_policies(
         ballots,
         policies=policies,
         parts=FOLDS,
-        orders=ORDERS,
+        orders=options.orders,
         seed=SEED,
-        workers=workers,
+        workers=options.workers,
         calibrates=False,
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
+
+
+def read_bundled(name: str) -> Ballots:
+    """A recording in the package."""
+    with bundled(name) as pool:
+        return pool.ballots()
 
 
 def list_points(run: EvaluationRuns) -> dict[str, PolicyPoints]:
     return {one.name: one.points for one in run.everyone}
 
 
-def read_points(file: Path) -> dict[str, PolicyPoints]:
+def read_points(file: Path) -> PolicyPoints:
     with np.load(file) as kept:
-        return {one: PolicyPoints(**{part: kept[f"{one}|{part}"] for part in PARTS}) for one in PEERS}
+        return PolicyPoints(**{part: kept[part] for part in PARTS})
 
 
 def compute_numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
@@ -165,6 +187,10 @@ def compute_numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
 
 
 PAIRS = {
+    "shipped_lead": (SHIPPED, "peers"),
+    "shipped_gain": (SHIPPED, "fixed"),
+    "shipped": (SHIPPED, TRANSFERRED),
+    "renewed": (SHIPPED, EARLIER),
     "lead": (TRANSFERRED, "peers"),
     "labels": (LABELS, TRANSFERRED),
     "bare": (BARE, TRANSFERRED),
@@ -183,7 +209,8 @@ def compute_differences(at: dict[str, MatchedCost | None], boot: Bootstrap) -> d
     intervals = {
         key: None if gap is None else plain_interval(boot.interval(gap)) for key, gap in each.items()
     }
-    return {"difference": intervals, "each": each}
+    plain = {key: None if gap is None else gap.tolist() for key, gap in each.items()}
+    return {"difference": intervals, "each": plain}
 
 
 def plain_interval(interval: Interval) -> dict[str, float | None]:
@@ -197,38 +224,74 @@ def average_recordings(each: list[dict[str, Any]]) -> dict[str, Any]:
         here = [one["at"][budget] for one in each]
         keys = here[0]["each"]
         results[budget] = {
-            key: plain_interval(mean_over_recordings([one["each"][key] for one in here], seed=SEED))
+            key: plain_interval(
+                mean_over_recordings([np.asarray(one["each"][key]) for one in here], seed=SEED)
+            )
             for key in keys
             if all(one["each"][key] is not None for one in here)
         }
     return results
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    pools = read_recordings(FOLDER)
+def measure_signals(name: str, ballots: Ballots, options: argparse.Namespace) -> dict[str, Any]:
+    """One recording's first samples, weighted by what their tokens tell and by log-probability alone."""
+    with_signals = read_signals(name, ballots)
+    compared = {"on": with_signals, "off": replace(with_signals, signals=None)}
+    policies = ("fixed", (SHIPPED, As(StoppingPolicy())))
+    runs = {
+        way: run_with_shared_folds(f"{name}, signals {way}", one, policies, options)
+        for way, one in compared.items()
+    }
+    boot, at = make_bootstrap(runs["on"].setup), {}
+    for budget in AVERAGE_BUDGETS:
+        cell: dict[str, Any] = {"accuracy": {}, "difference": {}, "each": {}}
+        for policy in ("fixed", SHIPPED):
+            on, off = (match_cost(runs[way].get(policy).points, budget) for way in ("on", "off"))
+            assert on is not None
+            assert off is not None
+            gap = on.each - off.each
+            cell["accuracy"][policy] = {"on": on.accuracy, "off": off.accuracy}
+            cell["difference"][policy] = plain_interval(boot.interval(gap))
+            cell["each"][policy] = gap.tolist()
+        at[str(budget)] = cell
+    return {"name": name, "problems": len(with_signals), "samples": with_signals.classes.shape[1], "at": at}
+
+
+def measure(options: argparse.Namespace, kept: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of every recording: measured, or kept ones where only others are asked for."""
+    pools = read_recordings()
     print_progress(f"{len(pools)} recordings: {', '.join(pools)}")
-    each = []
+    known = {part: {one["name"]: one for one in kept.get(part, ())} for part in ("recordings", "signals")}
+    each, signals = [], []
     for name, ballots in pools.items():
-        others = [one for other, one in pools.items() if other != name]
-        runs = {}
-        if can_weigh_votes(ballots):
-            runs["weighted"] = run_recording(f"{name}, weighted", ballots, others, options)
-        bare = withhold_logprobs(ballots)
-        runs["plain"] = run_recording(
-            f"{name}, plain", bare, [withhold_logprobs(one) for one in others], options
-        )
-        each.append(compute_numbers(name, runs))
-    results = {
+        if options.only is not None and name not in options.only:
+            each += [known["recordings"][name]] if name in known["recordings"] else []
+            signals += [known["signals"][name]] if name in known["signals"] else []
+            continue
+        each.append(measure_recording(name, pools, options))
+        if name in SIGNALLED:
+            signals.append(measure_signals(name, ballots, options))
+    return {
         "recordings": each,
         "means": average_recordings(each),
-        "orders": ORDERS,
+        "signals": signals,
+        "signal_means": average_recordings(signals) if signals else {},
+        "orders": options.orders,
         "folds": FOLDS,
+        "peers": list(PEERS),
         "budgets": list(AVERAGE_BUDGETS),
     }
-    for one in each:
-        for at in one["at"].values():
-            del at["each"]  # one number a problem: not for the page
-    return results
+
+
+def measure_recording(name: str, pools: dict[str, Ballots], options: argparse.Namespace) -> dict[str, Any]:
+    """Everyone on one recording, with weighted votes where they can be, and with plain ones."""
+    ballots, others = pools[name], [one for other, one in pools.items() if other != name]
+    runs = {}
+    if can_weigh_votes(ballots):
+        runs["weighted"] = run_recording(f"{name}, weighted", ballots, others, options)
+    bare = withhold_logprobs(ballots)
+    runs["plain"] = run_recording(f"{name}, plain", bare, [withhold_logprobs(one) for one in others], options)
+    return compute_numbers(name, runs)
 
 
 def print_progress(text: str) -> None:
@@ -243,19 +306,22 @@ def main() -> None:
     parser.add_argument("--from", dest="given", type=Path, help="make the page from kept numbers")
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--peers", type=Path, help="keep the peers' numbers here, and take them from here")
+    parser.add_argument("--only", nargs="+", help="measure these recordings; the others come from --from")
+    parser.add_argument("--orders", type=int, default=ORDERS, help="random orders of each problem's samples")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     options = parser.parse_args()
-    if options.given:
-        results = json.loads(options.given.read_text("utf-8"))
-    elif not (FOLDER / "README.md").is_file():
-        sys.exit(
-            f"{FOLDER}: the recordings are not there; this page is made from them, and can't be renewed here"
-        )
-    else:
-        results = measure(options)
+    results = json.loads(options.given.read_text("utf-8")) if options.given else {}
+    if options.only or not options.given:
+        if not (FOLDER / "README.md").is_file():
+            sys.exit(
+                f"{FOLDER}: the recordings are not there; this page is made from them, and can't be renewed "
+                "here"
+            )
+        results = measure(options, results)
     if options.keep:
         options.keep.write_text(json.dumps(results), "utf-8")
-    PAGE.write_text(page(results), "utf-8")
-    print_progress(f"wrote {PAGE.relative_to(ROOT)}")
+    options.page.write_text(page(results), "utf-8")
+    print_progress(f"wrote {options.page}")
 
 
 if __name__ == "__main__":

@@ -20,19 +20,27 @@ SLACK = 0.003  # the sketches are from 10 to 100 orderings
 LABELLED = 0.005  # what labels must add on the mean
 KEPT = 0.8  # of the gain over fixed, with three waves
 
-ROWS = (
-    ("fixed", "fixed"),
-    ("asc", "asc"),
-    ("esc", "esc"),
-    ("doubling", "doubling"),
-    ("curve", "curve"),
-    ("classifier", "classifier"),
-    ("peers", "**peers**: their joint hull, plain and weighted"),
+LEAD = {
+    2.0: 0.015,
+    3.0: 0.019,
+    4.0: 0.014,
+}  # of the shipped prior over the peers: what transferred had before
+SIGNALS = 0.005  # what signals must add on the mean of their recordings at 3 and 4
+
+OURS = (
+    ("shipped", "**stopping, shipped prior**"),
+    ("earlier", "stopping, prior of facts and words, as shipped before"),
     ("transferred", "**stopping, transferred**"),
     ("calibrated", "**stopping, calibrated with labels**"),
     ("calibrated, no labels", "stopping, calibrated without labels"),
     ("transferred, 3 waves", "stopping, transferred, at most 3 waves"),
 )
+
+
+def list_rows(found: Found) -> list[tuple[str, str]]:
+    """The rows of a table of accuracies: each peer, their hull, and ours."""
+    peers = [(name, name) for name in found["peers"]]
+    return [*peers, ("peers", "**peers**: their joint hull, plain and weighted"), *OURS]
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,11 @@ class Bar:
 
 def page(found: Found) -> str:
     """The whole page."""
-    parts = [_HEAD.format(**found), _means(found), _bars(found), "## Recording by recording\n"]
-    parts += [_recording(one, found["budgets"]) for one in found["recordings"]]
+    peers = [f"`{name}`" for name in found["peers"]]
+    listed = f"{', '.join(peers[:-1])} and {peers[-1]}"
+    head = _HEAD.format(**found | {"peers": listed.replace("`esc`", "`esc` (every window)")})
+    parts = [head, _means(found), _bars(found), _signals(found), "## Recording by recording\n"]
+    parts += [_recording(one, found) for one in found["recordings"]]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -65,12 +76,15 @@ Made by `make evaluation` from recordings that are not part of the repository; e
   thresholds; for policies without a dial some fitted budgets), read at exactly that average number of
   samples: choosing randomly between two settings is always allowed. Hulls are computed on the problems they
   are judged on, which favours the policies with most settings: the joint hull of the peers above all.
+- **shipped prior**: the policy in the package as it is, unfitted. For each recording here the package has a
+  prior that was learned on everything else (the other recordings, and those made for it), and takes that one
+  by itself: leave-one-recording-out. What users get is the prior of all recordings.
 - **transferred**: fitted on the other recordings only. Of the recording that it is judged on it sees
   only the scale of the votes' confidence, which needs no labels and is taken from other folds.
 - **calibrated**: {folds} folds over problems, fitted on the other folds, starting from the transferred
   policy. The peers `curve` and `classifier` are fitted in the same folds.
-- **peers**: `fixed`, `asc`, `esc` (every window), `doubling`, `curve` and `classifier`, as one: the joint
-  hull of all their settings with plain votes and, where log-probabilities are recorded, with weighted ones.
+- **peers**: {peers}, as one: the joint hull
+  of all their settings with plain votes and, where log-probabilities are recorded, with weighted ones.
 - Votes are weighted by confidence where log-probabilities are recorded (not for math500), also for the
   peers.
 - {orders} random orders of each problem's samples, the same for all; at most 16 samples a request; 95%
@@ -99,6 +113,11 @@ def bars(found: Found) -> list[Bar]:
         _sketch_bar(found, weighted=False),
         _never_below(found, "lead", "transferred: never significantly below the peers"),
         _ahead(found),
+        _shipped(found),
+        _never_below(found, "shipped_lead", "shipped prior: never significantly below the peers"),
+        _never_below(found, "shipped", "shipped prior: never significantly below transferred"),
+        _never_below(found, "renewed", "shipped prior: never significantly below the one it replaces"),
+        _signal_bar(found),
         _labelled(found),
         _bracket_bar(found, "plain", "the oracle's bracket (plain votes, as in the design)"),
         _bracket_bar(found, "weighted", "the oracle's bracket with weighted votes"),
@@ -147,6 +166,28 @@ def _ahead(found: Found) -> Bar:
     short = [f"at {budget:g}" for budget, gap in here.items() if gap["low"] <= 0]
     return Bar(
         "transferred: ahead of the peers on the mean at 2, 3 and 4, the interval above zero",
+        "; ".join(f"{budget:g}: {_points(gap)}" for budget, gap in here.items()),
+        tuple(short),
+    )
+
+
+def _shipped(found: Found) -> Bar:
+    here = {budget: found["means"][str(budget)]["shipped_lead"] for budget in LEAD}
+    short = [f"at {budget:g}" for budget, gap in here.items() if round(gap["mean"], 3) < LEAD[budget]]
+    marks = ", ".join(f"{100 * lead:+.1f}" for lead in LEAD.values())
+    return Bar(
+        f"shipped prior: ahead of the peers on the mean at 2, 3 and 4 by {marks} points or more",
+        "; ".join(f"{budget:g}: {_points(gap)}" for budget, gap in here.items()),
+        tuple(short),
+    )
+
+
+def _signal_bar(found: Found) -> Bar:
+    here = {budget: found["signal_means"][str(budget)]["shipped"] for budget in (3.0, 4.0)}
+    short = [f"at {budget:g}" for budget, gap in here.items() if gap["mean"] < SIGNALS]
+    names = " and ".join(one["name"] for one in found["signals"])
+    return Bar(
+        f"signals: {100 * SIGNALS:g} points or more on the mean of {names} at 3 and 4",
         "; ".join(f"{budget:g}: {_points(gap)}" for budget, gap in here.items()),
         tuple(short),
     )
@@ -212,7 +253,7 @@ def _means(found: Found) -> str:
     budgets = found["budgets"]
     head = ["## Mean over recordings\n", _row(["accuracy at a cost of", *(f"{b:g}" for b in budgets)])]
     head.append(_rule(len(budgets)))
-    for key, label in ROWS:
+    for key, label in list_rows(found):
         head.append(_row([label, *(_mean_cell(found, key, budget) for budget in budgets)]))
     head += ["", _row([_DIFFERENCE, *(f"{b:g}" for b in budgets)]), _rule(len(budgets))]
     for key, label in _PAIRS:
@@ -223,6 +264,10 @@ def _means(found: Found) -> str:
 
 _DIFFERENCE = "paired difference, points (95%)"
 _PAIRS = (
+    ("shipped_gain", "shipped prior − fixed"),
+    ("shipped_lead", "shipped prior − peers"),
+    ("shipped", "shipped prior − transferred"),
+    ("renewed", "shipped prior − the one before"),
     ("gain", "transferred − fixed"),
     ("lead", "transferred − peers"),
     ("labels", "calibrated with labels − transferred"),
@@ -237,12 +282,44 @@ def _mean_cell(found: Found, key: str, budget: float) -> str:
     return "–" if any(value is None for value in values) else f"{sum(values) / len(values):.3f}"
 
 
-def _recording(one: Found, budgets: list[float]) -> str:
+def _signals(found: Found) -> str:
+    """Signals on and off: the same samples, weighted by what single tokens tell or by their mean alone."""
+    budgets = found["budgets"]
+    lines = [_SIGNALS_HEAD]
+    for one in found["signals"]:
+        lines += [f"{one['name']}: {one['problems']} problems, {one['samples']} samples each.\n"]
+        lines += [_row(["accuracy at a cost of", *(f"{b:g}" for b in budgets)]), _rule(len(budgets))]
+        for policy, label in _SIGNALLED:
+            for way in ("off", "on"):
+                cells = [_number(one["at"][str(b)]["accuracy"][policy][way]) for b in budgets]
+                lines.append(_row([f"{label}, signals {way}", *cells]))
+        lines.append("")
+    lines += [_row([_DIFFERENCE, *(f"{b:g}" for b in budgets)]), _rule(len(budgets))]
+    for policy, label in _SIGNALLED:
+        for one in found["signals"]:
+            cells = [_points(one["at"][str(b)]["difference"][policy]) for b in budgets]
+            lines.append(_row([f"{one['name']}, {label}: on − off", *cells]))
+        cells = [_points(found["signal_means"][str(b)][policy]) for b in budgets]
+        lines.append(_row([f"mean, {label}: on − off", *cells]))
+    return "\n".join(lines) + "\n"
+
+
+_SIGNALS_HEAD = """## Signals on and off
+
+On the samples whose tokens' log-probabilities were read one by one (by teacher forcing). Off: votes are
+weighted by the mean log-probability, as in the tables above. On: by what the answer's own tokens and the
+others tell too. Both ways the policy is the shipped prior, leave-one-out, on the same orders.
+"""
+_SIGNALLED = (("fixed", "fixed"), ("shipped", "stopping, shipped prior"))
+
+
+def _recording(one: Found, found: Found) -> str:
+    budgets = found["budgets"]
     votes = "weighted votes" if "weighted" in one["votes"] else "plain votes: no log-probabilities recorded"
     lines = [f"### {one['name']}\n", f"{one['problems']} problems, {votes}.\n"]
     lines += [_row(["accuracy at a cost of", *(f"{b:g}" for b in budgets)]), _rule(len(budgets))]
     at: Callable[[float], Found] = lambda budget: one["at"][str(budget)]  # noqa: E731
-    for key, label in ROWS:
+    for key, label in list_rows(found):
         lines.append(_row([label, *(_number(at(b)["accuracy"].get(key)) for b in budgets)]))
     for votes, label in (("weighted", "oracle, weighted votes"), ("plain", "oracle, plain votes")):
         if votes in one["votes"]:

@@ -1,49 +1,83 @@
-"""Makes StoppingPolicy's priors from the bundled recordings: `python scripts/prior.py`.
+"""Makes StoppingPolicy's priors from every recording there is: `python scripts/prior.py`, some minutes.
 
-Doesn't know any other recording. A prior is made of all of them, and of each alone, so that a bundled
-recording can be judged by a prior that hasn't seen it: so is made the chart of the first one, which says what
-a policy on it costs and gives.
+It learns on the recordings beside the checkout (`../shared/recordings`) and on those that
+studies/prior made. What is shipped are the numbers learned, not the recordings. One prior is learned on all
+of them. For each recording that policies are judged on, another is learned on the rest, without any problem
+whose prompt that recording has: `select_unseen_prior` takes it to judge that recording. The same priors make
+the chart of the first one, which says what a policy on it costs and gives.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from recordings import FOLDER as RECORDINGS
+from recordings import read_made_recordings, read_recordings
 
 from adacompute.evaluate.chart_builder import BUDGETS, ORDERS, PolicyReplays, assemble_chart, round_price_up
 from adacompute.policies.artefact import write_artefact
 from adacompute.policies.chart import Chart, ChartRow, write_chart
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.prior import BUNDLED_PRIORS, fit_prior, load_bundled_prior
-from adacompute.pool import Ballots, bundled
+from adacompute.policies.stopping.prior import (
+    BUNDLED_PRIORS,
+    exclude_shared,
+    fit_prior,
+    load_bundled_prior,
+    narrow_arrays,
+)
+from adacompute.pool import Ballots
 
 FOLDER = Path(__file__).resolve().parent.parent / "src/adacompute/policies/stopping/priors"
+WITHOUT = "without-"  # begins the name of a prior that was learned on all recordings but one
+LONGEST = 16  # samples a request
 
 
 def main() -> None:
     """Writes every prior again, and then the chart of the first."""
+    judged = read_recordings()
+    if missing := sorted(set(_list_left_out()) - set(judged)):
+        sys.exit(
+            f"{RECORDINGS}: no recording {', '.join(missing)}; the priors are learned on all recordings, and "
+            "can't be made again without them (the priors in the package stay as they are)"
+        )
     for name in BUNDLED_PRIORS:
-        recordings = [_recording(part) for part in name.split("-")]
-        prior = fit_prior(recordings, longest=16)
+        prior = fit_prior(gather_recordings(name, judged), longest=LONGEST)
         settings = {"problems": prior.problems, "scale": prior.scale}
-        write_artefact(FOLDER / name, kind="prior", settings=settings, arrays=prior.arrays())
+        arrays = narrow_arrays(prior.arrays())
+        write_artefact(FOLDER / name, kind="prior", settings=settings, arrays=arrays)
         sys.stderr.write(f"{name}: {prior.problems} problems\n")
     load_bundled_prior.cache_clear()
-    write_chart(FOLDER / BUNDLED_PRIORS[0], charted())
+    write_chart(FOLDER / BUNDLED_PRIORS[0], build_prior_chart(judged))
 
 
-def charted(budgets: Sequence[float] = BUDGETS) -> Chart:
+def gather_recordings(name: str, judged: Mapping[str, Ballots]) -> list[Ballots]:
+    """What the prior of one name is learned on: all recordings, or those without one and its prompts."""
+    left_out = judged[name.removeprefix(WITHOUT)] if name.startswith(WITHOUT) else None
+    recordings = [
+        exclude_shared(ballots, left_out) for ballots in (*judged.values(), *read_made_recordings().values())
+    ]
+    return [ballots for ballots in recordings if len(ballots)]
+
+
+def build_prior_chart(judged: Mapping[str, Ballots], budgets: Sequence[float] = BUDGETS) -> Chart:
     """What a policy that isn't fitted costs and gives: the mean over recordings, by priors of the others.
 
-    Each recording has its own price for a budget, as traffic has once the gateway has found it.
+    Each recording has its own price for a budget, as traffic has once the gateway has found it. Those
+    without log-probabilities are left out, because plain votes have other prices.
     """
-    charts = []
-    for name in BUNDLED_PRIORS[0].split("-"):
-        ballots = _recording(name)
+    charts, names = [], []
+    for name in _list_left_out():
+        ballots = judged[name]
         policy = StoppingPolicy().copy_for(ballots)
+        if policy.weigh is None:
+            continue
+        names.append(name)
         drawn = draw_paths(ballots, rng=np.random.default_rng(0), orders=ORDERS, weigh=policy.weigh)
         replays = PolicyReplays([(policy, drawn)])
         chart = assemble_chart(replays, replays, budgets=budgets, protocol="")
@@ -51,12 +85,17 @@ def charted(budgets: Sequence[float] = BUDGETS) -> Chart:
         charts.append(chart)
     problems = sum(chart.problems for chart in charts)
     protocol = (
-        f"replay of the {len(charts)} recordings in the package, {problems} problems, {ORDERS} orders, votes "
-        "weighted by logprob; held out: each by a prior that was learned on the others, at its own price, "
-        "and the mean of these"
+        f"replay of {len(charts)} recordings ({', '.join(names)}), {problems} problems, {ORDERS} orders, "
+        "votes weighted by logprob; held out: each by a prior that was learned on the others, at its own "
+        "price, and the mean of these"
     )
     rows = tuple(_mean(rows) for rows in zip(*(chart.rows for chart in charts), strict=True))
     return replace(charts[0], problems=problems, protocol=protocol, rows=rows)
+
+
+def _list_left_out() -> list[str]:
+    """The recordings that have a prior without them."""
+    return [name.removeprefix(WITHOUT) for name in BUNDLED_PRIORS if name.startswith(WITHOUT)]
 
 
 def _mean(rows: Sequence[ChartRow]) -> ChartRow:
@@ -67,11 +106,6 @@ def _mean(rows: Sequence[ChartRow]) -> ChartRow:
     return ChartRow(
         **means | {"price": round_price_up(float(np.exp(np.mean([np.log(row.price) for row in rows]))))}
     )
-
-
-def _recording(name: str) -> Ballots:
-    with bundled(name) as pool:
-        return pool.ballots()
 
 
 if __name__ == "__main__":

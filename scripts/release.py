@@ -43,7 +43,7 @@ NEEDED = (  # what the package can't do without, and a build could forget
     "adacompute/py.typed",
     "adacompute/pool/recordings/facts.parquet",
     "adacompute/pool/recordings/words.parquet",
-    "adacompute/policies/stopping/priors/facts-words/policy.json",
+    "adacompute/policies/stopping/priors/all/policy.json",
     "adacompute/problems/templates/answer-line.txt",
     "adacompute/report/page.html",
     "adacompute/serve/dashboard/page.html",

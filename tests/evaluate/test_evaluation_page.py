@@ -17,12 +17,29 @@ spec.loader.exec_module(made)
 BUDGETS = [1.5, 2.0, 3.0, 4.0, 6.0]
 GOOD = {"mean": 0.02, "low": 0.01, "high": 0.03}
 BAD = {"mean": -0.02, "low": -0.03, "high": -0.01}
-KEYS = ("lead", "labels", "bare", "gain", "kept", "labels_lead")
+KEYS = (
+    "lead",
+    "labels",
+    "bare",
+    "gain",
+    "kept",
+    "labels_lead",
+    "shipped",
+    "shipped_gain",
+    "shipped_lead",
+    "renewed",
+)
+PEERS = ["fixed", "asc", "esc"]
 BARS = (
     "better of the two sketches",
     "plain sketch",
-    "never significantly below",
-    "ahead of the peers on the mean",
+    "transferred: never significantly below",
+    "transferred: ahead of the peers on the mean",
+    "shipped prior: ahead of the peers on the mean",
+    "shipped prior: never significantly below the peers",
+    "below transferred",
+    "the one it replaces",
+    "points or more on the mean of",
     "points or more above transferred",
     "(plain votes, as in the design)",
     "bracket with weighted votes",
@@ -35,8 +52,8 @@ def numbers() -> dict[str, Any]:
     """Two recordings on which every bar is reached."""
     at = {
         str(budget): {
-            "accuracy": {key: 0.9 for key, _ in made.ROWS},
-            "plain": {key: 0.9 for key, _ in made.ROWS},
+            "accuracy": {key: 0.9 for key, _ in made.list_rows({"peers": PEERS})},
+            "plain": {key: 0.9 for key, _ in made.list_rows({"peers": PEERS})},
             "difference": dict.fromkeys(KEYS, GOOD),
             "oracle": {"weighted": [0.8, 0.82], "plain": [0.8, 0.82]},
         }
@@ -47,7 +64,32 @@ def numbers() -> dict[str, Any]:
         for name in ("words", "facts")
     ]
     means = {str(budget): dict.fromkeys(KEYS, GOOD) for budget in BUDGETS}
-    found = {"recordings": recordings, "means": means, "orders": 9, "folds": 5, "budgets": BUDGETS}
+    policies = ("fixed", "shipped")
+    signals = [
+        {
+            "name": name,
+            "problems": 9,
+            "samples": 16,
+            "at": {
+                str(budget): {
+                    "accuracy": {key: {"on": 0.9, "off": 0.8} for key in policies},
+                    "difference": dict.fromkeys(policies, GOOD),
+                }
+                for budget in BUDGETS
+            },
+        }
+        for name in ("gsm8k", "math")
+    ]
+    found = {
+        "recordings": recordings,
+        "means": means,
+        "signals": signals,
+        "signal_means": {str(budget): dict.fromkeys(policies, GOOD) for budget in BUDGETS},
+        "orders": 9,
+        "folds": 5,
+        "peers": PEERS,
+        "budgets": BUDGETS,
+    }
     return copy.deepcopy(found)
 
 
@@ -68,11 +110,32 @@ def test_good_numbers_reach_every_bar():
     [
         (("recordings", 0, "at", "2.0", "accuracy", "transferred"), 0.77, ["better of the two sketches"]),
         (("recordings", 0, "at", "2.0", "plain", "transferred"), 0.73, ["plain sketch"]),
-        (("recordings", 1, "at", "6.0", "difference", "lead"), BAD, ["never significantly below"]),
+        (
+            ("recordings", 1, "at", "6.0", "difference", "lead"),
+            BAD,
+            ["transferred: never significantly below"],
+        ),
         (
             ("means", "3.0", "lead"),
             {"mean": 0.01, "low": -0.001, "high": 0.02},
-            ["ahead of the peers on the mean"],
+            ["transferred: ahead of the peers on the mean"],
+        ),
+        (
+            ("means", "4.0", "shipped_lead"),
+            {"mean": 0.0134, "low": 0.012, "high": 0.02},
+            ["shipped prior: ahead of the peers on the mean"],
+        ),
+        (
+            ("recordings", 1, "at", "1.5", "difference", "shipped_lead"),
+            BAD,
+            ["shipped prior: never significantly below the peers"],
+        ),
+        (("recordings", 1, "at", "2.0", "difference", "shipped"), BAD, ["below transferred"]),
+        (("recordings", 0, "at", "6.0", "difference", "renewed"), BAD, ["the one it replaces"]),
+        (
+            ("signal_means", "4.0", "shipped"),
+            {"mean": 0.0049, "low": 0, "high": 0.02},
+            ["points or more on the mean of"],
         ),
         (
             ("means", "2.0", "labels"),

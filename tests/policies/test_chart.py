@@ -240,13 +240,14 @@ def test_without_a_dial_there_is_one_row_whatever_the_budget():
 
 
 @pytest.mark.slow
-def test_the_chart_in_the_package_is_that_of_its_prior_and_its_recordings(monkeypatch):
+def test_the_chart_in_the_package_is_that_of_its_prior_and_its_recordings(recordings, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
     import prior
+    from recordings import read_recordings
 
     kept = load_bundled_chart()
     assert kept is not None, "run scripts/prior.py"
-    fresh = prior.charted(budgets=(2.0,)).rows[0]
+    fresh = prior.build_prior_chart(read_recordings(recordings), budgets=(2.0,)).rows[0]
     then = kept.row_at(2.0)
     for name in ChartRow.__dataclass_fields__:
         assert getattr(fresh, name) == pytest.approx(getattr(then, name), rel=0.03), (

@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +25,16 @@ from adacompute.policies.stopping.critical_price import (
     look_up_prices,
 )
 from adacompute.policies.stopping.pool_model import HINT_COUNT, fit_hints
-from adacompute.policies.stopping.prior import BUNDLED_PRIORS, fingerprint_prompts, load_bundled_prior
+from adacompute.policies.stopping.prior import (
+    BUNDLED_PRIORS,
+    Prior,
+    fingerprint_prompts,
+    fit_prior,
+    load_bundled_prior,
+    narrow_arrays,
+    select_unseen_prior,
+    widen_arrays,
+)
 from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
@@ -165,14 +176,46 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
     assert apart.copy_for(ballots).prior_ is apart.prior_
 
 
-def test_the_priors_in_the_package_are_made_of_the_recordings_in_it():
-    facts = recording("facts")
-    some = draw_paths(facts, rng=np.random.default_rng(0), orders=64)
-    fresh = build_price_table([some], [some.agrees])
-    assert_same_array(fresh, load_bundled_prior("facts").table, "run scripts/prior.py")
-    assert set(load_bundled_prior("facts").fingerprints.tolist()) == set(
-        fingerprint_prompts(facts.prompts).tolist()
+@pytest.mark.slow
+def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
+    from prior import gather_recordings
+    from recordings import read_recordings
+
+    judged = read_recordings(recordings)
+    assert set(BUNDLED_PRIORS) == {"all", *(f"without-{name}" for name in judged)}
+    for name in BUNDLED_PRIORS:
+        prompts = [prompt for ballots in gather_recordings(name, judged) for prompt in ballots.prompts]
+        kept = set(load_bundled_prior(name).fingerprints.tolist())
+        assert kept == set(fingerprint_prompts(prompts).tolist()), "run scripts/prior.py"
+        left_out = judged.get(name.removeprefix("without-"))
+        if left_out is not None:
+            assert kept.isdisjoint(fingerprint_prompts(left_out.prompts).tolist())
+            assert select_unseen_prior(load_bundled_prior(), left_out) is load_bundled_prior(name)
+    rng = np.random.default_rng(0)
+    some = [draw_paths(ballots, rng=rng, orders=64) for ballots in gather_recordings("without-facts", judged)]
+    fresh = build_price_table(some, [paths.agrees for paths in some])
+    assert_same_array(fresh, load_bundled_prior("without-facts").table, "run scripts/prior.py")
+
+
+def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows():
+    whole = set(load_bundled_prior().fingerprints.tolist())
+    rest = [set(load_bundled_prior(name).fingerprints.tolist()) for name in BUNDLED_PRIORS[1:]]
+    assert all(part < whole for part in rest)
+    assert set.intersection(*rest) == set()  # whichever prompt it is, one prior hasn't seen it
+
+
+def test_a_prior_in_the_package_is_small_and_decides_as_it_did_before_it_was_written():
+    prior = fit_prior([recording("words").only(range(0, 441, 3))], longest=16)
+    kept = narrow_arrays(prior.arrays())
+    assert sum(array.nbytes for array in kept.values()) < 0.65 * sum(
+        array.nbytes for array in prior.arrays().values()
     )
+    again = Prior.restore(widen_arrays(kept), problems=prior.problems, scale=prior.scale)
+    _, some = some_paths(True)
+    at = some.state_after(np.arange(len(some)), np.full(len(some), 3))
+    rows = compute_state_features(at)
+    assert_same_array(again.estimate_critical_prices(at, rows), prior.estimate_critical_prices(at, rows))
 
 
 @pytest.mark.parametrize("count", [1, 2, 40])

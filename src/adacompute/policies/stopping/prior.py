@@ -7,9 +7,10 @@ learned on the prompts of a pool is never used to judge that pool.
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +45,23 @@ __all__ = [
     "fit_prior",
     "load_bundled_chart",
     "load_bundled_prior",
+    "narrow_arrays",
     "select_unseen_prior",
+    "widen_arrays",
 ]
 
-BUNDLED_PRIORS = ("facts-words", "words", "facts")  # the recordings that each was learned on
+BUNDLED_PRIORS = (  # the first was learned on every recording, each other on all but one
+    "all",
+    "without-facts",
+    "without-gsm8k",
+    "without-math",
+    "without-math500",
+    "without-reasoning-gym",
+    "without-words",
+)
 _FOLDER = "priors"
+_NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
+_WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
 _PATHS = 24000  # in all: more add little, because the problems are few
 _ORDERS = (8, 64)  # a problem, at least and at most
 _TABLE_ORDERS = 64  # a problem: the table is cheap to fit, and its rare tallies need them
@@ -175,8 +188,28 @@ def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
     with as_file(files("adacompute.policies.stopping") / _FOLDER / name) as folder:
         artefact = read_artefact(folder)
     return Prior.restore(
-        artefact.arrays, problems=artefact.settings["problems"], scale=artefact.settings["scale"]
+        widen_arrays(artefact.arrays),
+        problems=artefact.settings["problems"],
+        scale=artefact.settings["scale"],
     )
+
+
+def narrow_arrays(arrays: Arrays) -> Arrays:
+    """A prior's arrays as the package ships them: half as large, floats rounded to 32 bits."""
+    return {name: _convert_array(name, array, _NARROW) for name, array in arrays.items()}
+
+
+def widen_arrays(arrays: Arrays) -> Arrays:
+    """The arrays that a prior is restored from, of those that `narrow_arrays` gave."""
+    return {name: _convert_array(name, array, _WIDE) for name, array in arrays.items()}
+
+
+def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
+    """The array in the type that `types` gives for its own; thresholds of trees have 32 bits anyway."""
+    target = None if name.endswith("threshold") else types.get(array.dtype.name)
+    if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
+        return array
+    return array.astype(target)
 
 
 @functools.cache
