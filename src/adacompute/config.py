@@ -29,6 +29,7 @@ __all__ = [
     "KeyConfig",
     "ScoreConfig",
     "ServeConfig",
+    "VerifierConfig",
     "average_budget",
     "compile_vote_pattern",
     "load_config",
@@ -41,6 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
 
 
@@ -107,6 +109,42 @@ class EndpointConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z]{1,16}", self.currency) or self.currency in get_args(BudgetUnit):
             raise ConfigError(f"currency {self.currency!r} can't be used; give its name, e.g. USD or EUR")
+        for name in ("input_price", "output_price"):
+            price = getattr(self, name)
+            if not (math.isfinite(price) and price >= 0):
+                raise ConfigError(f"{name} {price:g} can't be used; give 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierConfig:
+    """Who scores responses, so that better ones weigh more: a reward model, or a model that judges."""
+
+    url: str = setting(
+        "",
+        "address that scores responses: of a scoring endpoint, or with --verifier-model of an "
+        "OpenAI-compatible one",
+    )
+    model: str = setting(
+        "", "model that is asked whether an answer is right", default_text="none: a plain scoring endpoint"
+    )
+    key_env: str = setting(
+        VERIFIER_KEY, "environment variable with the verifier's key; at the endpoint's own address, its key"
+    )
+    key_file: str = setting("", "file that holds the verifier's key and nothing else")
+    concurrency: int = setting(32, "verifications at the same time, at most")
+    timeout: float = setting(30.0, "seconds for one verification, with its retry")
+    input_price: float = setting(0.0, "price of a million prompt tokens, in the endpoint's currency")
+    output_price: float = setting(0.0, "price of a million response tokens")
+
+    def __post_init__(self) -> None:
+        if self.model and not self.url:
+            raise ConfigError(
+                f"verifier model {self.model!r} has no endpoint; give its address (--verifier URL)"
+            )
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency {self.concurrency} can't be used; give 1 or more")
+        if not (math.isfinite(self.timeout) and 0 < self.timeout <= 3600):
+            raise ConfigError(f"timeout {self.timeout:g} can't be used; give seconds, above 0 and up to 3600")
         for name in ("input_price", "output_price"):
             price = getattr(self, name)
             if not (math.isfinite(price) and price >= 0):
@@ -330,6 +368,7 @@ class Config:
     answers: AnswersConfig = field(default_factory=AnswersConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
 
@@ -389,6 +428,8 @@ def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
 
 def _split_variable(variable: str) -> tuple[str, str] | None:
     """`ADACOMPUTE_ANSWERS_EXTRACT` -> ("answers", "extract"); None for a variable of no section."""
+    if variable == VERIFIER_KEY:
+        return None
     for stage in fields(Config):
         head = f"{ENV_PREFIX}{stage.name.upper()}_"
         if variable.startswith(head):

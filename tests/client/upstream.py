@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from behaviours import Behaviour, Break, Drop, Garbage, Honest, Reply, Script, Stall, Status, text_of
-from upstream_connection import Connection, Count, Request
+from upstream_connection import CHAT, Connection, Count, Request
 
 __all__ = [
     "Behaviour",
@@ -55,6 +55,7 @@ class Upstream:
         per_second: float = 0.0,
         room: int = 0,
         models: Sequence[str] = ("scripted",),
+        path: str = CHAT,
     ) -> None:
         self.script: Script = Honest() if script is None else script
         self.requests: collections.deque[Request] = collections.deque(maxlen=keep)
@@ -64,6 +65,7 @@ class Upstream:
         self.per_second = per_second  # where given, more requests than that get 429 and Retry-After
         self.room = room  # where given, more than that at one time get 503
         self.models = models
+        self.path = path  # the route that its script answers
         self.port = port
         self._lately: collections.deque[float] = collections.deque()
         self._ready = threading.Event()

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
     def take(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> None:
         up, count = self.up, self.up.count
-        self.busy, self.chat = True, path == CHAT
+        self.busy, self.chat = True, path == up.path
         if not self.chat:
             self.other(method, path)
             return

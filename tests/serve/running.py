@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig
+from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
 from adacompute.serve import server
 from adacompute.serve.chat import Gateway
 
@@ -138,6 +138,7 @@ class Running(_GatewayClient):
         folder: Path | None = None,
         endpoint: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
+        verifier: Mapping[str, Any] | None = None,
         wait: bool = True,
         **settings: Any,
     ) -> None:
@@ -148,6 +149,7 @@ class Running(_GatewayClient):
             serve=ServeConfig(**given),
             endpoint=replace(EndpointConfig(url=upstream), **(endpoint or {})),
             answers=AnswersConfig(**(answers or {})),
+            verifier=VerifierConfig(**(verifier or {})),
         )
         self._wait = wait
         self._listening = threading.Event()

@@ -6,7 +6,7 @@ from pathlib import Path
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
 from adacompute.serve.observability import Observability
-from adacompute.serve.reply import RequestOutcome, build_extra, build_headers
+from adacompute.serve.reply import RequestOutcome, VerifierUse, build_extra, build_headers
 from adacompute.serve.request_options import _CHECKS, get_header
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -31,6 +31,8 @@ TOLD = RequestOutcome(
     agreed=True,
     abstained=1,
     weak=True,
+    certified=True,
+    verified=VerifierUse(calls=2),
     notes=("a note",),
 )
 

@@ -15,6 +15,8 @@ from adacompute.cli.options import (
     KeyEnvOption,
     KeyFileOption,
     OutputPriceOption,
+    VerifierModelOption,
+    VerifierOption,
     build_option,
     load_settings,
     override_section,
@@ -84,6 +86,8 @@ def ask(
     output_price: OutputPriceOption = None,
     currency: EndpointCurrencyOption = None,
     deadline: DeadlineOption = None,
+    verifier: VerifierOption = None,
+    verifier_model: VerifierModelOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Answer one prompt by a vote over as many samples as it is worth.
@@ -117,7 +121,8 @@ def ask(
         policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,
     )
-    config = Config(answers=settings.answers, endpoint=endpoint, serve=serve)
+    scoring = override_section(settings.verifier, url=verifier, model=verifier_model)
+    config = Config(answers=settings.answers, endpoint=endpoint, serve=serve, verifier=scoring)
     with Asker.from_config(config, endpoint=upstream) as asker:
         reply = asker.ask(
             text, system=system, max_tokens=max_tokens, temperature=temperature, extract=extract

@@ -25,6 +25,7 @@ from adacompute.config import (
     EndpointConfig,
     ScoreConfig,
     ServeConfig,
+    VerifierConfig,
     load_config,
     read_ray_address,
 )
@@ -59,6 +60,8 @@ __all__ = [
     "Setting",
     "TimeoutOption",
     "TokenRateOption",
+    "VerifierModelOption",
+    "VerifierOption",
     "announce_engine",
     "build_option",
     "build_tasks",
@@ -248,6 +251,10 @@ OutputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
+VerifierOption = Annotated[str | None, build_option(VerifierConfig, "url", "--verifier", metavar="URL")]
+VerifierModelOption = Annotated[
+    str | None, build_option(VerifierConfig, "model", "--verifier-model", metavar="NAME")
+]
 BudgetUnitOption = Annotated[
     BudgetUnit,
     typer.Option(
@@ -287,7 +294,7 @@ def choose_prices(
     )
 
 
-_Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig)
+_Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig, VerifierConfig)
 
 
 def override_section(section: _Section, **options: object) -> _Section:

@@ -26,6 +26,8 @@ from adacompute.cli.options import (
     OutputPriceOption,
     PercentOption,
     Setting,
+    VerifierModelOption,
+    VerifierOption,
     build_option,
     describe_settings,
     load_settings,
@@ -36,6 +38,7 @@ from adacompute.config import (
     Config,
     EndpointConfig,
     ServeConfig,
+    VerifierConfig,
     load_config,
     read_key,
     read_keys,
@@ -80,7 +83,15 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
+        "verifier": _describe_verifier(gateway.config.verifier),
     }
+
+
+def _describe_verifier(settings: VerifierConfig) -> str | None:
+    if not settings.url:
+        return None
+    host = urlsplit(settings.url).netloc.rpartition("@")[2]
+    return f"{host}, model {settings.model}" if settings.model else f"{host}, a scoring endpoint"
 
 
 def show_started(facts: dict[str, Any]) -> None:
@@ -113,6 +124,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     print_fact("state", facts["state"])
     if facts["record"]:
         print_fact("record", facts["record"])
+    if facts["verifier"]:
+        print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:
         print_fact("dashboard", facts["dashboard"])
 
@@ -132,12 +145,16 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
 
 
-_CONFIG_SECTIONS = ("serve", "endpoint", "answers")  # sections that the gateway uses
+_CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # sections that the gateway uses
 
 
 def show_config(config: Config, *, json: bool) -> None:
     """Print the settings that the gateway uses, as TOML that can be read back, or as JSON."""
-    config = replace(config, endpoint=replace(config.endpoint, url=_mask_secrets(config.endpoint.url)))
+    config = replace(
+        config,
+        endpoint=replace(config.endpoint, url=_mask_secrets(config.endpoint.url)),
+        verifier=replace(config.verifier, url=_mask_secrets(config.verifier.url)),
+    )
     if json:
         print_json({name: asdict(getattr(config, name)) for name in _CONFIG_SECTIONS})
         return
@@ -339,6 +356,8 @@ def serve(
     min_agreement: MinAgreementOption = None,
     weak: WeakOption = None,
     stream_mode: StreamModeOption = None,
+    verifier: VerifierOption = None,
+    verifier_model: VerifierModelOption = None,
     record: RecordOption = None,
     state: StateOption = None,
     redis: RedisOption = None,
@@ -411,6 +430,7 @@ def serve(
             currency=currency,
         ),
         answers=override_section(base.answers, extract=extract, percent=percent),
+        verifier=override_section(base.verifier, url=verifier, model=verifier_model),
     )
     if show:
         show_config(config, json=json)
@@ -448,6 +468,9 @@ def _configure_logging(config: Config) -> AbstractContextManager[None]:
     upstream_keys = [
         read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)
     ]
+    if (verifier := config.verifier).url:
+        file = Path(verifier.key_file) if verifier.key_file else None
+        upstream_keys.append(read_key(env=verifier.key_env, file=file))
     if serve_settings.redis:
         file = Path(serve_settings.redis_key_file) if serve_settings.redis_key_file else None
         upstream_keys.append(read_key(env=serve_settings.redis_key_env, file=file))

@@ -12,6 +12,7 @@ from adacompute.client.server_quirks import LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
 from adacompute.client.token_limit import ADDED_LIMIT, LIMIT_NAME
+from adacompute.client.verifier import Verifier, VerifierReply
 
 __all__ = [
     "ADDED_LIMIT",
@@ -37,4 +38,6 @@ __all__ = [
     "ServerQuirks",
     "Stream",
     "Timeouts",
+    "Verifier",
+    "VerifierReply",
 ]

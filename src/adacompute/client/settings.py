@@ -102,6 +102,7 @@ class Endpoint:
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    path: str = "/chat/completions"  # below `url`, what calls are posted to
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -118,8 +119,8 @@ class Endpoint:
 
     @property
     def chat(self) -> str:
-        """The address of chat completions."""
-        return f"{self.url}/chat/completions"
+        """The address of chat completions, or whatever else `path` leads to."""
+        return f"{self.url}{self.path}"
 
     @property
     def models(self) -> str:

@@ -568,6 +568,7 @@ class Gateway:
                 sampling.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
             maybe=sampling.maybe,
+            verified=sampling.verified,
             responses=tuple(sampling.responses),
             server_info=sampling.server_info,
             best=sampling.representative,

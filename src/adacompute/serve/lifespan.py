@@ -13,6 +13,7 @@ from adacompute.answers import Task, warm_judge
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
+from adacompute.client.verifier import build_verifier
 from adacompute.config import Config, ServeConfig, average_budget, read_key, read_keys
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
@@ -26,7 +27,7 @@ from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import SamplingResources
+from adacompute.serve.sample_loop import SampleScorer, SamplingResources, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 
 __all__ = ["open_gateway"]
@@ -64,6 +65,7 @@ async def open_gateway(
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)
     _check_prices(caps, rates)
+    verifier = build_verifier(config.verifier, config.endpoint)
     eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
@@ -81,8 +83,12 @@ async def open_gateway(
             stack.push_async_callback(recorder.close)
         reporter = Reporter(observability, recorder)
         client = await stack.enter_async_context(Client(endpoint, on_call=reporter.on_call))
+        scorer = None
+        if verifier is not None:
+            prices = VerifierRates(input=config.verifier.input_price, output=config.verifier.output_price)
+            scorer = SampleScorer(await stack.enter_async_context(verifier), prices)
         resources = SamplingResources(
-            client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility
+            client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility, scorer=scorer
         )
         gateway = Gateway(
             config=config,

@@ -129,6 +129,7 @@ class Metrics:
         self.explored = counter("explored", "Requests drawn to the end, to learn from")
         self.gone = counter("clients_gone", "Requests whose client went away")
         self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
+        self.verified = counter("verifications", "Samples that a verifier was to score", "result")
         self.spent = counter("spent", "What requests cost", "unit")
         self.maybe = counter("maybe_spent", "What calls can have cost at most beyond that", "unit")
         self.calls = counter("upstream_calls", "Attempts upstream, by what came of them", "kind")
@@ -183,6 +184,10 @@ class Metrics:
             add(self.explored, 1)
         if status == CLIENT_GONE_STATUS:
             add(self.gone, 1)
+        if use := outcome.verified:
+            add(self.verified, max(0, use.calls - use.failed), "ok")
+            add(self.verified, use.failed, "failed")
+            add(self.tokens, use.tokens, "verifier")
         self._count_tokens(outcome.usage)
         self._count_amounts(outcome.spent, outcome.maybe)
 

@@ -42,11 +42,13 @@ from adacompute.serve.stream_gate import StreamGate
 
 __all__ = [
     "CLIENT_GONE_STATUS",
+    "NO_VERIFICATIONS",
     "ForwardOutcome",
     "Refusal",
     "RequestOutcome",
     "StreamRelay",
     "Usage",
+    "VerifierUse",
     "build_chunks",
     "build_completion",
     "build_error",
@@ -96,6 +98,29 @@ class Usage:
             cached_tokens=cached_tokens,
             details=details,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierUse:
+    """What was asked of a verifier, and what came of it."""
+
+    calls: int = 0  # responses that it was asked about
+    failed: int = 0  # responses without a score, also those that a cap kept it from being asked about
+    tokens: int = 0  # of a model that was asked; 0: a plain scoring endpoint
+    note: str = ""  # for the client
+
+    def __add__(self, other: "VerifierUse") -> "VerifierUse":
+        return VerifierUse(
+            calls=self.calls + other.calls,
+            failed=self.failed + other.failed,
+            tokens=self.tokens + other.tokens,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.failed)
+
+
+NO_VERIFICATIONS = VerifierUse()
 
 
 def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
@@ -175,6 +200,7 @@ class RequestOutcome:
     spent: Spend = field(default_factory=Spend)
     prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
     best: int | None = None  # index of the response that represents the winner
@@ -464,6 +490,8 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         fields["weak"] = True
     if outcome.certified is not None:
         fields["certified"] = outcome.certified
+    if use := outcome.verified:
+        fields["verifier"] = {"calls": use.calls, "failed": use.failed, "tokens": use.tokens}
     return fields
 
 

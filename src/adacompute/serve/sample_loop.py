@@ -5,11 +5,12 @@ that is held for the whole request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
 from adacompute.client import (
@@ -21,27 +22,41 @@ from adacompute.client import (
     DrawFailure,
     Response,
     Stream,
+    Verifier,
+    VerifierReply,
 )
+from adacompute.client.verifier import VERDICT_TOKENS
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Floats
-from adacompute.records import Call, Sample
+from adacompute.records import Call, Sample, Signals
 from adacompute.serve.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
 from adacompute.serve.policy_registry import ServedPolicy
-from adacompute.serve.reply import Usage, read_server_info
+from adacompute.serve.reply import NO_VERIFICATIONS, Usage, VerifierUse, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.vote_eligibility import VoteEligibility
 
-__all__ = ["SampleLoop", "SamplingResources"]
+__all__ = ["SampleLoop", "SampleScorer", "SamplingResources"]
+
+_log = logging.getLogger("adacompute.serve")
+
+
+class TokenBounds(Protocol):
+    """The most tokens that one call can cost."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
 
 
 class Wave:
-    """Samples that are requested together: their reservation, and what they cost.
+    """Samples, or verifications, that are requested together: their reservation, and what they cost.
 
     Always settle one that was begun.
     """
 
-    def __init__(self, request: ChatRequest, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
+    def __init__(self, request: TokenBounds, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
         self.count = count  # samples requested
         self.calls: list[Call] = []  # finished
         self._request = request
@@ -150,6 +165,121 @@ class Wave:
         return rates.compute_spent(self.calls), maybe
 
 
+class VerifierRates(Rates):
+    """Token prices of a verifier: its calls give no samples."""
+
+    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that so many verifications can cost."""
+        most = super().compute_max(samples=samples, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+        return replace(most, samples=0)
+
+    def compute_spent(self, calls: Iterable[Call]) -> Spend:
+        """What the calls that were paid for cost."""
+        return replace(super().compute_spent(calls), samples=0)
+
+    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that calls may be charged for beyond that."""
+        most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+        return most if most is NO_SPEND else replace(most, samples=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _VerdictBounds:
+    prompt_tokens: int
+    max_tokens: int = VERDICT_TOKENS
+
+
+class SampleScorer:
+    """Has the verifier score samples, reserves what that may cost, and logs a failure once.
+
+    A plain scoring endpoint has no tokens: its calls cost nothing here. What is asked of a model is reserved
+    and counted in tokens and money, at the verifier's prices; it is no sample.
+    """
+
+    def __init__(self, verifier: Verifier, rates: VerifierRates) -> None:
+        self.verifier = verifier
+        self._rates = rates
+        self._failing = False  # whether that it fails was logged, and it hasn't worked since
+
+    async def score(
+        self,
+        request: ChatRequest,
+        samples: Sequence[Sample],
+        *,
+        ledger: LedgerProtocol,
+        key: str,
+        deadline: float,
+        on_spent: Callable[[Spend, Spend], None],
+    ) -> tuple[list[Sample], VerifierUse]:
+        """The samples, with a score where one came, and what that took; never raises for the verifier.
+
+        `on_spent` is told what it cost and may have cost, also if this is cancelled.
+        """
+        places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
+        if not places:
+            return list(samples), NO_VERIFICATIONS
+        wave: Wave | None = None
+        if self.verifier.model:
+            prompt_tokens = max(self._bound_prompt(request, samples[place]) for place in places)
+            wave = Wave(_VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates)
+            try:
+                await wave.begin(key)
+            except (CapReached, LedgerUnavailable) as exc:
+                note = f"not verified: {exc}"
+                return list(samples), VerifierUse(calls=0, failed=len(places), tokens=0, note=note)
+        spent = NO_SPEND
+        try:
+            outcomes = await asyncio.gather(
+                *[self._verify(request, samples[place], wave, deadline) for place in places]
+            )
+        finally:
+            if wave is not None:
+                spent, maybe = wave.settle()
+                on_spent(spent, maybe)
+        scored = list(samples)
+        for place, outcome in zip(places, outcomes, strict=True):
+            if outcome.score is not None:
+                signals = samples[place].signals or Signals()
+                scored[place] = replace(samples[place], signals=replace(signals, score=outcome.score))
+        self._log_failures(outcomes)
+        return scored, VerifierUse(
+            calls=len(places),
+            failed=sum(outcome.score is None for outcome in outcomes),
+            tokens=spent.tokens,
+        )
+
+    def _verify(
+        self, request: ChatRequest, sample: Sample, wave: Wave | None, deadline: float
+    ) -> Awaitable[VerifierReply]:
+        return self.verifier.score(
+            request.body["messages"],
+            sample.text or "",
+            sample.answer,
+            prompt=request.prompt,
+            deadline=deadline,
+            on_call=None if wave is None else wave.record_call,
+            may_send=None if wave is None else wave.may_send,
+        )
+
+    def _bound_prompt(self, request: ChatRequest, sample: Sample) -> int:
+        return self.verifier.bound_prompt_tokens(request.prompt_tokens, sample.text or "", sample.answer)
+
+    def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
+        """Logs the first failure in a row; the verifier's own words may quote a client: at debug only."""
+        error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+        if error is None:
+            self._failing = False
+        elif not self._failing:
+            self._failing = True
+            status = f"answered {error.status}" if error.status is not None else "failed"
+            _log.warning(
+                "the verifier %s (%s): votes go on without its scores; not logged again until it works",
+                status,
+                error.kind,
+            )
+            _log.debug("verifier: %s", error)
+
+
 _Fetched = tuple[Wave, list[Response]]  # a wave that has ended, and what came of it
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _TOP_LOGPROBS = 5  # alternatives of each token, from which a first sample's entropy is estimated
@@ -164,6 +294,7 @@ class SamplingResources:
     rates: Rates
     task: Task
     eligibility: VoteEligibility
+    scorer: SampleScorer | None = None  # None: there is no verifier
 
 
 class SampleLoop:
@@ -196,6 +327,7 @@ class SampleLoop:
         self.spent = NO_SPEND
         self.maybe = NO_SPEND
         self.calls: list[Call] = []
+        self.verified = NO_VERIFICATIONS
         self.weigh: VoteWeights | None = None
         self._resources = resources
         self._tracer = tracer
@@ -451,17 +583,22 @@ class SampleLoop:
     def _find_no_vote_reason(self) -> str:
         """Why there is nothing to vote on, judging by the samples so far; "": there may be."""
         eligibility, reader = self._resources.eligibility, self.reader
-        if self.waves == 1 and not self._answered_without_first:
-            reason = None if eligibility.reads_everything else reader.check_first_sample()
-            if reason is None:
-                first = reader.get_text(self.responses[0])
-                reason = eligibility.check_first_sample(reader.question, first, self.samples[0])
-            if reason:
-                self._refuted = True
-                return reason
+        is_first = self.waves == 1 and not self._answered_without_first
+        if is_first and (reason := self._check_first(self.samples[0])):
+            self._refuted = True
+            return reason
         return eligibility.check_tally(self.tally) or (
             "" if eligibility.reads_everything else reader.check_different()
         )
+
+    def _check_first(self, first: Sample) -> str:
+        """Why the first sample shows that there is nothing to vote on; "": it doesn't."""
+        eligibility, reader = self._resources.eligibility, self.reader
+        reason = None if eligibility.reads_everything else reader.check_first_sample()
+        if reason is None:
+            text = reader.get_text(self.responses[0])
+            reason = eligibility.check_first_sample(reader.question, text, first)
+        return reason or ""
 
     @property
     def _answered_without_first(self) -> bool:
@@ -600,11 +737,14 @@ class SampleLoop:
     def _settle(self, wave: Wave) -> None:
         spent, maybe = wave.settle()
         self.calls += wave.calls
-        self.spent += spent
-        self.maybe += maybe
+        self._add_spent(spent, maybe)
         refuses_limit = self._resources.client.quirks.token_limits.is_unbounded(self._model)
         if refuses_limit and self._adds_limit and _NO_LIMIT not in self.notes:
             self.notes.append(_NO_LIMIT)
+
+    def _add_spent(self, spent: Spend, maybe: Spend) -> None:
+        self.spent += spent
+        self.maybe += maybe
 
     async def _count_votes(self, responses: list[Response], count: int) -> None:
         missing = count - len(responses)
@@ -620,9 +760,30 @@ class SampleLoop:
         for response in responses:
             await share.take_turn()
             samples.append(await self.reader.read(response))
+        scorer = self._resources.scorer
+        # a first sample that shows that there is no vote needs no score
+        if scorer is not None and not (self.waves == 1 and samples and self._check_first(samples[0])):
+            samples = await self._verify(scorer, samples)
         self.samples += samples
         await self._tally_samples()
         self.served.observe(samples, self._model)
+
+    async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
+        """The samples with their scores; what that costs is part of what the request costs."""
+        began = self._loop.time()
+        samples, use = await scorer.score(
+            self.request,
+            samples,
+            ledger=self._resources.ledger,
+            key=self.route.key,
+            deadline=self._seconds_left,
+            on_spent=self._add_spent,
+        )
+        self._slowest = max(self._slowest, self._loop.time() - began)
+        self.verified += use
+        if use.note and use.note not in self.notes:
+            self.notes.append(use.note)
+        return samples
 
     async def _tally_samples(self) -> None:
         """Counts the votes of new samples; of all again, if others than before are candidates now."""

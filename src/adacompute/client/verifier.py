@@ -1,0 +1,308 @@
+"""Scores responses, by a reward model or by a model that is asked whether an answer is right.
+
+Two kinds of endpoints are accepted. Without a model's name it is a plain scoring endpoint: it gets the
+prompt, the response and the answer, and returns a number, the higher the better. With a name it is an
+OpenAI-compatible endpoint: the model is shown the conversation with the response in it, and asked whether
+the answer is right; the score is the log-odds of "Yes" against "No" (known as P(True)).
+
+A verification never fails: where no score comes, `VerifierReply.score` is None and `error` says why.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from adacompute.client.client import Client
+from adacompute.client.large_json import ReplyLimits
+from adacompute.client.response_parser import (
+    CompletionReply,
+    HttpReply,
+    Response,
+    build_refusal,
+    read_tokens,
+)
+from adacompute.client.retry import CallAttempt, CallListener, CompletionCall, SendPermission
+from adacompute.client.server_quirks import LOGPROBS
+from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
+from adacompute.client.token_limit import LIMIT_NAME
+from adacompute.config import EndpointConfig, VerifierConfig, read_key
+from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
+from adacompute.records import Call
+
+__all__ = ["VERDICT_TOKENS", "Verifier", "VerifierReply", "build_verifier", "parse_score", "read_verdict"]
+
+VERDICT_TOKENS = 4  # of a verdict, at most: "Yes" or "No", perhaps after a blank or a mark
+_TOP_LOGPROBS = 5  # alternatives of a token: "Yes" and "No" are among them, if it is a verdict at all
+_QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
+_QUESTION_TOKENS = 64  # that the question adds to a prompt, besides the answer; with the turns around it
+_MAX_ANSWER = 2000  # characters of an answer that the question repeats
+_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
+_MAX_SCORE = 1e9  # a larger number is a mistake of the endpoint
+_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # of a scoring endpoint, which has one number to tell
+_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # of one verification; seconds between them
+_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a dead verifier
+_ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
+_CHAT_PATHS = ("pooling", "classify")  # vLLM's, which take the conversation as messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierReply:
+    """What came of the verification of one response."""
+
+    score: float | None  # the higher the better; None: there is none
+    calls: tuple[Call, ...] = ()  # attempts
+    error: EndpointError | None = field(default=None, compare=False)  # why there is no score
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of prompts and responses that were paid for."""
+        return sum(
+            (call.prompt_tokens or 0) + (call.completion_tokens or 0)
+            for call in self.calls
+            if call.paid == "yes"
+        )
+
+
+class Verifier:
+    """Scores responses over one long-lived session: an async context manager.
+
+    `model` is the judge's at an OpenAI-compatible endpoint; "" for a plain scoring endpoint, whose address is
+    `endpoint.url` itself.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, model: str = "", timeout: float = 30.0) -> None:
+        self.model = model
+        self.timeout = timeout  # seconds for one verification
+        self.client = Client(endpoint if model else replace(endpoint, path=""))
+
+    @property
+    def url(self) -> str:
+        """The address that is posted to."""
+        return self.client.endpoint.chat
+
+    async def __aenter__(self) -> "Verifier":
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.__aexit__(kind, error, trace)
+
+    def bound_prompt_tokens(self, prompt_tokens: int, response: str, answer: str | None) -> int:
+        """The most tokens that the prompt of a verification can have, if the question's own is so long."""
+        shown = (answer or "")[:_MAX_ANSWER]
+        return prompt_tokens + len(response.encode()) + len(shown.encode()) + _QUESTION_TOKENS
+
+    async def score(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        response: str,
+        answer: str | None,
+        *,
+        prompt: str,
+        deadline: float | None = None,
+        on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
+    ) -> VerifierReply:
+        """The score of a response to these messages; `prompt` is their question as a text.
+
+        `deadline` is in seconds from now, and the verifier's own timeout applies besides. `on_call` and
+        `may_send` are as of `Client.call`.
+        """
+        seconds = self.timeout if deadline is None else min(deadline, self.timeout)
+        calls: list[Call] = []
+
+        def record_call(call: Call) -> object:
+            calls.append(call)
+            return None if on_call is None else on_call(call)
+
+        try:
+            if self.model:
+                reply = await self.client.call(
+                    self._build_question(messages, response, answer),
+                    deadline=seconds,
+                    on_call=record_call,
+                    may_send=may_send,
+                    optional=LOGPROBS | LIMIT_NAME,
+                )
+                score = read_verdict(reply.responses[0])
+            else:
+                body = self._build_request(messages, response, answer, prompt)
+                score = parse_score(await self._post(body, seconds, record_call, may_send))
+        except EndpointError as error:
+            return VerifierReply(score=None, calls=tuple(calls), error=error)
+        if score is None:
+            wanted = '"Yes" or "No"' if self.model else 'a score, as {"score": 0.7}'
+            problem = ReplyInvalid(f"{self.url}: its reply doesn't hold {wanted}; check what answers there")
+            return VerifierReply(score=None, calls=tuple(calls), error=problem)
+        return VerifierReply(score=score, calls=tuple(calls))
+
+    def _build_question(
+        self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None
+    ) -> dict[str, Any]:
+        """Asks about the response as the conversation's next turns: its prefix may be cached."""
+        shown = f"the answer {answer[:_MAX_ANSWER]!r}" if answer else "this answer"
+        return {
+            "model": self.model,
+            "messages": [
+                *messages,
+                {"role": "assistant", "content": response},
+                {"role": "user", "content": _QUESTION.format(answer=shown)},
+            ],
+            "temperature": 0,
+            "max_tokens": VERDICT_TOKENS,
+            "logprobs": True,
+            "top_logprobs": _TOP_LOGPROBS,
+        }
+
+    def _build_request(
+        self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None, prompt: str
+    ) -> dict[str, Any]:
+        """The body for a plain scoring endpoint; with what vLLM's routes need where the path is theirs."""
+        route = self.url.rstrip("/").rpartition("/")[2]
+        if route in _CHAT_PATHS:
+            return {"messages": [*messages, {"role": "assistant", "content": response}]}
+        pair = {"text_1": prompt, "text_2": response} if route == "score" else {}
+        return {"prompt": prompt, "response": response, "answer": answer, **pair}
+
+    async def _post(
+        self,
+        body: Mapping[str, Any],
+        seconds: float,
+        on_call: CallListener,
+        may_send: SendPermission | None,
+    ) -> object:
+        context = self.client._require_open()
+        until = asyncio.get_running_loop().time() + seconds
+        reply = await _ScoreCall(context, body, 1, until, on_call=on_call, may_send=may_send).run()
+        return reply.body["value"]
+
+
+class _ScoreCall(CompletionCall):
+    """A call whose reply is any JSON, of which it costs no tokens."""
+
+    __slots__ = ()
+
+    def find_limits(self) -> ReplyLimits:
+        return _MAX_REPLY
+
+    def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
+        """Any JSON with status 200 is a reply; whether there is a score in it is read later."""
+        if http_reply.status != 200:
+            raise build_refusal(self.context.url, http_reply, self.context.endpoint.key)[0]
+        call = Call(
+            at=attempt.sent_at,
+            seconds=attempt.seconds,
+            asked=1,
+            got=1,
+            status=200,
+            paid="no",
+            prompt_tokens=0,
+        )
+        return CompletionReply(responses=(), calls=(call,), body={"value": http_reply.value})
+
+
+def parse_score(value: object) -> float | None:
+    """The number in a scoring endpoint's reply; None where there is none, or it is not finite.
+
+    Accepted are a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and what
+    vLLM's /score and /pooling and SGLang's /classify return. Of a list the last number counts: process
+    reward models score step by step.
+
+    >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
+    (0.5, 0.25, None)
+    """
+    for _ in range(8):  # levels of nesting
+        if isinstance(value, dict):
+            names = ("score", "scores", "reward", "rewards", "data", "embedding")
+            value = next((value[name] for name in names if value.get(name) is not None), None)
+        elif isinstance(value, list):
+            value = value[-1] if value else None
+        else:
+            break
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and abs(number) <= _MAX_SCORE else None
+
+
+def read_verdict(response: Response) -> float | None:
+    """The log-odds of "Yes" against "No"; 1 or -1 by the word where no log-probabilities are given.
+
+    None where the response is neither.
+    """
+    for token in read_tokens(response.logprobs) or ():
+        if _read_word(token.get("token")):
+            odds = _compute_odds(token)
+            if odds is not None:
+                return odds
+    words = response.text.split()
+    return _read_word(words[0]) or None if words else None
+
+
+def _read_word(text: object) -> float:
+    """1.0 for a "Yes", -1.0 for a "No" and 0.0 for anything else."""
+    return _WORDS.get(text.strip(" \t\n\r.,:;!*\"'#_▁Ġ").lower(), 0.0) if isinstance(text, str) else 0.0
+
+
+def _compute_odds(token: Mapping[str, Any]) -> float | None:
+    """The log-odds by a token and its alternatives; where one side isn't among them, a bound."""
+    listed = token.get("top_logprobs")
+    tokens = {
+        entry["token"]: entry.get("logprob")
+        for entry in [token, *(listed if isinstance(listed, list) else [])]
+        if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)
+    }
+    known = {
+        name: min(float(value), 0.0)
+        for name, value in tokens.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+    if not known:
+        return None
+    masses = {1.0: 0.0, -1.0: 0.0}
+    for name, value in known.items():
+        if side := _read_word(name):
+            masses[side] += math.exp(value)
+    rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
+    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # at most what the side left out has
+    return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
+
+
+def build_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
+    """The verifier of these settings; None where they name none. ConfigError with the remedy.
+
+    At the address of `endpoint` it has that endpoint's key, unless it is given one of its own.
+    """
+    if not settings.url:
+        return None
+    file = Path(settings.key_file) if settings.key_file else None
+    key = read_key(env=settings.key_env, file=file)
+    if key is None and settings.key_env != VerifierConfig().key_env:
+        raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
+    if key is None and settings.url.rstrip("/") == endpoint.url.rstrip("/"):
+        key = read_key(env=endpoint.key_env, file=Path(endpoint.key_file) if endpoint.key_file else None)
+    timeouts = Timeouts(
+        connect=min(10.0, settings.timeout), first_byte=settings.timeout, total=settings.timeout
+    )
+    try:
+        upstream = Endpoint(
+            url=settings.url,
+            key=key,
+            timeouts=timeouts,
+            retries=Retries(attempts=_ATTEMPTS, deadline=settings.timeout, first=_FIRST_BACKOFF),
+            limits=RateLimits(concurrency=settings.concurrency),
+            breaker=_BREAKER,
+        )
+    except ConfigError as exc:
+        remedy = "" if settings.model else f"; {_ROUTE_REMEDY}"
+        raise ConfigError(f"verifier: {exc}{remedy}") from exc
+    return Verifier(upstream, model=settings.model, timeout=settings.timeout)

@@ -1,0 +1,160 @@
+"""A verifier beside the upstream: its scores vote, its cost counts, its faults cost nobody a reply."""
+
+import logging
+
+import pytest
+from running import QUESTION, Process, Running
+from sdk_clients import sdk
+
+from upstream import Garbage, Reply, Stall, Status, Upstream
+
+SCORED = Reply(body={"score": 0.75})
+USAGE = {"prompt_tokens": 90, "completion_tokens": 1, "total_tokens": 91}
+VERDICT = {"role": "assistant", "content": "Yes"}
+JUDGED = Reply(
+    body={
+        "object": "chat.completion",
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Yes"}}
+        ],
+        "usage": USAGE,
+    }
+)
+
+
+def scorer(script=SCORED) -> Upstream:
+    return Upstream(script, path="/score")
+
+
+def address(up: Upstream) -> str:
+    return f"http://127.0.0.1:{up.port}{up.path}"
+
+
+def test_every_sample_with_an_answer_is_scored_before_it_votes():
+    with Upstream() as up, scorer() as verifier:
+        with Running(up.url, budget=4.0, verifier={"url": address(verifier)}) as gate:
+            answer = gate.ask()
+            extra = answer.json["adacompute"]
+        assert extra["verifier"] == {"calls": extra["samples"], "failed": 0, "tokens": 0}
+        assert verifier.count.requests == extra["samples"] == up.count.choices
+        texts = [request.body["response"] for request in verifier.requests]
+        assert all(texts)
+        assert verifier.requests[0].body["prompt"] == QUESTION["messages"][0]["content"]
+
+
+def test_the_client_of_a_gateway_with_a_verifier_is_any_openai_client():
+    with (
+        Upstream() as up,
+        scorer() as verifier,
+        Process(up.url, "--budget", "3", "--verifier", address(verifier)) as gate,
+    ):
+        completion = sdk(gate).chat.completions.create(**QUESTION)
+        assert completion.choices[0].message.content
+        assert completion.model_extra["adacompute"]["verifier"]["failed"] == 0
+        assert 'adacompute_verifications_total{result="ok"}' in gate.get("/metrics").raw.decode()
+    assert verifier.count.requests == completion.model_extra["adacompute"]["samples"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Status(code=500),
+        Status(code=401),
+        Garbage(),
+        Garbage(raw=b'{"score": NaN}'),
+        Garbage(raw=b'{"score": "' + b"9" * 2_000_000 + b'"}'),
+        Reply(body={"grade": "A"}),
+        Stall(),
+    ],
+    ids=["500", "401", "garbage", "nan", "huge", "shape", "slow"],
+)
+def test_no_fault_of_a_verifier_fails_a_request_and_it_is_logged_once(fault, caplog):
+    with (
+        Upstream() as up,
+        scorer(fault) as verifier,
+        caplog.at_level(logging.WARNING, "adacompute.serve"),
+        Running(up.url, budget=3.0, verifier={"url": address(verifier), "timeout": 0.3}) as gate,
+    ):
+        for _ in range(3):
+            answer = gate.ask()
+            assert answer.status == 200
+            extra = answer.json["adacompute"]
+            assert extra["answer"] is not None
+            assert extra["verifier"]["failed"] == extra["verifier"]["calls"] == extra["samples"]
+        metrics = gate.get("/metrics").raw.decode()
+    assert 'adacompute_verifications_total{result="failed"}' in metrics
+    assert len([record for record in caplog.records if "verifier" in record.getMessage()]) == 1
+
+
+def test_a_dead_verifier_is_left_alone_and_requests_are_answered():
+    settings = {"url": "http://127.0.0.1:9/score", "timeout": 0.5}
+    with Upstream() as up, Running(up.url, budget=2.0, verifier=settings) as gate:
+        assert all(gate.ask().status == 200 for _ in range(12))
+
+
+def test_what_a_judging_model_costs_counts_in_tokens_and_money_and_is_no_sample():
+    prices = {"input_price": 1.0, "output_price": 2.0}
+    with Upstream() as up, Upstream(JUDGED, models=("judge",)) as judge:
+        verifier = {"url": judge.url, "model": "judge", "input_price": 10.0, "output_price": 20.0}
+        with Running(up.url, budget="3 samples", unit="money", endpoint=prices, verifier=verifier) as gate:
+            extra = gate.ask().json["adacompute"]
+            spent = gate.gateway.resources.ledger.account().spent
+        verified, samples = extra["verifier"], extra["samples"]
+        assert verified == {"calls": samples, "failed": 0, "tokens": samples * 91}
+        assert spent.samples == samples
+        assert spent.tokens == up.count.prompt_tokens + up.count.completion_tokens + samples * 91
+        own = (up.count.prompt_tokens * 1.0 + up.count.completion_tokens * 2.0) / 1e6
+        assert spent.money == pytest.approx(own + samples * (90 * 10.0 + 1 * 20.0) / 1e6)
+        assert extra["cost"] == pytest.approx(spent.money)
+
+
+def test_a_cap_in_samples_does_not_count_verifications():
+    with Upstream() as up, Upstream(JUDGED, models=("judge",)) as judge:
+        verifier = {"url": judge.url, "model": "judge"}
+        with Running(up.url, budget=1.0, cap=3, verifier=verifier) as gate:
+            assert [gate.ask().status for _ in range(4)] == [200, 200, 200, 429]
+            assert gate.gateway.resources.ledger.account().spent.samples == 3
+
+
+def test_where_a_cap_leaves_no_room_the_sample_votes_without_a_score():
+    with Upstream() as up, Upstream(JUDGED, models=("judge",)) as judge:
+        verifier = {"url": judge.url, "model": "judge"}
+        body = {**QUESTION, "max_tokens": 16}
+        with Running(up.url, budget="1 sample", unit="tokens", cap=200, verifier=verifier) as gate:
+            answer = gate.ask(body)
+            assert answer.status == 200
+            extra = answer.json["adacompute"]
+            account = gate.gateway.resources.ledger.account()
+        assert extra["verifier"] == {"calls": 0, "failed": 1, "tokens": 0}
+        assert any(note.startswith("not verified") for note in extra["notes"])
+        assert judge.count.requests == 0
+        assert account.reserved.tokens == 0
+
+
+def test_a_failed_verification_that_may_be_charged_for_counts_against_caps():
+    with Upstream() as up, Upstream(Status(code=500), models=("judge",)) as judge:
+        verifier = {"url": judge.url, "model": "judge"}
+        with Running(up.url, budget="1 sample", unit="tokens", cap=10**6, verifier=verifier) as gate:
+            assert gate.ask().status == 200
+            account = gate.gateway.resources.ledger.account()
+        assert account.maybe.tokens > 0
+        assert account.reserved.tokens == 0
+        assert account.spent.tokens == up.count.prompt_tokens + up.count.completion_tokens
+
+
+def test_what_is_not_voted_on_is_not_verified():
+    story = "Once upon a time there was a fox. It ran. It slept by the old well until the rain came. " * 9
+    with Upstream(Reply(texts=[story])) as up, scorer() as verifier:
+        with Running(up.url, budget=3.0, verifier={"url": address(verifier)}) as gate:
+            for headers in ({"x-adacompute-mode": "pass"}, {}):
+                answer = gate.ask(
+                    {**QUESTION, "messages": [{"role": "user", "content": "Write a story about a fox."}]},
+                    headers,
+                )
+                assert "verifier" not in answer.json["adacompute"]
+        assert verifier.count.requests == 0
+
+
+def test_without_a_verifier_replies_are_as_they_were():
+    with Upstream() as up, Running(up.url, budget=3.0) as gate:
+        assert "verifier" not in gate.ask().json["adacompute"]
