@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from recordings import FOLDER as RECORDINGS
-from recordings import read_made_recordings, read_recordings
+from recordings import read_made_recordings, read_recordings, read_signals
 
 from adacompute.evaluate.chart_builder import BUDGETS, ORDERS, PolicyReplays, assemble_chart, round_price_up
 from adacompute.policies.artefact import write_artefact
@@ -35,6 +35,7 @@ from adacompute.pool import Ballots
 
 FOLDER = Path(__file__).resolve().parent.parent / "src/adacompute/policies/stopping/priors"
 WITHOUT = "without-"  # begins the name of a prior that was learned on all recordings but one
+WITH_SIGNALS = ("gsm8k", "math")  # recordings with measured signals of their first samples
 LONGEST = 16  # samples a request
 
 
@@ -48,9 +49,8 @@ def main() -> None:
         )
     for name in BUNDLED_PRIORS:
         prior = fit_prior(gather_recordings(name, judged), longest=LONGEST)
-        settings = {"problems": prior.problems, "scale": prior.scale}
         arrays = narrow_arrays(prior.arrays())
-        write_artefact(FOLDER / name, kind="prior", settings=settings, arrays=arrays)
+        write_artefact(FOLDER / name, kind="prior", settings=prior.settings(), arrays=arrays)
         sys.stderr.write(f"{name}: {prior.problems} problems\n")
     load_bundled_prior.cache_clear()
     write_chart(FOLDER / BUNDLED_PRIORS[0], build_prior_chart(judged))
@@ -59,8 +59,10 @@ def main() -> None:
 def gather_recordings(name: str, judged: Mapping[str, Ballots]) -> list[Ballots]:
     """What the prior of one name is learned on: all recordings, or those without one and its prompts."""
     left_out = judged[name.removeprefix(WITHOUT)] if name.startswith(WITHOUT) else None
+    signals = [read_signals(each, judged[each]) for each in WITH_SIGNALS]
     recordings = [
-        exclude_shared(ballots, left_out) for ballots in (*judged.values(), *read_made_recordings().values())
+        exclude_shared(ballots, left_out)
+        for ballots in (*judged.values(), *read_made_recordings().values(), *signals)
     ]
     return [ballots for ballots in recordings if len(ballots)]
 

@@ -1,23 +1,29 @@
 """Counts votes, one at a time (`Tally`) or all at once (`vote`), plain or weighted by confidence."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Literal, get_args
 
 from adacompute.answers.equal import Classes
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError, format_value
-from adacompute.records import Sample
+from adacompute.records import SIGNAL_NAMES, Sample
 
 __all__ = [
+    "DEFAULT_SIGNALS",
     "EXPONENT_LIMIT",
+    "MAX_DEVIATION",
+    "NEED_ALTERNATIVES",
     "WEIGHT_UNIT",
+    "Moments",
     "Signal",
+    "SignalModel",
     "Tally",
     "Vote",
     "VoteWeights",
     "pick_representative",
+    "transform_signal",
     "vote",
 ]
 
@@ -27,12 +33,148 @@ EXPONENT_LIMIT = 8.0  # no vote weighs more than e^8 (about 3,000) average ones,
 WEIGHT_UNIT = 2**36  # weights are whole multiples of 2^-36, so that sums are exact in every order
 
 
+MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # what a model may read; "logprob" is the mean per token
+DEFAULT_SIGNALS: Final = ("logprob", "tail", "answer_sum", "answer_entropy", "confidence")
+NEED_ALTERNATIVES: Final = ("answer_entropy", "confidence", "confidence_tail", "confidence_window")
+MAX_DEVIATION = 3.0  # spreads from the centre: a sample further out counts as one that far out
+_LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")  # most are near 0: their logarithms differ
+_LEAST = 1e-5  # nats: values nearer to 0 are rounding errors
+_FARTHEST = 10.0  # spreads from the model's own centre, as which a sample is counted at most
+_MAX_SPREAD_RATIO = 4.0  # a settled spread stays within the model's own times or divided by this
+MIN_SETTLED = 20  # samples with a signal, from which its centre and spread are settled
+
+Moments = Mapping[str, tuple[float, float, float]]  # count, sum and sum of squares of each signal's values
+
+
+def transform_signal(name: str, value: float) -> float:
+    """A signal as a model reads it: those of the answer's tokens as minus the logarithm of their size."""
+    return -math.log(_LEAST + abs(value)) if name in _LOGARITHMIC else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalModel:
+    """How likely a sample is right, by the signals of its tokens: a logistic regression.
+
+    `log_odds` compares a sample with an average one of the same problem. Each signal counts by how
+    many spreads it lies from its centre; one that isn't known counts as average. Centre and spread
+    belong to a language model and its traffic, and are settled on samples without labels; the
+    coefficients are learned once. `bare` are those of samples without alternative tokens.
+
+    >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
+    >>> from adacompute.records import Signals
+    >>> model.log_odds(Sample(answer="4", signals=Signals(tail=-0.3))), model.log_odds(Sample(answer="4"))
+    (-2.0, None)
+    """
+
+    names: tuple[str, ...]  # of signals, each of MODEL_SIGNALS
+    centre: tuple[float, ...]
+    spread: tuple[float, ...]
+    coefficients: tuple[float, ...]
+    bare: tuple[float, ...]
+    sharpness: float = 0.4  # a vote weighs exp(sharpness * log-odds)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.names if name not in MODEL_SIGNALS]
+        if unknown or len(set(self.names)) < len(self.names) or not self.names:
+            raise TaskError(f"signals {self.names!r} can't be read; give some of {', '.join(MODEL_SIGNALS)}")
+        for field in ("centre", "spread", "coefficients", "bare"):
+            values = getattr(self, field)
+            if len(values) != len(self.names) or not all(map(_is_number, values)):
+                raise TaskError(f"{field} {values!r} of a signal model is not one number for each signal")
+        if min(self.spread) <= 0:
+            raise TaskError(f"spread {self.spread!r} of a signal model holds a number that is not above 0")
+        if not _is_number(self.sharpness) or self.sharpness < 0:
+            raise TaskError(
+                f"sharpness {format_value(self.sharpness)} can't be used; give a number from 0 up"
+            )
+
+    @property
+    def reads_alternatives(self) -> bool:
+        """Whether it reads signals that need the endpoint's `top_logprobs`."""
+        pairs = zip(self.names, self.coefficients, strict=True)
+        return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
+
+    def read(self, sample: Sample) -> list[float | None] | None:
+        """The sample's values in the order of `names`; None where nothing but its mean is known."""
+        if sample.signals is None:
+            return None
+        values = [
+            sample.mean_logprob if name == "logprob" else getattr(sample.signals, name) for name in self.names
+        ]
+        values = [value if value is not None and math.isfinite(value) else None for value in values]
+        known = any(
+            value is not None and name != "logprob" for name, value in zip(self.names, values, strict=True)
+        )
+        return values if known else None
+
+    def log_odds(self, sample: Sample) -> float | None:
+        """Log-odds that it is right and an average sample of its problem wrong; None: nothing is known."""
+        values = self.read(sample)
+        if values is None:
+            return None
+        has_alternatives = any(
+            value is not None and name in NEED_ALTERNATIVES
+            for name, value in zip(self.names, values, strict=True)
+        )
+        total = 0.0
+        for k, (name, value) in enumerate(zip(self.names, values, strict=True)):
+            if value is not None:
+                deviation = (transform_signal(name, value) - self.centre[k]) / self.spread[k]
+                coefficient = self.coefficients[k] if has_alternatives else self.bare[k]
+                total += coefficient * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
+        return total
+
+    def probability(self, sample: Sample) -> float | None:
+        """The probability that belongs to `log_odds`; None where nothing is known."""
+        odds = self.log_odds(sample)
+        return None if odds is None else 1.0 / (1.0 + math.exp(-odds))
+
+    def bound(self, name: str, value: float) -> float:
+        """A transformed value as it is counted: a server's placeholder, such as -9999, moves no centre."""
+        k = self.names.index(name)
+        far = _FARTHEST * self.spread[k]
+        return min(self.centre[k] + far, max(self.centre[k] - far, value))
+
+    def settle(self, moments: Moments) -> "SignalModel":
+        """The model with the centre and the spread of these samples, for each signal with enough of them."""
+        centre, spread = list(self.centre), list(self.spread)
+        for k, name in enumerate(self.names):
+            count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
+            if count >= MIN_SETTLED:
+                mean = total / count
+                deviation = math.sqrt(max(0.0, squares / count - mean * mean))
+                ratio = deviation / self.spread[k]
+                centre[k] = mean
+                spread[k] *= min(_MAX_SPREAD_RATIO, max(1 / _MAX_SPREAD_RATIO, ratio))
+        return replace(self, centre=tuple(centre), spread=tuple(spread))
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def load(cls, value: object) -> "SignalModel":
+        """The model that `dump` wrote."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(value, Mapping) or set(value) != names:
+            raise TaskError(f"{format_value(value)} is not a signal model; it has {', '.join(sorted(names))}")
+        parts: dict[str, Any] = {
+            name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
+        }
+        if not all(isinstance(parts[name], tuple) for name in names - {"sharpness"}):
+            raise TaskError(f"{format_value(value)} is not a signal model: some of its parts are not lists")
+        return cls(**parts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWeights:
     """Weighs a vote by `exp(sharpness * (1 - m / scale))`, `m` being the sample's own signal.
 
     An averagely sure sample weighs exactly 1; so does one without the signal. `scale` is the pool's
     average: of the mean log-probability per token (negative), or of the mean entropy (positive).
+    With a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -42,8 +184,13 @@ class VoteWeights:
     signal: Signal
     scale: float
     sharpness: float = 2.0
+    model: SignalModel | None = None
 
     def __post_init__(self) -> None:
+        if self.model is not None and not isinstance(self.model, SignalModel):
+            raise TaskError(
+                f"model {format_value(self.model)} can't weigh votes; give a SignalModel, or None"
+            )
         if self.signal not in get_args(Signal):
             raise TaskError(f"signal {self.signal!r} is not known; give 'logprob' or 'entropy'")
         if not _is_number(self.scale) or (self.scale >= 0 if self.signal == "logprob" else self.scale <= 0):
@@ -60,12 +207,21 @@ class VoteWeights:
         """What the sample's vote weighs: a whole multiple of 2^-36."""
         return self.units(sample) / WEIGHT_UNIT
 
+    @property
+    def reads_alternatives(self) -> bool:
+        """Whether weights depend on the endpoint's `top_logprobs`."""
+        return self.signal == "entropy" or (self.model is not None and self.model.reads_alternatives)
+
     def units(self, sample: Sample) -> int:
         """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
-        m = _read_signal(sample, self.signal)
-        if m is None:
-            return WEIGHT_UNIT
-        exponent = self.sharpness * (1.0 - m / self.scale)
+        odds = None if self.model is None else self.model.log_odds(sample)
+        if odds is not None and self.model is not None:
+            exponent = self.model.sharpness * odds
+        else:
+            m = _read_signal(sample, self.signal)
+            if m is None:
+                return WEIGHT_UNIT
+            exponent = self.sharpness * (1.0 - m / self.scale)
         return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
 
     @classmethod

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from adacompute.answers import VoteWeights
 from adacompute.cli.evaluate import MAX_DEFAULT_WORKERS, VoteKind, VotesOption, show_verdict
 from adacompute.cli.options import (
     BudgetUnitOption,
@@ -63,6 +64,7 @@ from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
+from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["fit"]
@@ -482,13 +484,20 @@ def _build_summary(
         "problems": len(ballots),
         "samples": int(ballots.drawn.sum()),
         "labels": graded_problems if uses_labels else 0,
-        "votes": "plain" if fitted_policy.weigh is None else f"weighted by {fitted_policy.weigh.signal}",
+        "votes": _describe_votes(fitted_policy.weigh, ballots),
         "longest": fitted_policy.longest,
         "max_waves": fitted_policy.max_waves,
         "dial": fitted_policy.dial,
         "settings": _build_settings(chart),
         **_describe_classifier(fitted_policy, ballots),
     }
+
+
+def _describe_votes(weigh: VoteWeights | None, ballots: Ballots) -> str:
+    if weigh is None:
+        return "plain"
+    further = " and the answer's own tokens" if has_signals(ballots, weigh.model) else ""
+    return f"weighted by {weigh.signal}{further}"
 
 
 def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
+from adacompute.answers.vote import DEFAULT_SIGNALS, MAX_DEVIATION, NEED_ALTERNATIVES, SignalModel
 from adacompute.errors import (
     AdacomputeError,
     NotRecorded,
@@ -33,7 +34,8 @@ from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
 from adacompute.score import score
-from adacompute.score.aggregates import fit_vote_weights
+from adacompute.score.aggregates import fit_vote_weights, read_model_signals, sum_moments
+from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
     "SHARPNESS",
@@ -53,6 +55,7 @@ __all__ = [
     "check_weights",
     "dump_weights",
     "fit_confidence_weights",
+    "fit_signal_model",
     "get_ballots",
     "load_settings",
     "parse_finite",
@@ -69,6 +72,8 @@ _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # samples a request, at most, by default
 SHARPNESS = 1.0  # of vote weights: see docs/findings.md
+_RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
+_NEWTON_STEPS = 12  # to fit them: the last ones change nothing
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
@@ -148,15 +153,111 @@ def _nan_if_none(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-def fit_confidence_weights(ballots: Ballots) -> VoteWeights | None:
-    """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded."""
+def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
+    """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded.
+
+    `model` weighs samples with further signals; its centres and spreads are settled on these samples.
+    """
     try:
         weights = fit_vote_weights(ballots, "logprob")
     except NotRecorded:
         return None
-    return (
-        replace(weights, sharpness=SHARPNESS) if weights.sharpness else None
-    )  # 0: all samples are equally certain
+    if not weights.sharpness:  # all samples are equally certain
+        return None
+    if model is not None:
+        model = model.settle(sum_moments(ballots, model))
+    return replace(weights, sharpness=SHARPNESS, model=model)
+
+
+def fit_signal_model(
+    recordings: Sequence[Ballots], *, labels: bool = True, names: Sequence[str] = DEFAULT_SIGNALS
+) -> SignalModel | None:
+    """Learns from pairs of samples of one problem, a right and a wrong one, which signals tell them apart.
+
+    Comparing within problems leaves out what only tells easy problems from hard ones: that decides no
+    vote. Without labels, agreement with the vote of a problem's other samples stands in for being right.
+    None where no recording has signals, or no problem has a pair.
+    """
+    parts = []
+    for ballots in recordings:
+        values = read_model_signals(ballots, names)
+        further = np.isfinite(values[:, :, [name != "logprob" for name in names]]).any(axis=2)
+        rows = further & (ballots.classes >= 0)
+        if rows.any():
+            parts.append((ballots, values, rows, *_measure_spread(values[rows])))
+    if not parts:
+        return None
+    differences, weights = [], []
+    for ballots, values, rows, centre, spread in parts:
+        deviations = np.clip((values - centre) / spread, -MAX_DEVIATION, MAX_DEVIATION)
+        right = _mark_right(ballots, labels=labels)
+        for problem, own in enumerate(np.nan_to_num(deviations)):
+            answered = rows[problem] & np.isfinite(right[problem])
+            pairs = (
+                own[answered & (right[problem] >= 0.5), None] - own[None, answered & (right[problem] < 0.5)]
+            ).reshape(-1, len(names))
+            if len(pairs):
+                differences.append(pairs)
+                weights.append(np.full(len(pairs), len(pairs) ** -0.5))
+    if not differences:
+        return None
+    pairs, counts = np.concatenate(differences), np.concatenate(weights)
+    is_bare = np.array([name not in NEED_ALTERNATIVES for name in names])
+    bare = np.zeros(len(names))
+    bare[is_bare] = _fit_odds(pairs[:, is_bare], counts)
+    return SignalModel(
+        names=tuple(names),
+        centre=tuple(np.mean([centre for *_, centre, _ in parts], axis=0).tolist()),
+        spread=tuple(np.mean([spread for *_, spread in parts], axis=0).tolist()),
+        coefficients=tuple(_fit_odds(pairs, counts).tolist()),
+        bare=tuple(bare.tolist()),
+    )
+
+
+def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column, (columns,) each; 0 and 1 where nothing is known."""
+    finite = np.isfinite(values)
+    count = np.maximum(finite.sum(axis=0), 1)
+    centre = np.where(finite, values, 0.0).sum(axis=0) / count
+    spread = np.sqrt((np.where(finite, values - centre, 0.0) ** 2).sum(axis=0) / count)
+    return centre, np.where(spread > 0, spread, 1.0)
+
+
+def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
+    """How right each sample is, (problems, samples): by its grade, or by the vote of the others."""
+    if labels:
+        grades = grade_samples(ballots)
+        return np.where(mask_graded(ballots, grades)[:, None], grades, _mark_agreement(ballots.classes))
+    return _mark_agreement(ballots.classes)
+
+
+def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
+    """1 where a sample gave the answer that most of the other samples gave, shared in a tie; 0 elsewhere."""
+    agrees = np.zeros(classes.shape)
+    for problem, row in enumerate(classes):
+        answered = np.flatnonzero(row >= 0)
+        if len(answered) < 2:
+            agrees[problem] = np.nan
+            continue
+        others = (
+            np.bincount(row[answered])[None, :] - np.eye(int(row.max()) + 1, dtype=np.int64)[row[answered]]
+        )
+        wins = others == others.max(axis=1, keepdims=True)
+        agrees[problem, answered] = wins[np.arange(len(answered)), row[answered]] / wins.sum(axis=1)
+    return agrees
+
+
+def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
+    """Coefficients that give the right one of each pair the higher log-odds, (columns,)."""
+    coefficients = np.zeros(pairs.shape[1])
+    for _ in range(_NEWTON_STEPS):
+        wrong = 1.0 / (1.0 + np.exp(pairs @ coefficients))
+        gradient = pairs.T @ (weights * wrong) - _RIDGE * coefficients
+        curvature = (pairs * (weights * wrong * (1 - wrong))[:, None]).T @ pairs
+        coefficients = coefficients + np.linalg.solve(
+            curvature + _RIDGE * np.eye(len(coefficients)), gradient
+        )
+    return coefficients
 
 
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
@@ -407,18 +508,21 @@ def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
     """Vote weights as plain data, for JSON."""
     if weigh is None:
         return None
-    return {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
+    settings = {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
+    return settings if weigh.model is None else {**settings, "model": weigh.model.dump()}
 
 
 def load_weights(value: object) -> VoteWeights | None:
     """The vote weights that `dump_weights` wrote."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) or set(value) != {"signal", "scale", "sharpness"}:
+    if not isinstance(value, Mapping) or set(value) - {"model"} != {"signal", "scale", "sharpness"}:
         raise PolicyError(
             f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
-    return VoteWeights(**value)
+    # a policy that was saved before there were signal models has none
+    model = SignalModel.load(value["model"]) if value.get("model") is not None else None
+    return VoteWeights(**{**value, "model": model})
 
 
 def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -14,9 +14,20 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers.vote import EXPONENT_LIMIT, WEIGHT_UNIT, Signal, VoteWeights
+from adacompute.answers.vote import (
+    EXPONENT_LIMIT,
+    MAX_DEVIATION,
+    NEED_ALTERNATIVES,
+    WEIGHT_UNIT,
+    Moments,
+    Signal,
+    SignalModel,
+    VoteWeights,
+    transform_signal,
+)
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.records import SIGNAL_NAMES
 from adacompute.score.grades import DECIMALS, AccuracyEstimates, mask_votable, measure_classes
 
 __all__ = [
@@ -27,11 +38,15 @@ __all__ = [
     "compute_weight_units",
     "find_unranked",
     "fit_vote_weights",
+    "has_signals",
     "plan_simulation",
+    "read_bounded_signals",
+    "read_model_signals",
     "read_signals",
     "score_any_correct",
     "score_best_of",
     "score_weighted_vote",
+    "sum_moments",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -336,15 +351,85 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = read_signals(ballots, weigh.signal)
-    if not known.any() and not partial:
+    odds, has_odds = _compute_log_odds(ballots, weigh.model)
+    if not known.any() and not has_odds.any() and not partial:
         raise build_unweighable_error(len(ballots), weigh.signal)
     weight_units = np.full(values.shape, WEIGHT_UNIT, dtype=np.int64)
     exponents = np.clip(
         weigh.sharpness * (1.0 - values[known] / weigh.scale), -EXPONENT_LIMIT, EXPONENT_LIMIT
     )
-    # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
-    weight_units[known] = [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
+    weight_units[known] = _weigh_exponents(exponents)
+    if weigh.model is not None and has_odds.any():
+        exponents = np.clip(weigh.model.sharpness * odds[has_odds], -EXPONENT_LIMIT, EXPONENT_LIMIT)
+        weight_units[has_odds] = _weigh_exponents(exponents)
     return weight_units
+
+
+def _weigh_exponents(exponents: Floats) -> list[int]:
+    # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
+    return [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
+
+
+def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
+    """Whether any sample has a signal that the model reads beside the mean log-probability."""
+    if model is None or ballots.signals is None:
+        return False
+    columns = [SIGNAL_NAMES.index(name) for name in model.names if name != "logprob"]
+    return bool(np.isfinite(ballots.signals[ballots.classes != ABSENT][:, columns]).any())
+
+
+def _compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """As `SignalModel.log_odds` of every sample, to the last bit, and where it is known."""
+    total = np.zeros(ballots.classes.shape)
+    if model is None or ballots.signals is None:
+        return total, np.zeros(total.shape, dtype=bool)
+    values = read_model_signals(ballots, model.names)
+    finite = np.isfinite(values)
+    further = [name != "logprob" for name in model.names]
+    need_alternatives = [name in NEED_ALTERNATIVES for name in model.names]
+    has_alternatives = finite[:, :, need_alternatives].any(axis=2)
+    for k in range(len(model.names)):
+        deviation = np.clip(
+            (values[:, :, k] - model.centre[k]) / model.spread[k], -MAX_DEVIATION, MAX_DEVIATION
+        )
+        coefficient = np.where(has_alternatives, model.coefficients[k], model.bare[k])
+        total[finite[:, :, k]] += (coefficient * deviation)[finite[:, :, k]]
+    return total, np.asarray(finite[:, :, further].any(axis=2))
+
+
+def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
+    """What a model reads of every sample, transformed, (problems, samples, names); NaN: not known."""
+    values = np.full((*ballots.classes.shape, len(names)), np.nan)
+    for k, name in enumerate(names):
+        if name == "logprob":
+            values[:, :, k] = ballots.signal("logprob")
+        elif ballots.signals is not None:
+            values[:, :, k] = ballots.signals[:, :, SIGNAL_NAMES.index(name)]
+        present = np.isfinite(values[:, :, k]) & (ballots.classes != ABSENT)
+        # one by one, because numpy's logarithm differs from a live sample's in the last place
+        transformed = [transform_signal(name, value) for value in values[:, :, k][present].tolist()]
+        values[:, :, k] = np.nan
+        values[:, :, k][present] = transformed
+    return values
+
+
+def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
+    """Count, sum and sum of squares of each signal of the samples with an answer, to settle a model on."""
+    bounded = read_bounded_signals(ballots, model)
+    return {
+        name: (float(len(values)), math.fsum(values.tolist()), math.fsum((values * values).tolist()))
+        for name, values in bounded.items()
+    }
+
+
+def read_bounded_signals(ballots: Ballots, model: SignalModel) -> dict[str, Floats]:
+    """By signal, the known values of the samples with an answer, none of them far from the model's centre."""
+    values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
+    known = {name: values[np.isfinite(values[:, k]), k] for k, name in enumerate(model.names)}
+    return {
+        name: np.array([model.bound(name, value) for value in column.tolist()])
+        for name, column in known.items()
+    }
 
 
 def read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -5,8 +5,8 @@ progress keep the one that they began with. A broken folder is refused, and the 
 
 A policy has drifted when the agreement of its votes has left what calibration measured.
 
-In this order: `ModelScales` (weights), `DriftMonitors`, `ServedPolicy`, and `PolicyRegistry`, which reads and
-swaps them.
+In this order: `SignalScales` and `ModelScales` (weights), `DriftMonitors`, `ServedPolicy`, and
+`PolicyRegistry`, which reads and swaps them.
 """
 
 import itertools
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adacompute.answers import Tally, VoteWeights
+from adacompute.answers.vote import SignalModel, transform_signal
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
@@ -49,6 +50,80 @@ _NAME_LENGTH = 200  # characters of a model's name that are compared
 _MIN_MOVE = 0.01  # of the scale: smaller changes are ignored
 _MAX_SAMPLE_RATIO = 8.0  # times the policy's own scale: the most that a single sample counts as
 _MAX_SCALE_RATIO = 4.0  # the live scale stays within the policy's own times or divided by this
+_MIN_SHIFT = 0.05  # spreads: smaller moves of a signal's centre or spread are ignored
+
+
+class SignalScales:
+    """The mean and the spread of each signal of live samples, on which a signal model is settled."""
+
+    def __init__(self, base: SignalModel) -> None:
+        self.base = base
+        self._means = {name: [0, 0.0, 0.0] for name in base.names}  # count, mean, mean of squares
+
+    def observe(self, sample: Sample) -> None:
+        """Takes a sample with an answer into account, if it has signals."""
+        values = None if sample.answer is None else self.base.read(sample)
+        for name, value in zip(self.base.names, values or (), strict=False):
+            if value is not None:
+                means = self._means[name]
+                bounded = self.base.bound(name, transform_signal(name, value))
+                means[0] += 1
+                means[1] += (bounded - means[1]) / min(means[0], MEMORY)
+                means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
+
+    def settle(self, previous: SignalModel) -> SignalModel:
+        """The model on the live scale; `previous` until a centre or a spread has moved."""
+        model = self.base.settle(
+            {
+                name: (count, count * mean, count * square)
+                for name, (count, mean, square) in self._means.items()
+            }
+        )
+        moves = zip(model.centre, model.spread, previous.centre, previous.spread, strict=True)
+        moved = any(
+            max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread
+            for centre, spread, old, old_spread in moves
+        )
+        return model if moved else previous
+
+    def rebase(self, base: SignalModel | None) -> "SignalScales | None":
+        """What was observed so far, for another model: kept for the signals that both read."""
+        rebased = None if base is None else SignalScales(base)
+        if rebased is not None:
+            kept = {name: list(means) for name, means in self._means.items() if name in rebased._means}
+            rebased._means.update(kept)
+        return rebased
+
+    def merge(self, other: "SignalScales") -> None:
+        """Adds what other scales of the same model have observed."""
+        for name, own in self._means.items():
+            count, *theirs = other._means[name]
+            own_count, other_count = min(own[0], MEMORY), min(count, MEMORY)
+            if other_count:
+                own[0] = own_count + other_count
+                for k, value in enumerate(theirs, 1):
+                    own[k] += (value - own[k]) * other_count / own[0]
+
+    def state(self) -> dict[str, list[float]]:
+        """Plain data, for JSON."""
+        return {name: list(means) for name, means in self._means.items()}
+
+    def restore(self, state: object) -> bool:
+        """Continues from a state; False, and unchanged, if it isn't of this model's signals."""
+        if not isinstance(state, Mapping) or set(state) != set(self._means):
+            return False
+        for name, means in state.items():
+            if not isinstance(means, list) or len(means) != 3 or type(means[0]) is not int:
+                return False
+            if any(type(value) not in (int, float) or not math.isfinite(value) for value in means):
+                return False
+            count, mean, square = means
+            if not 0 <= count < 2**53 or square < 0:
+                return False
+            if count and abs(self.base.bound(name, mean) - mean) > 1e-9 * max(1.0, abs(mean)):
+                return False
+        self._means = {name: list(state[name]) for name in self._means}
+        return True
 
 
 class ConfidenceScale:
@@ -64,11 +139,14 @@ class ConfidenceScale:
         self.base = base
         self.count = 0  # samples that showed their signal
         self.mean = 0.0
+        self._signals = None if base.model is None else SignalScales(base.model)
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample]) -> None:
         """Takes samples into account; those without the signal are ignored."""
         for sample in samples:
+            if self._signals is not None:
+                self._signals.observe(sample)
             value = sample.mean_logprob if self.base.signal == "logprob" else sample.entropy
             if value is not None and math.isfinite(value):
                 ratio = min(max(value / self.base.scale, 0.0), _MAX_SAMPLE_RATIO)
@@ -76,13 +154,17 @@ class ConfidenceScale:
                 self.mean += (ratio * self.base.scale - self.mean) / min(self.count, MEMORY)
 
     def weigh(self) -> VoteWeights:
-        """The present weights: the same object until the scale has moved by more than 1%."""
+        """The present weights: the same object until the scale, or that of a signal, has moved."""
+        if self._signals is not None and self._weigh.model is not None:
+            model = self._signals.settle(self._weigh.model)
+            if model is not self._weigh.model:
+                self._weigh = replace(self._weigh, model=model)
         base, previous = self.base.scale, self._weigh.scale
         if self.count < MIN_SAMPLES or not self.mean / base > 0:  # 0 would give votes no weight
             return self._weigh
         scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
         if abs(scale - previous) > _MIN_MOVE * abs(previous):
-            self._weigh = replace(self.base, scale=scale)
+            self._weigh = replace(self._weigh, scale=scale)
         return self._weigh
 
     def rebase(self, base: VoteWeights) -> "ConfidenceScale":
@@ -91,6 +173,8 @@ class ConfidenceScale:
         if base.signal == self.base.signal:
             ratio = min(max(self.mean / base.scale, 0.0), _MAX_SAMPLE_RATIO)
             rebased.count, rebased.mean = self.count, ratio * base.scale
+        if self._signals is not None:
+            rebased._signals = self._signals.rebase(base.model)
         return rebased
 
     def merge(self, other: "ConfidenceScale") -> None:
@@ -99,19 +183,24 @@ class ConfidenceScale:
         if other_count:
             self.count = own_count + other_count
             self.mean += (other.mean - self.mean) * other_count / self.count
+        if self._signals is not None and other._signals is not None:
+            self._signals.merge(other._signals)
 
-    def state(self) -> list[float]:
+    def state(self) -> list[Any]:
         """Plain data, for JSON."""
-        return [self.count, self.mean]
+        state = [self.count, self.mean]
+        return state if self._signals is None else [*state, self._signals.state()]
 
     def restore(self, state: object) -> bool:
         """Continues from a state; False, and unchanged, if it is invalid for this signal and policy."""
-        if not isinstance(state, list) or len(state) != 2:
+        if not isinstance(state, list) or len(state) not in (2, 3):
             return False
-        count, mean = state
+        count, mean, *signals = state  # what was stored before there were signals has none
         if type(count) is not int or not 0 <= count < 2**53 or type(mean) not in (int, float):
             return False
         if not (0 <= mean / self.base.scale <= _MAX_SAMPLE_RATIO * (1 + 1e-9) if count else mean == 0):
+            return False
+        if signals and (self._signals is None or not self._signals.restore(signals[0])):
             return False
         self.count, self.mean = count, float(mean)
         return True

@@ -155,8 +155,7 @@ class StoppingPolicy(Policy):
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
         self.scaled_ = not self.auto  # whether the scale of weights was set from samples
-        default = VoteWeights(signal="logprob", scale=self.prior_.scale, sharpness=SHARPNESS)
-        self.weigh = default if self.auto else check_weights(weigh)
+        self.weigh = _build_weights(self.prior_) if self.auto else check_weights(weigh)
         self.features = check_flag("features", features)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
         check_choice("unit", unit, _UNITS)
@@ -190,7 +189,7 @@ class StoppingPolicy(Policy):
             raise PolicyError("no recording to learn from was given; give one or more pools with samples")
         policy = cls(longest=check_integer("longest", longest, low=2), seed=seed)
         policy.base_prior_ = policy.prior_ = fit_prior(ballots, longest=longest, seed=seed)
-        policy.weigh = VoteWeights(signal="logprob", scale=policy.prior_.scale, sharpness=SHARPNESS)
+        policy.weigh = _build_weights(policy.prior_)
         return policy
 
     def fit(self, pool: "Pool | Ballots", *, labels: bool | None = None) -> Self:
@@ -209,7 +208,8 @@ class StoppingPolicy(Policy):
         self.pool_model_ = None
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
-            self.weigh, self.scaled_ = fit_confidence_weights(ballots), True
+            self.weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
+            self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
         if self.longest > 1:  # otherwise there is nothing to decide
@@ -232,7 +232,9 @@ class StoppingPolicy(Policy):
         them. A fitted policy has done so already, and only checks its prior.
         """
         return self.settle_by(
-            ballots, fit_weights=fit_confidence_weights, compute_quantiles=self.compute_quantiles
+            ballots,
+            fit_weights=lambda ballots: fit_confidence_weights(ballots, self.prior_.signal_model),
+            compute_quantiles=self.compute_quantiles,
         )
 
     def settle_by(
@@ -393,7 +395,7 @@ class StoppingPolicy(Policy):
             "draw_cost": self.draw_cost,
             "auto": self.auto,
             "scaled": self.scaled_,
-            "prior": {"problems": self.prior_.problems, "scale": self.prior_.scale},
+            "prior": self.prior_.settings(),
             "own": learned,
         }
 
@@ -419,7 +421,10 @@ class StoppingPolicy(Policy):
             problems = check_integer(
                 "prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53
             )
-            policy.base_prior_ = policy.prior_ = Prior.restore(arrays, problems=problems, scale=scale)
+            signals = prior.get("signals")  # a policy that was saved before there were any has none
+            policy.base_prior_ = policy.prior_ = Prior.restore(
+                arrays, problems=problems, scale=scale, signals=signals
+            )
             if learned is not None:
                 count = check_integer("own.problems", _read_part("own", learned, "problems"), high=2**53)
                 labels = check_flag("own.labels", _read_part("own", learned, "labels"))
@@ -428,6 +433,11 @@ class StoppingPolicy(Policy):
                     arrays, problems=count, labels=labels, weighted=policy.weigh is not None, has_hints=hinted
                 )
         return policy
+
+
+def _build_weights(prior: Prior) -> VoteWeights:
+    """The weights of votes where no samples are known yet, to fit a scale on."""
+    return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 
 def _mean_tokens(ballots: Ballots) -> float:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally
+from adacompute.answers.vote import SignalModel
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
-from adacompute.policies.base import Arrays, Floats, fit_confidence_weights, read_array
+from adacompute.policies.base import Arrays, Floats, fit_confidence_weights, fit_signal_model, read_array
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.policies.stopping.critical_price import (
@@ -85,6 +86,7 @@ class Prior:
     price_quantiles: Floats  # (QUANTILES, draws) of critical prices
     scale: float  # of mean log-probabilities, the default for vote weights
     fingerprints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
+    signal_model: SignalModel | None = None  # weighs samples with further signals; None: none had any
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
         """Logarithms of critical prices, (requests,); `rows` are the features of the states."""
@@ -118,8 +120,13 @@ class Prior:
         arrays = {"table": self.table, "openings": self.price_quantiles, "prints": self.fingerprints}
         return arrays if self.trees is None else {**arrays, **self.trees.arrays("weighed_")}
 
+    def settings(self) -> dict[str, Any]:
+        """What `restore` takes beside the arrays, as plain data."""
+        settings = {"problems": self.problems, "scale": self.scale}
+        return settings if self.signal_model is None else {**settings, "signals": self.signal_model.dump()}
+
     @classmethod
-    def restore(cls, arrays: Arrays, *, problems: int, scale: float) -> "Prior":
+    def restore(cls, arrays: Arrays, *, problems: int, scale: float, signals: object = None) -> "Prior":
         """The prior that gave these; PolicyInvalid where none could have."""
         table = read_array(arrays, "table", np.float64, (None, None, None))
         if min(table.shape) < 1 or table.shape[1] != table.shape[2]:
@@ -134,11 +141,19 @@ class Prior:
             price_quantiles=read_array(arrays, "openings", np.float64, (len(WAVE_QUANTILES), len(table))),
             scale=scale,
             fingerprints=np.sort(fingerprints),
+            signal_model=None if signals is None else SignalModel.load(signals),
         )
 
 
 def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
-    """Learned on recordings: from agreement with the full vote, and from labels where they are known."""
+    """Learned on recordings: from agreement with the full vote, and from labels where they are known.
+
+    Those with signals teach the signal model. Critical prices are learned on paths weighted by
+    log-probabilities: paths weighted by signals, of few recordings, taught the trees nothing more.
+    """
+    signal_model = fit_signal_model(recordings)
+    fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
+    recordings = _drop_parts(recordings)
     orders = int(np.clip(_PATHS // max(1, sum(map(len, recordings))), *_ORDERS))
     rng = np.random.default_rng(seed)
     plain_paths = [
@@ -159,7 +174,6 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
         else None
     )
     scales = [weigh.scale for weigh in weights if weigh is not None]
-    fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
     prior = Prior(
         table=table,
         trees=trees,
@@ -167,8 +181,22 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
         price_quantiles=np.zeros((len(WAVE_QUANTILES), longest - 1)),
         scale=float(np.mean(scales)) if scales else -1.0,
         fingerprints=fingerprints,
+        signal_model=signal_model,
     )
     return _add_quantiles(prior, weighted_paths or plain_paths)
+
+
+def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
+    """The recordings without those whose samples are the first ones of another recording."""
+    kept = []
+    for ballots in recordings:
+        is_part = any(
+            set(ballots.prompts) <= set(other.prompts) and ballots.classes.shape[1] < other.classes.shape[1]
+            for other in recordings
+        )
+        if not is_part:
+            kept.append(ballots)
+    return kept
 
 
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
@@ -187,11 +215,7 @@ def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
     """One of the priors inside the package."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / name) as folder:
         artefact = read_artefact(folder)
-    return Prior.restore(
-        widen_arrays(artefact.arrays),
-        problems=artefact.settings["problems"],
-        scale=artefact.settings["scale"],
-    )
+    return Prior.restore(widen_arrays(artefact.arrays), **artefact.settings)
 
 
 def narrow_arrays(arrays: Arrays) -> Arrays:

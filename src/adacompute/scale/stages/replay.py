@@ -39,7 +39,7 @@ from adacompute.replay.replay import (
     resolve_dial,
 )
 from adacompute.scale.shard_passes import ShardRecord, pack_policy, unpack_policy
-from adacompute.scale.stages.score import exact_votes, fit_weights_on_shards
+from adacompute.scale.stages.score import exact_votes, fit_weights_on_shards, settle_model_on_shards
 from adacompute.scale.stages.sharded_pool import ShardedPool, ShardPart, open_sharded_pool
 
 __all__ = ["advance_generator", "calibrate_shards", "replay_open_shards", "replay_shards"]
@@ -121,7 +121,12 @@ def settle_sharded_policy(
             weights = fit_weights_on_shards(shards, rows, "logprob")
         except NotRecorded:
             return None
-        return replace(weights, sharpness=SHARPNESS) if weights.sharpness else None
+        if not weights.sharpness:
+            return None
+        model = target.prior_.signal_model
+        if model is not None:
+            model = settle_model_on_shards(shards, rows, model)
+        return replace(weights, sharpness=SHARPNESS, model=model)
 
     return target.settle_by(
         prompt_ballots,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Task, VoteWeights
-from adacompute.answers.vote import Signal
+from adacompute.answers.vote import Signal, SignalModel
 from adacompute.errors import ScaleError, ScoreError
 from adacompute.pool import Ballots, open_pool
 from adacompute.pool.ballots import ABSENT
@@ -30,6 +30,7 @@ from adacompute.score.aggregates import (
     build_vote_weights,
     find_unranked,
     plan_simulation,
+    read_bounded_signals,
     read_signals,
     score_any_correct,
     score_best_of,
@@ -291,6 +292,29 @@ def fit_weights_on_shards(shards: ShardedPool, rows: Ints, signal: Signal) -> Vo
         raise build_unweighable_error(len(rows), signal)
     total = sum((Fraction(report["sum"]) for report in reports), Fraction(0))
     return build_vote_weights(float(total) / count, signal)
+
+
+def settle_model_on_shards(shards: ShardedPool, rows: Ints, model: SignalModel) -> SignalModel:
+    """As settling a model on these problems' samples locally: the same numbers."""
+    reports = shards.ask_shards(_sum_model_signals, rows, [model] * len(shards.ballots))
+    return model.settle(
+        {
+            name: (
+                float(sum(int(report[name][0]) for report in reports)),
+                float(sum((Fraction(report[name][1]) for report in reports), Fraction(0))),
+                float(sum((Fraction(report[name][2]) for report in reports), Fraction(0))),
+            )
+            for name in model.names
+        }
+    )
+
+
+def _sum_model_signals(ballots: Ballots, _: ShardPart, model: SignalModel) -> ShardRecord:
+    bounded = read_bounded_signals(ballots, model)
+    return {
+        name: [len(values), str(sum_exactly(values)), str(sum_exactly(values * values))]
+        for name, values in bounded.items()
+    }
 
 
 def _sum_signals(ballots: Ballots, _: ShardPart, signal: Signal) -> ShardRecord:
