@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adacompute.answers.signals import compute_mean_entropy, sum_logprobs
 from adacompute.client import large_json
 from adacompute.client.large_json import PackedList, encode_in_parts, load_large_json
 from adacompute.client.response_parser import (
-    compute_mean_entropy,
     encode_json,
     read_json,
     read_tokens,
-    sum_logprobs,
 )
 from adacompute.client.streaming import split_tokens
 from adacompute.records import Secret

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.client.response_parser import compute_mean_entropy, read_tokens, sum_logprobs
+from adacompute.answers.signals import compute_mean_entropy, sum_logprobs
+from adacompute.client.response_parser import read_tokens
 
 
 def token(*chances: float, logprob: object = -0.5) -> dict[str, object]:

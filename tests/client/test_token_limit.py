@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS
-from adacompute.client.token_limit import TokenLimits, find_refused_limit
+from adacompute.client.server_quirks import TokenLimits, find_refused_limit
 from adacompute.errors import EndpointRefused
 from upstream import Reply, Status
 

@@ -49,6 +49,7 @@ __all__ = [
     "extract_in_sandbox",
     "find_answer_line",
     "find_answer_phrase",
+    "find_answer_starts",
     "find_box",
     "find_hash",
     "find_hash_answer",
@@ -57,6 +58,7 @@ __all__ = [
     "find_tag_answer",
     "find_value",
     "is_slow_pattern",
+    "locate_choice",
     "search_in_sandbox",
     "start_sandbox",
     "strip_thinking",
@@ -287,13 +289,30 @@ def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
 
 
 def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The last match of a pattern that begins with one of the words, tried only where one stands."""
     lower = text.lower()
-    if not any(label in lower for label in _LABEL_WORDS):
-        return None
+    if len(lower) != len(text):  # a few letters become two, which moves the places
+        lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     latest = None
-    for match in pattern.finditer(text):
-        latest = match
+    for label in _LABEL_WORDS:
+        first = -1 if latest is None else latest.start()
+        at = lower.rfind(label)
+        while at > first:
+            if match := pattern.match(text, at):
+                latest = match
+                break
+            at = lower.rfind(label, 0, at)
     return latest
+
+
+def find_answer_starts(text: str) -> Iterator[int]:
+    """Where the text begins that follows the last mark, label or phrase that states an answer, by kind."""
+    for mark in ("<answer>", "####"):
+        if (at := text.rfind(mark)) >= 0:
+            yield at + len(mark)
+    for pattern in (_ANSWER_LABEL, _ANSWER_PHRASE):
+        if (last := _find_last_label(pattern, text)) is not None:
+            yield last.end()
 
 
 def _read_line_before(text: str, at: int) -> str:
@@ -405,6 +424,21 @@ def _find_marked_choice(text: str) -> str | None:
     for match in _MARKED_CHOICE.finditer(text):
         last = next(group for group in match.groups() if group)
     return last
+
+
+def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
+    """Where a letter is stated as the answer last, else where it is marked as a choice last."""
+    for patterns in ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,)):
+        matches = [match for pattern in patterns for match in pattern.finditer(text)]
+        spans = [
+            match.span(group)
+            for match in matches
+            for group, value in enumerate(match.groups(), start=1)
+            if value is not None and value.upper() == letter
+        ]
+        if spans:
+            return max(spans)
+    return None
 
 
 _JSON_DEPTH = 50  # levels of a value that is given as text

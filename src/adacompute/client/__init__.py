@@ -8,10 +8,9 @@ from adacompute.client.forward import ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
 from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
-from adacompute.client.server_quirks import LOGPROBS, ServerQuirks
+from adacompute.client.server_quirks import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
-from adacompute.client.token_limit import ADDED_LIMIT, LIMIT_NAME
 from adacompute.client.verifier import Verifier, VerifierReply
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What a server answered, turned into responses with their token counts, or into the error that it means.
 
 `interpret_reply` is the entry. Below it: reading choices, counting tokens where a server reports too little,
-summing log-probabilities, and JSON with the endpoint's key masked in everything that is read.
+and JSON with the endpoint's key masked in everything that is read.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 from yarl import URL
 
+from adacompute.answers.signals import NO_TOKENS, add_answer_signals, summarise_tokens
 from adacompute.client.error_object import build_error_object
 from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
 from adacompute.client.server_quirks import (
@@ -25,9 +26,9 @@ from adacompute.client.server_quirks import (
     ModelQuirks,
     ServerQuirks,
     find_refused_fields,
+    find_refused_limit,
     is_about_n,
 )
-from adacompute.client.token_limit import find_refused_limit
 from adacompute.errors import (
     EndpointError,
     EndpointFailed,
@@ -38,7 +39,7 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret
+from adacompute.records import Call, Sample, Secret, Signals
 
 __all__ = [
     "SPENDING_STOPPED",
@@ -54,7 +55,6 @@ __all__ = [
     "TooManyChoices",
     "build_refusal",
     "build_responses",
-    "compute_mean_entropy",
     "count_characters",
     "count_tokens",
     "encode_json",
@@ -74,7 +74,6 @@ __all__ = [
     "read_tokens",
     "redact",
     "replace_surrogates",
-    "sum_logprobs",
 ]
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
@@ -132,6 +131,7 @@ class Response:
     estimated: bool = False  # True: `tokens` is a share of a total, or a guess by length
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
+    signals: Signals | None = None  # without those of the answer's tokens
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as it came, for passing on
     # as they came; many tokens are a PackedList
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
@@ -146,6 +146,7 @@ class Response:
         self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> Sample:
         """The response as a pool stores it, with its answer, if it was read, and further keys."""
+        tokens = read_tokens(self.logprobs) if answer is not None else None
         return Sample(
             text=replace_surrogates(self.text),
             answer=answer,
@@ -153,6 +154,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
+            signals=add_answer_signals(self.signals, tokens, self.text, answer),
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 
@@ -496,13 +498,15 @@ def build_responses(
             finish_reason=choice.finish_reason,
             tokens=tokens,
             estimated=estimated,
-            logprob=None if choice.tokens is None else sum_logprobs(choice.tokens),
-            entropy=None if choice.tokens is None else compute_mean_entropy(choice.tokens),
+            logprob=summary.logprob,
+            entropy=summary.entropy,
+            signals=summary.signals,
             message=choice.message,
             logprobs=choice.logprobs,
             size=size,
         )
         for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
+        for summary in [NO_TOKENS if choice.tokens is None else summarise_tokens(choice.tokens)]
     )
     return responses, token_count
 
@@ -697,65 +701,6 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
     if not isinstance(content, list) or not content:
         return None
     return content if set(map(type, content)) == {dict} else None
-
-
-def sum_logprobs(tokens: Sequence[dict[str, Any]]) -> float | None:
-    """The sum over the tokens, in nats; None where one of them has no number, or the sum isn't finite.
-
-    A number that is not finite is skipped; a placeholder such as -9999 counts as it stands. An integer
-    beyond the range of floats is not a number.
-    """
-    try:
-        plain = sum([token["logprob"] for token in tokens])  # all floats: the usual case, and quick
-        if type(plain) is float and math.isfinite(plain):
-            return plain
-    except (KeyError, TypeError, OverflowError):
-        pass
-    total = 0.0
-    for token in tokens:
-        value = token.get("logprob")
-        if not isinstance(value, float):
-            value = _to_float(value)
-            if value is None:
-                return None
-        if math.isfinite(value):
-            total += value
-    return total if math.isfinite(total) else None
-
-
-def _to_float(value: object) -> float | None:
-    try:
-        return float(value) if isinstance(value, int) else None
-    except OverflowError:
-        return None
-
-
-def compute_mean_entropy(tokens: Sequence[dict[str, Any]]) -> float | None:
-    """Mean entropy a token, in nats, over tokens with alternatives; None where none has any.
-
-    The probability that the alternatives don't cover counts as one more outcome, so this is a lower bound.
-
-    >>> round(compute_mean_entropy([{"top_logprobs": [{"logprob": math.log(0.5)}]}]), 4)
-    0.6931
-    """
-    entropies = [
-        _compute_entropy(alternatives)
-        for token in tokens
-        if (alternatives := token.get("top_logprobs")) and isinstance(alternatives, list)
-    ]
-    return sum(entropies) / len(entropies) if entropies else None
-
-
-def _compute_entropy(alternatives: list[Any]) -> float:
-    rest, entropy = 1.0, 0.0
-    for alternative in alternatives:
-        value = alternative.get("logprob") if isinstance(alternative, dict) else None
-        if isinstance(value, float | int) and value > -700.0:  # below that exp is 0
-            logarithm = float(min(value, 0.0))  # rounding may put a sure one just above
-            probability = math.exp(logarithm)
-            entropy -= probability * logarithm
-            rest -= probability
-    return entropy - rest * math.log(rest) if rest > 1e-12 else entropy
 
 
 def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None = None) -> bytes:

@@ -28,9 +28,8 @@ from adacompute.client.response_parser import (
     interpret_reply,
     read_token_cap,
 )
-from adacompute.client.server_quirks import ServerQuirks
+from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
-from adacompute.client.token_limit import LIMIT_NAMES, LimitSearch, read_limit
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,

@@ -26,9 +26,8 @@ from adacompute.client.response_parser import (
     read_tokens,
 )
 from adacompute.client.retry import CallAttempt, CallListener, CompletionCall, SendPermission
-from adacompute.client.server_quirks import LOGPROBS
+from adacompute.client.server_quirks import LIMIT_NAME, LOGPROBS
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
-from adacompute.client.token_limit import LIMIT_NAME
 from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call

@@ -1,5 +1,6 @@
 """A pool as arrays, for the stages that count votes."""
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from adacompute.pool.rows import read_signals
+from adacompute.records import SIGNAL_NAMES
 
 __all__ = ["ABSENT", "ABSTAINS", "Ballots", "number_prompts", "read_ballots", "renumber"]
 
@@ -22,9 +26,13 @@ _SELECT_PROBLEMS = """
     WHERE r.source = ? GROUP BY p.key ORDER BY p.key
 """
 _SELECT_SAMPLES = """
-    SELECT s.class, s.correct, s.tokens, s.logprob, s.entropy
+    SELECT s.class, s.correct, s.tokens, s.logprob, s.entropy, instr(s.extra, '"signals":{')
     FROM records r JOIN samples s ON s.record = r.key
     WHERE r.source = ? ORDER BY r.problem, s.idx
+"""
+_SELECT_SIGNALS = """
+    SELECT s.extra FROM records r JOIN samples s ON s.record = r.key
+    WHERE r.source = ? AND instr(s.extra, '"signals":{') ORDER BY r.problem, s.idx
 """
 
 
@@ -53,13 +61,17 @@ class Ballots:
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
         """The ballots of the given rows, in that order."""
         names = ("ids", "prompts", "subjects", "levels")
-        arrays = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-        arrays += ["signals"] if self.signals is not None else []
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
-        for name in arrays:
+        for name in ("gold_known", *self.sample_arrays):
             parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
             parts[name].setflags(write=False)
         return replace(self, **parts)
+
+    @property
+    def sample_arrays(self) -> tuple[str, ...]:
+        """The names of the arrays with a value, or several, for each sample."""
+        names = ("classes", "correct", "tokens", "logprob", "entropy")
+        return names if self.signals is None else (*names, "signals")
 
     def signal(self, name: Literal["logprob", "entropy"]) -> Floats:
         """How sure the model was, (problems, samples): mean log-probability or entropy; NaN: not known."""
@@ -87,13 +99,15 @@ def read_ballots(
     correct = np.full(shape, np.nan, dtype=np.float32)
     tokens, logprob, entropy = (np.full(shape, np.nan) for _ in range(3))
     start = 0
+    signal_cells: list[npt.NDArray[np.intp]] = []
     cursor = connection.execute(_SELECT_SAMPLES, (source,))
     while rows := cursor.fetchmany(_CHUNK_ROWS):
         cells = places[start : start + len(rows)]
         columns = _check_sample_columns(rows)
         classes.reshape(-1)[cells] = columns[:, 0]
-        for column, target in zip(columns.T[1:], (correct, tokens, logprob, entropy), strict=True):
+        for column, target in zip(columns.T[1:5], (correct, tokens, logprob, entropy), strict=True):
             target.reshape(-1)[cells] = column
+        signal_cells.append(cells[columns[:, 5] > 0])
         start += len(rows)
     renumber(classes)
     for array in (classes, correct, tokens, logprob, entropy):
@@ -113,11 +127,33 @@ def read_ballots(
         entropy=entropy,
         model=model,
         parameters=parameters,
+        signals=_read_signals(connection, source, signal_cells, shape),
     )
 
 
+def _read_signals(
+    connection: sqlite3.Connection,
+    source: int | None,
+    cells: Sequence[npt.NDArray[np.intp]],
+    shape: tuple[int, int],
+) -> Floats | None:
+    """The signals of samples, by their cells; only of those that seem to have some, because it is slow."""
+    if not any(map(len, cells)):
+        return None
+    signals = np.full((shape[0] * shape[1], len(SIGNAL_NAMES)), np.nan)
+    rows = connection.execute(_SELECT_SIGNALS, (source,))
+    for cell, (extra,) in zip(np.concatenate(cells).tolist(), rows, strict=True):
+        found = read_signals(json.loads(extra))
+        if found is not None:
+            signals[cell] = [getattr(found, name) for name in SIGNAL_NAMES]  # None becomes NaN
+    if np.isnan(signals).all():
+        return None
+    signals.setflags(write=False)
+    return signals.reshape(*shape, len(SIGNAL_NAMES))
+
+
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Rows of _SELECT_SAMPLES as numbers, (rows, 5). Raises ValueError on values that we never write."""
+    """Rows of _SELECT_SAMPLES as numbers, (rows, 6). Raises ValueError on values that we never write."""
     columns = np.array(rows, dtype=np.float64)  # None becomes NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
         raise ValueError("a sample's class is out of range")

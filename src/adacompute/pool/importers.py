@@ -14,9 +14,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from adacompute.answers.signals import add_answer_signals, summarise_tokens
 from adacompute.errors import (
     NotAPool,
     PoolDamaged,
@@ -387,13 +389,23 @@ def _read_inspect_response(sample: dict[str, Any]) -> dict[str, Any]:
         fields["tokens"] = tokens
     logprobs = check_type(dict, choice.get("logprobs"), "output.choices[0].logprobs") or {}
     token_logprobs = check_type(list, logprobs.get("content"), "output.choices[0].logprobs.content") or []
-    values = [(check_type(dict, token, "logprobs.content") or {}).get("logprob") for token in token_logprobs]
+    token_list = [check_type(dict, token, "logprobs.content") or {} for token in token_logprobs]
+    values = [token.get("logprob") for token in token_list]
     if values and all(type(value) in (int, float) for value in values):
         fields["logprob"] = sum(values)
+        fields |= _read_inspect_signals(token_list, text or "", fields.get("answer"))
     reason = check_type(str, choice.get("stop_reason"), "output.choices[0].stop_reason")
     if reason in _FINISHED:
         fields["finished"] = _FINISHED[reason]
     return fields
+
+
+def _read_inspect_signals(tokens: list[dict[str, Any]], text: str, answer: str | None) -> dict[str, Any]:
+    """What the tokens tell beyond their sum; of the answer's, where the scorer gave one."""
+    signals = add_answer_signals(summarise_tokens(tokens).signals, tokens, text, answer)
+    if signals is None:
+        return {}
+    return {"signals": {name: value for name, value in asdict(signals).items() if value is not None}}
 
 
 def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:

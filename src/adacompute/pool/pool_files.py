@@ -34,6 +34,7 @@ from adacompute.pool.rows import (
     InexactNumber,
     ProblemLine,
     describe_questions,
+    drop_answer_signals,
     has_no_samples,
     read_line,
 )
@@ -295,7 +296,10 @@ def _check_entry(entry: Entry) -> ProblemLine:
 
 def _drop_answers(line: ProblemLine) -> ProblemLine:
     """The line without answers and grades of samples that have a text, to extract them again."""
-    rows = [row if row[1] is None else (*row[:2], MISSING, MISSING, *row[4:]) for row in line.samples]
+    rows = [
+        row if row[1] is None else (*row[:2], MISSING, MISSING, *row[4:8], drop_answer_signals(row[8]))
+        for row in line.samples
+    ]
     return line._replace(samples=rows)
 
 

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
 from adacompute.errors import AdacomputeError, RecordInvalid, format_value
-from adacompute.records import Failure, Problem, Sample
+from adacompute.records import SIGNAL_NAMES, Failure, Problem, Sample, Signals
 
 __all__ = [
     "DAMAGE_ERRORS",
@@ -35,6 +35,7 @@ __all__ = [
     "check_type",
     "describe_questions",
     "describe_type",
+    "drop_answer_signals",
     "encode_text",
     "failure_to_dict",
     "fingerprint",
@@ -55,6 +56,7 @@ __all__ = [
     "read_line",
     "read_parameters",
     "read_problem",
+    "read_signals",
     "rebuild_row",
     "sample_to_row",
     "to_canonical_json",
@@ -298,6 +300,7 @@ PROBLEM_KEYS = ("id", "question", "gold", "subject", "level")
 LINE_KEYS = frozenset((*PROBLEM_KEYS, "model", "parameters", "failures", "samples"))
 SAMPLE_KEYS = frozenset(("text", "answer", "correct", "tokens", "logprob", "entropy", "finished"))
 FAILURE_KEYS = frozenset(("index", "kind", "attempt", "message", "at"))
+_SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
 INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
 _WHOLE_LIMIT = 2**63
 MISSING: Any = object()  # the key is missing: extract the answer, grade the correctness
@@ -465,12 +468,55 @@ def read_failure(i: int, failure: Json) -> FailureRow:
 def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[int, str | None]:
     """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
+    if "signals" in extra:
+        _check_signals(extra["signals"], f"samples[{i}].signals")
     idx = i
     if extra.get("index") is not None:
         idx = _read_whole_number(extra["index"], f"samples[{i}].index", INDEX_LIMIT)
         if idx != i:
             del extra["index"]  # else it is written back because it was given, not because it is needed
     return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
+
+
+def _check_signals(value: Json, where: str) -> None:
+    """Raises a Flaw where an object with our names and no others has a value that is no number."""
+    if has_signal_names(value):
+        for name, number in value.items():
+            if number is not None:
+                _read_number(number, f"{where}.{name}")
+
+
+def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
+    """Whether this is an object of signals; one with other names in it is somebody else's, kept as it is."""
+    return type(value) is dict and bool(value) and _SIGNAL_NAMES.issuperset(value)
+
+
+def read_signals(extra: dict[str, Any]) -> Signals | None:
+    """Takes the signals out of a stored sample's unknown keys, where these are ours; else they stay there.
+
+    They are stored among the unknown keys, so that versions without signals can read them, too.
+    """
+    value = extra.get("signals")
+    if not has_signal_names(value):
+        return None
+    try:
+        numbers = {name: _read_number(number, name) for name, number in value.items() if number is not None}
+    except Flaw:  # stored by a version that didn't check them
+        return None
+    del extra["signals"]
+    return Signals(**numbers)
+
+
+def drop_answer_signals(extra: str | None) -> str | None:
+    """A stored sample's unknown keys without the signals of its answer, which is about to be read again."""
+    if extra is None or '"signals":{' not in extra:
+        return extra
+    values = json.loads(extra)
+    if not has_signal_names(values.get("signals")):
+        return extra
+    kept = {name: v for name, v in values.pop("signals").items() if not name.startswith("answer_")}
+    values |= {"signals": kept} if kept else {}
+    return to_canonical_json(values) if values else None
 
 
 def _check_order(rows: list[SampleRow]) -> None:
@@ -562,6 +608,11 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
         )
     present = {name: value for name in SAMPLE_KEYS if (value := getattr(sample, name)) is not None}
     line = present | _check_extra(sample.extra, known=SAMPLE_KEYS, present=present)
+    if sample.signals is not None:
+        if "signals" in line:
+            raise Flaw("extra holds 'signals', which is a field of its own; give it there")
+        known = {k: v for k in SIGNAL_NAMES if (v := getattr(sample.signals, k)) is not None}
+        line |= {"signals": known} if known else {}
     try:
         row = read_sample(index, line, exact=True)
     except Flaw as exc:

@@ -29,6 +29,7 @@ from adacompute.pool.rows import (
     hash_problem,
     hash_record,
     make_record_prefix,
+    read_signals,
     to_canonical_json,
 )
 from adacompute.pool.sqlite import map_read_errors
@@ -288,6 +289,7 @@ def _build_sample_line(i: int, row: Row) -> dict[str, Any]:
 
 def _build_sample(row: Row) -> Sample:
     _, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
+    unknown_keys = json.loads(extra) if extra else {}
     return Sample(
         text=text,
         answer=answer,
@@ -296,7 +298,8 @@ def _build_sample(row: Row) -> Sample:
         logprob=logprob,
         entropy=entropy,
         finished=None if finished is None else bool(finished),
-        extra=json.loads(extra) if extra else {},
+        signals=read_signals(unknown_keys) if unknown_keys else None,
+        extra=unknown_keys,
     )
 
 

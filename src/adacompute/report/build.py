@@ -371,10 +371,12 @@ def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
 
 def hash_ballots(ballots: Ballots) -> str:
     """A hash of everything a report looks at: questions, votes, grades, tokens, log-probabilities."""
+    names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
+    names += ["signals"] if ballots.signals is not None else []  # else the hash is that of older versions
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
         hasher.update(repr(fields).encode("utf-8", "replace"))
-    for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
+    for name in names:
         values = np.ascontiguousarray(getattr(ballots, name))
         hasher.update(f"{name} {values.dtype.str} {values.shape}".encode())
         hasher.update(values.tobytes())

@@ -495,8 +495,7 @@ def remove_wave_limit(policy: Policy) -> Policy:
 def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
     """The first sample of each of these requests that has one: later runs find the same."""
     chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
-    arrays = ("classes", "correct", "tokens", "logprob", "entropy")
-    return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in arrays})
+    return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in chosen.sample_arrays})
 
 
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:

@@ -20,7 +20,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess
+from adacompute.answers import Task, extract_answer
+from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess, Response
+from adacompute.client.response_parser import replace_surrogates
 from adacompute.errors import (
     CollectError,
     DuplicateRecord,
@@ -32,7 +34,7 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.pool import DrawnSamples, Pool
-from adacompute.records import Account, Call, Failure, TokenPrices
+from adacompute.records import Account, Call, Failure, Sample, TokenPrices
 from adacompute.sampling.plan import Asking, SampleRun, estimate_prompt_size
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
+    "build_sample",
     "compute_batch_spent",
     "compute_max_cost",
     "compute_spent",
@@ -280,6 +283,17 @@ class SamplingEngine(Protocol):
         """
 
 
+def build_sample(response: Response, task: Task) -> Sample:
+    """The response as a pool stores it; where tokens tell how sure its answer is, with that answer.
+
+    The pool would read the same answer, but gets no tokens.
+    """
+    if response.signals is None:
+        return response.to_sample()
+    text, finished = replace_surrogates(response.text), response.finished is not False
+    return response.to_sample(answer=extract_answer(text, task, finished=finished))
+
+
 class PoolWriter:
     """Writes to one source of a pool, from a running event loop. When it is closed, everything is stored."""
 
@@ -292,6 +306,11 @@ class PoolWriter:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._write_batches, name="adacompute-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def task(self) -> Task:
+        """How the pool reads answers."""
+        return self._pool.task
 
     def add(self, record: DrawnSamples) -> "asyncio.Future[DrawnSamples]":
         """A future of what was stored; it fails with the reason where nothing can be stored."""
@@ -603,7 +622,10 @@ class SamplingWorkers(SamplerTotals):
 
     def _build_success(self, run: SampleRun, outcome: DrawSuccess, calls: tuple[Call, ...]) -> DrawnSamples:
         self._failing_problems.clear()
-        samples = [(outcome.first + i, response.to_sample()) for i, response in enumerate(outcome.responses)]
+        task = self._writer.task
+        samples = [
+            (outcome.first + i, build_sample(response, task)) for i, response in enumerate(outcome.responses)
+        ]
         return DrawnSamples(run.problem.id, samples, (), calls)
 
     def _build_failure(

@@ -122,11 +122,12 @@ def parse_total(report: ShardRecord) -> tuple[ChoiceTotal, Edge | None]:
 
 
 def pad_columns(array: npt.NDArray[Any], width: int, *, classes: bool = False) -> npt.NDArray[Any]:
-    """An array (problems, samples) with so many columns; added cells are absent."""
+    """An array (problems, samples, …) with so many columns; added cells are absent."""
     missing = width - array.shape[1]
     if missing <= 0:
         return array
-    return np.pad(array, ((0, 0), (0, missing)), constant_values=ABSENT if classes else np.nan)
+    widths = ((0, 0), (0, missing), *((0, 0),) * (array.ndim - 2))
+    return np.pad(array, widths, constant_values=ABSENT if classes else np.nan)
 
 
 Dataset: TypeAlias = Any  # ray.data's, which is loaded late

@@ -19,25 +19,26 @@ from typing import Any
 
 import orjson
 
+from adacompute.answers import Task
+from adacompute.answers.signals import NO_TOKENS, summarise_tokens
+from adacompute.answers.task import DEFAULT_TASK
 from adacompute.client.client import step_seed
 from adacompute.client.response_parser import (
     Response,
     build_responses,
-    compute_mean_entropy,
     one_line,
     parse_choices,
     parse_count,
     read_token_cap,
-    sum_logprobs,
 )
 from adacompute.client.server_quirks import ModelQuirks
 from adacompute.errors import EngineUnavailable, ReplyInvalid, ScaleError
 from adacompute.pool import DrawnSamples, Pool
-from adacompute.records import Call, Failure, Sample
+from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling import Asking
 from adacompute.sampling.collect import handle_signals
 from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler
+from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler, build_sample
 from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
@@ -143,13 +144,20 @@ class _RowResult:
         return {"problem": source["problem"], "index": int(source["index"]), "result": encoded}
 
 
-def build_rows(runs: Sequence[SampleRun], asking: Asking) -> Iterator[dict[str, Any]]:
-    """A row for each sample of some runs, in order, with the request for it."""
+def build_rows(
+    runs: Sequence[SampleRun], asking: Asking, task: Task = DEFAULT_TASK
+) -> Iterator[dict[str, Any]]:
+    """A row for each sample of some runs, in order, with the request for it and how its answer is read."""
     for run in runs:
         body = asking.body(run.problem)
         for index in range(run.first, run.first + run.count):
             encoded = orjson.dumps(dict(step_seed(body, index))).decode()
-            yield {"problem": run.problem.id, "index": index, "request": encoded}
+            yield {
+                "problem": run.problem.id,
+                "index": index,
+                "request": encoded,
+                "extract": task.extract,
+            }
 
 
 def build_chat_payload(row: ProcessorRow) -> dict[str, Any]:
@@ -169,7 +177,8 @@ def parse_chat_row(row: ProcessorRow) -> dict[str, Any]:
     )
     usage = reply.get("usage")
     prompt = parse_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    return _build_result(responses[0], prompt_tokens=prompt, completion_tokens=token_count.total).to_row(row)
+    result = _build_result(responses[0], row, prompt_tokens=prompt, completion_tokens=token_count.total)
+    return result.to_row(row)
 
 
 def build_vllm_request(row: ProcessorRow) -> dict[str, Any]:
@@ -193,16 +202,19 @@ def parse_vllm_row(row: ProcessorRow) -> dict[str, Any]:
     body = orjson.loads(row["request"])
     cap, count = read_token_cap(body), int(row["num_generated_tokens"])
     tokens = _read_vllm_tokens(row, alternatives=bool(body.get("top_logprobs")))
+    summary = NO_TOKENS if tokens is None else summarise_tokens(tokens)
     response = Response(
         text=row["generated_text"],
         finish_reason=None if cap is None else "length" if count >= cap else "stop",
         tokens=count,
-        logprob=None if tokens is None else sum_logprobs(tokens),
-        entropy=None if tokens is None else compute_mean_entropy(tokens),
+        logprob=summary.logprob,
+        entropy=summary.entropy,
+        signals=summary.signals,
+        logprobs=None if tokens is None else {"content": tokens},
     )
     seconds = max(0.0, float(row.get("time_taken_llm") or 0.0))
     return replace(
-        _build_result(response, prompt_tokens=int(row["num_input_tokens"]), completion_tokens=count),
+        _build_result(response, row, prompt_tokens=int(row["num_input_tokens"]), completion_tokens=count),
         seconds=seconds,
     ).to_row(row)
 
@@ -225,13 +237,16 @@ def build_record(row: ProcessorRow) -> DrawnSamples:
     if result.sample is None:
         failure = Failure(index=index, kind="worker", message=result.error, at=at)
         return DrawnSamples(row["problem"], (), [failure], [call])
-    return DrawnSamples(row["problem"], [(index, Sample(**result.sample))], (), [call])
+    signals = result.sample.get("signals")
+    sample = Sample(**result.sample | {"signals": None if signals is None else Signals(**signals)})
+    return DrawnSamples(row["problem"], [(index, sample)], (), [call])
 
 
 def _build_result(
-    response: Response, *, prompt_tokens: int | None, completion_tokens: int | None
+    response: Response, row: ProcessorRow, *, prompt_tokens: int | None, completion_tokens: int | None
 ) -> _RowResult:
-    fields = {name: value for name, value in asdict(response.to_sample()).items() if value is not None}
+    sample = build_sample(response, Task(row.get("extract") or DEFAULT_TASK.extract))
+    fields = {name: value for name, value in asdict(sample).items() if value is not None}
     return _RowResult(sample=fields, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
 
@@ -244,9 +259,10 @@ def _read_vllm_tokens(row: ProcessorRow, *, alternatives: bool) -> list[dict[str
     for id_, known in zip(_to_plain(row["generated_tokens"]), logprobs, strict=False):
         # Arrow may have turned an id into text, and added empty entries for the ids of other tokens
         values = {str(key): value["logprob"] for key, value in known.items() if value is not None}
+        texts = {str(key): value.get("decoded_token") for key, value in known.items() if value is not None}
         if str(id_) not in values:
             return None
-        token: dict[str, Any] = {"logprob": values[str(id_)]}
+        token: dict[str, Any] = {"logprob": values[str(id_)], "token": texts.get(str(id_))}
         if alternatives:
             token["top_logprobs"] = [{"logprob": value} for value in values.values()]
         tokens.append(token)
@@ -350,7 +366,7 @@ class ProcessorSampler(SamplingCounts):
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
         """Draws all runs; once it is stopped, only what has been sent already."""
-        rows = deque(build_rows(tuple(runs), self._asking))
+        rows = deque(build_rows(tuple(runs), self._asking, self._writer.task))
         if rows and self.stopped is None and self._feed is None:
             self._start()
         while True:

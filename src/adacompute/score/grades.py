@@ -122,7 +122,9 @@ def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
     order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]
 
     def move(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        result = np.where(mask, np.take_along_axis(values, order, 1), np.nan).astype(values.dtype)
+        shape = (*order.shape, *(1,) * (values.ndim - 2))
+        places, kept = order.reshape(shape), mask.reshape(shape)
+        result = np.where(kept, np.take_along_axis(values, places, 1), np.nan).astype(values.dtype)
         result.setflags(write=False)
         return result
 
@@ -136,4 +138,5 @@ def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
         tokens=move(ballots.tokens),
         logprob=move(ballots.logprob),
         entropy=move(ballots.entropy),
+        signals=None if ballots.signals is None else move(ballots.signals),
     )

@@ -26,7 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.client import ForwardReply, ForwardRequest
 from adacompute.client.response_parser import encode_json
-from adacompute.client.token_limit import LIMIT_NAMES
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import ServeConfig
 from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.records import Call

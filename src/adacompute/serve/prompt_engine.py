@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import orjson
 
 from adacompute.client import Endpoint
-from adacompute.client.token_limit import LIMIT_NAMES
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import Config
 from adacompute.errors import (
     AdacomputeError,

@@ -29,7 +29,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import orjson
 
-from adacompute.client.token_limit import LIMIT_NAMES
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT

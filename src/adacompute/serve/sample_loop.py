@@ -282,7 +282,8 @@ class SampleScorer:
 
 _Fetched = tuple[Wave, list[Response]]  # a wave that has ended, and what came of it
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
-_TOP_LOGPROBS = 5  # alternatives of each token, from which a first sample's entropy is estimated
+# alternatives of each token: most endpoints give as many; 20 make a reply four times as long
+_TOP_LOGPROBS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,11 +420,13 @@ class SampleLoop:
         policy, body = self.served.policy, self.request.body
         if self._adds_limit:
             body = {**body, "max_tokens": self.request.max_tokens}
-        entropy = self.has_vote and (policy.reads_entropy or (self.weigh and self.weigh.signal == "entropy"))
-        if self.weigh is None and not entropy:
+        reads_alternatives = self.has_vote and (
+            policy.reads_entropy or (self.weigh is not None and self.weigh.reads_alternatives)
+        )
+        if self.weigh is None and not reads_alternatives:
             return body
         extended = {**body, "logprobs": True}
-        if entropy and not body.get("top_logprobs"):
+        if reads_alternatives and not body.get("top_logprobs"):
             extended["top_logprobs"] = _TOP_LOGPROBS
         return extended
 

@@ -284,8 +284,7 @@ _POINT_MAKERS: dict[str, Callable[[_Half, float, Ballots], tuple[Floats, Floats]
 
 def _cut_samples(ballots: Ballots, samples: int) -> Ballots:
     """The first samples of each problem."""
-    names = ("classes", "correct", "tokens", "logprob", "entropy")
-    return replace(ballots, **{name: getattr(ballots, name)[:, :samples] for name in names})
+    return replace(ballots, **{name: getattr(ballots, name)[:, :samples] for name in ballots.sample_arrays})
 
 
 def draw_data_efficiency(result: DataEfficiency, *, key: str = "growth") -> Picture:

@@ -22,6 +22,7 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS
 from adacompute.pool.formats import Entry
 from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
 from adacompute.pool.tables import pick_source
+from adacompute.records import SIGNAL_NAMES
 from adacompute.scale.cluster import cluster
 from adacompute.scale.shard_passes import (
     ShardDataset,
@@ -297,15 +298,30 @@ class ShardedPool:
         for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
             merged[name] = np.concatenate([getattr(piece, name) for piece in pieces])[place]
             merged[name].setflags(write=False)
+        merged["signals"] = _merge_signals(pieces, place)
         return Ballots(**merged, model=self.model, parameters=self.parameters)
+
+
+def _merge_signals(pieces: Sequence[Ballots], place: Ints) -> npt.NDArray[np.float64] | None:
+    """The signals of all pieces, NaN for those without any; None where none has some."""
+    if all(piece.signals is None for piece in pieces):
+        return None
+    unknown = [np.full((*piece.classes.shape, len(SIGNAL_NAMES)), np.nan) for piece in pieces]
+    parts = [
+        nothing if piece.signals is None else piece.signals
+        for piece, nothing in zip(pieces, unknown, strict=True)
+    ]
+    merged = np.concatenate(parts)[place]
+    merged.setflags(write=False)
+    return merged
 
 
 def select_part(ballots: Ballots, part: ShardPart) -> Ballots:
     """The problems of a part, as wide as the folder's widest."""
     selected = ballots if len(part.rows) == len(ballots) else ballots.only(part.rows)
-    names = ("classes", "correct", "tokens", "logprob", "entropy")
     wide: dict[str, Any] = {
-        name: pad_columns(getattr(selected, name), part.width, classes=name == "classes") for name in names
+        name: pad_columns(getattr(selected, name), part.width, classes=name == "classes")
+        for name in selected.sample_arrays
     }
     return replace(selected, **wide)
 
