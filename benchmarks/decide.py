@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.policies import AdaptiveConsistency, Policy
+from adacompute.policies import AdaptiveConsistency, GuaranteePolicy, Policy
 
 LEARNED = 120  # problems of the bundled recording that policies are fitted on
 PRICE = 0.02
@@ -51,6 +51,7 @@ def speed() -> list[dict[str, Any]]:
         "classifier (XGBoost's trees as arrays)": (ac.ClassifierPolicy().fit(ballots, budget=2.0), None),
         "curve": (ac.CurvePolicy().fit(ballots), PRICE),
         "Adaptive-Consistency": (AdaptiveConsistency(), 0.05),
+        "guarantee": (GuaranteePolicy(delta=0.05), None),
     }
     samples = [
         ac.Sample(answer=answer, tokens=10, logprob=logprob, entropy=0.3)

@@ -119,6 +119,9 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
         (("--policy", "curve", "--no-labels"), 2, "is for --policy stopping, not curve"),
+        (("--policy", "curve", "--delta", "0.1"), 2, "is for --policy guarantee, not curve"),
+        (("--policy", "guarantee", "--budget", "3"), 2, "a guarantee costs what its --delta costs"),
+        (("--policy", "guarantee", "--delta", "1"), 1, "delta 1.0 can't be used"),
         (("--policy", "curve", "-o", "no/such/folder"), 1, "no/such/folder"),
         (("--policy", "curve", "-o", "a.jsonl"), 1, "is a file"),
     ],
@@ -209,3 +212,15 @@ def test_who_learns_from_grades_refuses_a_pool_without(adacompute, pool, kind: s
     done = adacompute("fit", "bare.jsonl", SKIP, "--policy", kind, "--budget", "2", code=1)
     assert done.stderr.count("\n") == 1
     assert "grade" in done.stderr or "gold" in done.stderr or "correct" in done.stderr
+
+
+def test_a_guarantee_is_saved_with_its_delta_and_what_it_costs_is_measured(adacompute, pool):
+    words = ("fit", "a.jsonl", "--policy", "guarantee", "--delta", "0.2", "-o", "certified")
+    body = json.loads(adacompute(*words, "--json").stdout)
+    certificate = body["certificate"]
+    assert (certificate["delta"], body["votes"], body["dial"], body["verdict"]) == (0.2, "plain", None, None)
+    assert 0 < certificate["samples"] <= certificate["longest"] == body["longest"]
+    assert 0 <= certificate["share"] <= 1
+    shown = adacompute(*words, "--overwrite").stdout
+    assert "of answers are certified at a delta of 0.2" in shown
+    assert "--budget" not in shown

@@ -55,15 +55,16 @@ from adacompute.evaluate.measure import (
     uses_weighted_votes,
 )
 from adacompute.evaluate.verdict import judge_pool
-from adacompute.policies import POLICIES
+from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
-from adacompute.replay import calibrate, replay
+from adacompute.replay import calibrate, draw_paths, replay, run_policy
 from adacompute.replay.calibrate import parse_average
+from adacompute.replay.replay import select_replayable
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
@@ -79,7 +80,8 @@ def show_fit(summary: dict[str, Any], verdict: Verdict | None) -> None:
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
     )
-    print_line(f"{summary['policy']}: learned from {problems} and {samples} of {summary['pool']}")
+    did = "measured on" if "certificate" in summary else "learned from"
+    print_line(f"{summary['policy']}: {did} {problems} and {samples} of {summary['pool']}")
     print_line()
     for label, value in _build_facts(summary):
         print_fact(label, value)
@@ -90,9 +92,13 @@ def show_fit(summary: dict[str, Any], verdict: Verdict | None) -> None:
     if verdict is not None:
         show_verdict(verdict)
         print_line()
-    else:
+    elif "certificate" not in summary:
         print_paragraph("What it is worth has to be judged on problems that it has not learned from.")
     print_line("Go on with:")
+    if "certificate" in summary:
+        print_line(f"  adacompute serve --policy {summary['folder']} --upstream URL")
+        print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
+        return
     print_line(f"  adacompute evaluate {summary['pool']} --policies fixed,asc,{summary['policy']}")
     print_line(
         f"  adacompute answer PROMPTS --policy {summary['folder']} --budget 2 --endpoint URL -o answers.jsonl"
@@ -108,6 +114,11 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if summary["left_out"]:
         others = format_count(summary["left_out"], "problem")
         facts.append(("left out", f"{others} with fewer than {summary['longest']} samples (see --longest)"))
+    if "certificate" in summary:
+        known = summary["certificate"]
+        cost = f"{known['samples']:.3g} samples on average, {known['longest']} at most"
+        share = f"{format_percent(known['share'])} of answers are certified at a delta of {known['delta']:g}"
+        return [*facts, ("cost", cost), ("certificate", share)]
     facts += [
         (
             "learned",
@@ -162,6 +173,8 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 MAX_SAMPLES = LONGEST  # samples a request, by default
 
+_DELTA = 0.05
+_ORDERS = 20  # of a problem's samples, to measure a certificate
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
 
 
@@ -171,6 +184,7 @@ class LearnedPolicy(StrEnum):
     classifier = "classifier"
     bayes = "bayes"
     pets = "pets"
+    guarantee = "guarantee"
 
 
 class Learner(StrEnum):
@@ -226,6 +240,13 @@ LongestOption = Annotated[
         help="Samples per request, at most; problems with fewer are left out. [default: as recorded, to 16]",
     ),
 ]
+DeltaOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="D",
+        help="Chance that a certified answer isn't the model's commonest (guarantee). [default: 0.05]",
+    ),
+]
 VerdictFlag = Annotated[
     bool,
     typer.Option(
@@ -252,6 +273,7 @@ def fit(
     features: FeaturesOption = None,
     longest: LongestOption = None,
     max_waves: MaxWavesOption = None,
+    delta: DeltaOption = None,
     labels: LabelsOption = None,
     votes: VotesOption = VoteKind.auto,
     unit: BudgetUnitOption = "samples",
@@ -278,7 +300,9 @@ def fit(
     budget = _check_budget(policy, average, prices)
     if average is not None:
         warn_counting(average, prices, estimated=True)
-    _check_options(policy, budget=budget, learner=learner, max_waves=max_waves, labels=labels)
+    _check_options(
+        policy, budget=budget_text, learner=learner, max_waves=max_waves, delta=delta, labels=labels
+    )
     _check_features(policy, features)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
@@ -292,6 +316,9 @@ def fit(
         percent=percent,
     )
     recorded, all_ballots = len(ballots), ballots
+    certifying = policy is LearnedPolicy.guarantee
+    if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
+        longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
     ballots, longest_recorded = select_problems(ballots, longest)
     arguments: dict[str, Any] = {"longest": longest_recorded}
     arguments["weigh"] = (
@@ -301,6 +328,8 @@ def fit(
         arguments["max_waves"] = max_waves
         if votes is VoteKind.auto and arguments["weigh"] is not None:
             arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
+    if certifying:  # of plain votes
+        arguments = {"longest": longest_recorded, "delta": _DELTA if delta is None else delta}
     if learner is not None:
         arguments["model"] = learner.value
     if features is not None:
@@ -312,13 +341,18 @@ def fit(
         calibrated = _calibrate(fitted_policy, ballots, average, prices)
         budget = calibrated["samples"]
     fitted_policy.save(output)
-    chart = build_chart(fitted_policy, ballots, refit=refit, budgets=_choose_budgets(fitted_policy, budget))
+    chart = None
+    if not certifying:  # there are no budgets to choose from
+        budgets = _choose_budgets(fitted_policy, budget)
+        chart = build_chart(fitted_policy, ballots, refit=refit, budgets=budgets)
     if chart is not None:
         write_chart(output, chart)
     summary = _build_summary(
         fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
     )
     summary["left_out"] = recorded - len(ballots)
+    if certifying:
+        summary["certificate"] = _measure_certificate(fitted_policy, ballots)
     if calibrated is not None:
         summary["calibrated"] = calibrated
     elif budget is not None and fitted_policy.dial is not None:
@@ -327,7 +361,7 @@ def fit(
         problems = format_count(len(ballots), "problem")
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     pool_verdict = None
-    if verdict:
+    if verdict and not certifying:
         given = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
         pool_verdict = _judge_policy(
             all_ballots, policy, name=name, budget=budget, longest=longest, settings=given, labels=labels,
@@ -414,9 +448,10 @@ def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
 def _check_options(
     policy: LearnedPolicy,
     *,
-    budget: float | None,
+    budget: str | None,
     learner: Learner | None,
     max_waves: int | None,
+    delta: float | None,
     labels: bool | None,
 ) -> None:
     """Refuse options that the policy has no use for, since they would seem to have had an effect."""
@@ -424,13 +459,28 @@ def _check_options(
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
         )
+    if policy is LearnedPolicy.guarantee and budget is not None:
+        raise typer.BadParameter(
+            "a guarantee costs what its --delta costs; leave it out", param_hint="--budget"
+        )
     for option, value, owner in (
+        ("--delta", delta, LearnedPolicy.guarantee),
         ("--learner", learner, LearnedPolicy.classifier),
         ("--max-waves", max_waves, LearnedPolicy.stopping),
         ("--labels", labels, LearnedPolicy.stopping),
     ):
         if value is not None and policy is not owner:
             raise typer.BadParameter(f"is for --policy {owner.value}, not {policy.value}", param_hint=option)
+
+
+def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
+    """What a certificate costs on these samples, and how often it is reached."""
+    usable, _ = select_replayable(ballots, policy.longest, too_few="drop")
+    paths = draw_paths(usable, rng=np.random.default_rng(0), orders=_ORDERS, longest=policy.longest)
+    drawn = run_policy(policy, paths, dial=None).drawn
+    certified = policy.mask_certified(paths.state_after(np.arange(len(paths)), drawn))
+    share = 0.0 if certified is None else float(certified.mean())
+    return {**policy.settings(), "samples": float(drawn.mean()), "share": share}
 
 
 def _check_features(policy: LearnedPolicy, features: str | None) -> None:

@@ -120,6 +120,7 @@ def _check_delta(value: object) -> float:
     return delta
 
 
+@lru_cache(maxsize=1 << 12)
 def find_boundary(longest: int, delta: float) -> Ints:
     """The fewest votes that certify a leader, by the runner-up's votes, (longest + 1,).
 
