@@ -41,8 +41,11 @@ def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dic
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(words: Ballots, weighted: bool):
-    policy = POLICIES["asc"](weigh=fit_confidence_weights(words) if weighted else None)
+@pytest.mark.parametrize("kind", ["asc", "bayes"])
+def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(
+    words: Ballots, kind: str, weighted: bool
+):
+    policy = POLICIES[kind](weigh=fit_confidence_weights(words) if weighted else None).fit(words)
     drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
     dials = [0.0, 0.05, 0.2, 0.5, 1.0]
     once, each = sweep_with_cache(policy, drawn, dials), sweep(policy, drawn, dials)
