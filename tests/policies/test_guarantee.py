@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid
-from adacompute.policies import GuaranteePolicy
+from adacompute.policies import AdaptiveConsistency, GuaranteePolicy
 from adacompute.policies.base import VoteState
 from adacompute.policies.guarantee import compute_risk, find_boundary
+from adacompute.pool import bundled
+from adacompute.replay import replay
 
 untimed = settings(deadline=None)
 DELTAS = st.sampled_from([1e-6, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.9])
@@ -178,3 +180,15 @@ def test_what_is_stored_comes_back_and_nothing_else_does():
         ):
             with pytest.raises(PolicyInvalid, match=named):
                 GuaranteePolicy.restore(stored | change, {})
+
+
+def test_replay_says_how_many_answers_were_certified():
+    with bundled("words") as pool:
+        ballots = pool.ballots().only(range(0, 440, 11))
+    shares = [
+        replay(GuaranteePolicy(delta, longest=32), ballots, orders=4).certified for delta in (0.01, 0.3)
+    ]
+    assert 0 < shares[0] < shares[1] < 1
+    assert replay(AdaptiveConsistency(), ballots, price=0.05, orders=4).certified is None
+    fewest = replay(GuaranteePolicy(0.05, longest=3), ballots, orders=4)
+    assert (fewest.certified, fewest.cost) == (0.0, 3.0)

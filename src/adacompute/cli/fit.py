@@ -62,9 +62,8 @@ from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
-from adacompute.replay import calibrate, draw_paths, replay, run_policy
+from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
-from adacompute.replay.replay import select_replayable
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
@@ -475,12 +474,8 @@ def _check_options(
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
     """What a certificate costs on these samples, and how often it is reached."""
-    usable, _ = select_replayable(ballots, policy.longest, too_few="drop")
-    paths = draw_paths(usable, rng=np.random.default_rng(0), orders=_ORDERS, longest=policy.longest)
-    drawn = run_policy(policy, paths, dial=None).drawn
-    certified = policy.mask_certified(paths.state_after(np.arange(len(paths)), drawn))
-    share = 0.0 if certified is None else float(certified.mean())
-    return {**policy.settings(), "samples": float(drawn.mean()), "share": share}
+    result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
+    return {**policy.settings(), "samples": result.cost, "share": result.certified}
 
 
 def _check_features(policy: LearnedPolicy, features: str | None) -> None:

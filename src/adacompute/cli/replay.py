@@ -152,6 +152,8 @@ def _show(result: Replayed, name: str) -> None:
             f"{format_percent(accuracy.mean)} ({format_interval(accuracy.low, accuracy.high)} over problems)",
         )
     print_fact("agreement", f"{format_percent(result.agreement)} with the vote of all samples")
+    if result.certified is not None:
+        print_fact("certified", f"{format_percent(result.certified)} of the answers")
     print_fact("waves", f"{result.waves:.3g} on average, {result.most_waves} at most")
     if result.tokens is not None:
         print_fact("tokens", f"{result.tokens:,.0f} a request on average")

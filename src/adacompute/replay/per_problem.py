@@ -6,7 +6,7 @@ answer is first equally often, so the mean over all orders equals sharing the ti
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -109,6 +109,7 @@ class ProblemResults:
     tokens: Floats  # output tokens; NaN: not known
     counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
     most_waves: int
+    certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
 
     @classmethod
     def from_run(cls, paths: Paths, policy_run: PolicyRun) -> "ProblemResults":
@@ -143,7 +144,12 @@ class ProblemResults:
         cls, policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
     ) -> "ProblemResults":
         """The results of the policy along paths."""
-        return cls.from_run(paths, run_policy(policy, paths, dial=dial, reading=reading))
+        policy_run = run_policy(policy, paths, dial=dial, reading=reading)
+        results = cls.from_run(paths, policy_run)
+        certified = policy.mask_certified(paths.state_after(np.arange(len(paths)), policy_run.drawn), dial)
+        if certified is None:
+            return results
+        return replace(results, certified=paths.mean_per_problem(certified.astype(np.float64)))
 
 
 class ExactReplay:

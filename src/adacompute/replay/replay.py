@@ -206,6 +206,7 @@ class Replayed:
     dropped: tuple[str, ...] = ()  # ids of problems that were left out for too few samples
     exact: bool  # over all subsets, not by orders
     protocol: str  # how it was measured, in words
+    certified: float | None = None  # share of requests whose answer is certified; None: not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,6 +230,7 @@ class Replayed:
             "exact": self.exact,
             "protocol": self.protocol,
             "in_sample": self.in_sample,
+            **({} if self.certified is None else {"certified": self.certified}),
         }
 
 
@@ -314,6 +316,7 @@ def build_result(
         dropped=dropped,
         exact=orders == 0,
         protocol=describe_replay_protocol(policy, orders) + in_sample_words,
+        certified=None if results.certified is None else float(results.certified.mean()),
         in_sample=in_sample,
     )
 
