@@ -118,6 +118,7 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--budget", "0.5"), 2, "'0.5' is not an average number of samples"),
         (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
+        (("--policy", "bayes", "--features", "text"), 2, "is for --policy curve and classifier, not bayes"),
         (("--policy", "curve", "--no-labels"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--delta", "0.1"), 2, "is for --policy guarantee, not curve"),
         (("--policy", "guarantee", "--budget", "3"), 2, "a guarantee costs what its --delta costs"),
@@ -212,6 +213,17 @@ def test_who_learns_from_grades_refuses_a_pool_without(adacompute, pool, kind: s
     done = adacompute("fit", "bare.jsonl", SKIP, "--policy", kind, "--budget", "2", code=1)
     assert done.stderr.count("\n") == 1
     assert "grade" in done.stderr or "gold" in done.stderr or "correct" in done.stderr
+
+
+@pytest.mark.parametrize(("kind", "dial"), [("bayes", "threshold"), ("pets", "price")])
+def test_a_published_rule_that_learns_is_fitted_and_read_back(adacompute, pool, kind, dial):
+    words = ("fit", "a.jsonl", SKIP, "--policy", kind, "-o", "published", "--json")
+    body = json.loads(adacompute(*words).stdout)
+    assert (body["policy"], body["dial"]) == (kind, dial)
+    cost = [one["cost"] for one in body["settings"]]
+    assert cost == sorted(cost)
+    assert cost[-1] > 4
+    assert load_policy(pool / "published").kind == kind
 
 
 def test_a_guarantee_is_saved_with_its_delta_and_what_it_costs_is_measured(adacompute, pool):
