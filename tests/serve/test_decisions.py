@@ -11,7 +11,7 @@ import pytest
 from behaviours import Reply
 from running import Running
 
-from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.agreement import AdaptiveConsistency, BayesPolicy, PetsPolicy
 from adacompute.policies.base import Policy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.paths import build_paths
@@ -69,6 +69,8 @@ def _told(raw: bytes) -> dict[str, Any]:
         (lambda: StoppingPolicy(), 0.01, False, "words"),
         (lambda: StoppingPolicy(max_waves=2), 0.005, False, "facts"),
         (lambda: AdaptiveConsistency(), 0.3, False, "facts"),
+        (lambda: _fitted(BayesPolicy()), 0.2, False, "facts"),
+        (lambda: _fitted(PetsPolicy()), 0.01, False, "facts"),
         (lambda: _fitted(CurvePolicy(features="text")), 0.02, False, "facts"),
         (lambda: StoppingPolicy(), 0.01, True, "facts"),
         (lambda: StoppingPolicy(max_waves=2), 0.005, True, "facts"),
@@ -78,6 +80,8 @@ def _told(raw: bytes) -> dict[str, Any]:
         "stopping, answers read by the default rule",
         "two waves",
         "asc",
+        "bayes",
+        "pets",
         "curve",
         "stopping, first sample streamed",
         "two waves, likewise",
