@@ -18,6 +18,7 @@ from adacompute.cli.collect import (
     show_answer_rate,
     show_collect_progress,
     show_estimate,
+    show_verifier,
 )
 from adacompute.cli.options import (
     BudgetUnitOption,
@@ -39,6 +40,8 @@ from adacompute.cli.options import (
     RetryTimeoutsFlag,
     TimeoutOption,
     TokenRateOption,
+    VerifierModelOption,
+    VerifierOption,
     load_settings,
     parse_budget,
     warn_counting,
@@ -72,6 +75,7 @@ from adacompute.cli.sampling_options import (
     choose_template,
     override_endpoint,
     read_problem_set,
+    resolve_verifier,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -144,6 +148,7 @@ def show_answers(
         print_fact("errors", format_errors(result.errors))
     print_fact("samples", f"in {pool}")
     show_answer_rate(result.found, result.finished)
+    show_verifier(result.verifier)
     if result.is_over_limit:
         print_fact("note", _describe_excess(result, spec))
     if result.left_out:
@@ -266,6 +271,8 @@ def answer(
     vllm_option: VllmEngineOptions = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
+    verifier: VerifierOption = None,
+    verifier_model: VerifierModelOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Answer a batch by votes within an average budget; can be resumed.
@@ -296,6 +303,7 @@ def answer(
     _check_budget(budget, prices, vllm=vllm)
     warn_counting(budget, prices)
     check_output(output, overwrite=overwrite)
+    scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
     )
@@ -331,7 +339,7 @@ def answer(
         show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
     options = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost}
-    options |= {"another": another, "regrade": regrade}
+    options |= {"another": another, "regrade": regrade, "verifier": scorer}
     result = _answer_and_write(output, pool_path, problem_set.problems, tasks, spec, prices, options)
     file = None if result.broken_off else format_path(output)
     if json:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,8 @@ from adacompute.cli.options import (
     RetryTimeoutsFlag,
     TimeoutOption,
     TokenRateOption,
+    VerifierModelOption,
+    VerifierOption,
     build_option,
     load_settings,
 )
@@ -63,6 +65,7 @@ from adacompute.cli.sampling_options import (
     choose_template,
     override_endpoint,
     read_problem_set,
+    resolve_verifier,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -102,6 +105,7 @@ __all__ = [
     "show_answer_rate",
     "show_collect_progress",
     "show_estimate",
+    "show_verifier",
 ]
 
 
@@ -230,6 +234,7 @@ def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices
     print_fact("model", spec.model)
     show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
     show_answer_rate(result.answered, result.finished)
+    show_verifier(result.verifier)
     if result.per_call == 1:
         print_fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
     if result.logprobs is False and spec.logprobs:
@@ -252,6 +257,17 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
             "note", f"few answers are found: ask with another --template{longer}; samples that are paid for"
         )
         print_fact("", "can be read otherwise: adacompute import POOL --pool NEW --reread --extract HOW")
+
+
+def show_verifier(use: Mapping[str, Any] | None) -> None:
+    """Show what a verifier was asked, if one was, and why it gave fewer scores than that."""
+    if use is None:
+        return
+    tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
+    failed = f", {use['failed']:,} without a score" if use["failed"] else ""
+    print_fact("verifier", f"asked about {format_count(use['calls'], 'response')}{failed}{tokens}")
+    if use["failed"]:
+        print_fact("", shorten(f"the first: {use['why']}", 200))
 
 
 def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
@@ -343,6 +359,8 @@ def collect(
     vllm_option: VllmEngineOptions = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
+    verifier: VerifierOption = None,
+    verifier_model: VerifierModelOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Ask a model each problem many times, into a pool; can be resumed.
@@ -368,6 +386,7 @@ def collect(
         output_price=output_price,
         currency=currency,
     )
+    scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
     )
@@ -416,6 +435,7 @@ def collect(
             regrade=regrade,
             progress=report_progress,
             signals=STOP_SIGNALS,
+            verifier=scorer,
         )
     if json:
         print_json({"pool": format_path(pool_path), "model": spec.model, **result.to_dict()})

@@ -21,9 +21,10 @@ from adacompute.cli.options import (
     override_section,
 )
 from adacompute.cli.terminal import print_message
-from adacompute.client import Client, Endpoint
+from adacompute.client import Client, Endpoint, Verifier
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig
+from adacompute.client.verifier import build_verifier
+from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, VerifierConfig
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
@@ -61,6 +62,7 @@ __all__ = [
     "choose_template",
     "override_endpoint",
     "read_problem_set",
+    "resolve_verifier",
 ]
 
 _TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
@@ -328,6 +330,16 @@ def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint
     if (warning := describe_key_exposure(endpoint)) is not None:
         print_message(warning)
     return endpoint
+
+
+def resolve_verifier(
+    settings: VerifierConfig, endpoint: EndpointConfig, *, url: str | None, model: str | None
+) -> Verifier | None:
+    """Build the verifier that the settings or options name, with its key; None where they name none."""
+    verifier = build_verifier(override_section(settings, url=url, model=model), endpoint)
+    if verifier is not None and (warning := describe_key_exposure(verifier.client.endpoint)) is not None:
+        print_message(warning)
+    return verifier
 
 
 def guess_model(settings: EndpointConfig, pool_path: Path) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
 from adacompute.atomic import publish_file
-from adacompute.client import Endpoint
+from adacompute.client import Endpoint, Verifier
 from adacompute.errors import BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.stopping import StoppingPolicy
@@ -130,6 +130,7 @@ class Answers:
     excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
+    verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
 
     @property
     def broken_off(self) -> bool:
@@ -204,6 +205,7 @@ class Answers:
             "finished": self.finished,
             "stopped": self.stopped,
             "why": self.why,
+            "verifier": self.verifier,
         }
 
 
@@ -221,6 +223,7 @@ def answer(
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
+    verifier: Verifier | None = None,
 ) -> Answers:
     """Answers every request by a vote, with at most `budget` a request on average: samples, tokens or money.
 
@@ -235,7 +238,7 @@ def answer(
     A budget in tokens or money is not exceeded either: before a call is sent, the most that it can cost is
     reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. An endpoint
     that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
-    for other problems of the pool don't count.
+    for other problems of the pool don't count, nor does what a `verifier` costs, which scores new samples.
     """
     problems = check_arguments(problems, pool, endpoint, asking)
     prices = TokenPrices() if prices is None else prices
@@ -265,7 +268,7 @@ def answer(
         )
         cost_budget.limit = _find_cost_limit(average, limit + elsewhere, max_cost)
     batch = _Batch(problems, pool, prepared, reading, average, limit, asking, cost_budget, prices, elsewhere)
-    return run_coroutine(batch.run(opening, make_engine(endpoint), progress, signals))
+    return run_coroutine(batch.run(opening, make_engine(endpoint, verifier), progress, signals))
 
 
 def parse_batch_budget(budget: float | str | Budget, prices: TokenPrices) -> Budget:

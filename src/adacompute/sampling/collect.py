@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adacompute.atomic import WriterLock, sync_path
-from adacompute.client import Client, Endpoint
+from adacompute.client import Client, Endpoint, Verifier
 from adacompute.errors import (
     CollectError,
     DuplicateRecord,
@@ -96,6 +96,7 @@ class Collected:
     logprobs: bool | None = None  # whether it gives log-probabilities
     answered: float | None = None  # share of the source's samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
+    verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
 
     @property
     def complete(self) -> bool:
@@ -126,6 +127,7 @@ class Collected:
             "logprobs": self.logprobs,
             "answered": self.answered,
             "finished": self.finished,
+            "verifier": self.verifier,
         }
 
 
@@ -143,6 +145,7 @@ def collect(
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
+    verifier: Verifier | None = None,
 ) -> Collected:
     """Draws what the pool lacks of `samples` samples of each problem, and stores each sample as it comes.
 
@@ -151,7 +154,8 @@ def collect(
     SourceChanged where the pool's samples are of another model, template or parameter, unless
     `another`. A problem that is there is updated, and may differ in everything but what the model is
     asked; in its gold answer only with `regrade`. Instead of an endpoint, which is asked from this
-    process, an engine may draw elsewhere.
+    process, an engine may draw elsewhere. A `verifier` scores each new sample that states an answer, before
+    it is stored; what that costs isn't in the pool, nor in `max_cost`.
     """
     problems = check_arguments(problems, pool, endpoint, asking)
     if type(retry_rounds) is not int or retry_rounds < 0:
@@ -161,7 +165,8 @@ def collect(
     cost_budget = prepare_pool(
         pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
     )
-    collection = _Collection(problems, pool, make_engine(endpoint), asking, samples, cost_budget, progress)
+    engine = make_engine(endpoint, verifier)
+    collection = _Collection(problems, pool, engine, asking, samples, cost_budget, progress)
     return run_coroutine(collection.run(retry_rounds, signals))
 
 
@@ -286,6 +291,18 @@ def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPri
         "stopped": sampler.stopped,
         "why": sampler.why,
         "signal": sampler.signal,
+        "verifier": _summarise_scores(sampler),
+    }
+
+
+def _summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
+    if not sampler.verified:
+        return None
+    return {
+        "calls": sampler.verified,
+        "failed": sampler.unscored,
+        "tokens": sampler.verifier_tokens,
+        "why": sampler.verifier_error,
     }
 
 
@@ -310,6 +327,7 @@ class LocalEngine:
     """The engine that draws in this process."""
 
     endpoint: Endpoint
+    verifier: Verifier | None = None
 
     @property
     def width(self) -> int:
@@ -327,18 +345,31 @@ class LocalEngine:
     ) -> AsyncIterator[Sampler]:
         """Workers that draw from the endpoint; on leaving, everything that came is stored."""
         async with (
+            self.verifier or contextlib.nullcontext(),
             Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
             start_workers(
-                pool, client, asking=asking, cost_budget=cost_budget, on_progress=on_progress
+                pool,
+                client,
+                asking=asking,
+                cost_budget=cost_budget,
+                on_progress=on_progress,
+                verifier=self.verifier,
             ) as workers,
             handle_signals(signals, workers, on_progress=lambda: on_progress(workers)),
         ):
             yield workers
 
 
-def make_engine(endpoint: Endpoint | SamplingEngine) -> SamplingEngine:
+def make_engine(endpoint: Endpoint | SamplingEngine, verifier: Verifier | None = None) -> SamplingEngine:
     """The engine itself, or one that draws from an endpoint in this process."""
-    return LocalEngine(endpoint) if isinstance(endpoint, Endpoint) else endpoint
+    if isinstance(endpoint, Endpoint):
+        return LocalEngine(endpoint, verifier)
+    if verifier is not None:
+        raise CollectError(
+            f"verifier {verifier.url} scores what this process draws; give an endpoint (--engine local), or "
+            "leave the verifier out"
+        )
+    return endpoint
 
 
 @contextlib.asynccontextmanager
@@ -349,13 +380,16 @@ async def start_workers(
     asking: Asking,
     cost_budget: CostBudget,
     on_progress: Callable[[SamplingWorkers], None],
+    verifier: Verifier | None = None,
 ) -> AsyncIterator[SamplingWorkers]:
     """Workers from a client into a pool; on leaving, everything that came is stored.
 
     The client's `on_call` must call their `record_call`.
     """
     writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
-    workers = SamplingWorkers(client, writer, asking, cost_budget, on_progress=lambda: on_progress(workers))
+    workers = SamplingWorkers(
+        client, writer, asking, cost_budget, on_progress=lambda: on_progress(workers), verifier=verifier
+    )
     try:
         yield workers
     finally:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from adacompute.answers import Task, extract_answer
-from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess, Response
+from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess, Response, Verifier
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.errors import (
     CollectError,
@@ -34,7 +34,7 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.pool import DrawnSamples, Pool
-from adacompute.records import Account, Call, Failure, Sample, TokenPrices
+from adacompute.records import Account, Call, Failure, Sample, Signals, TokenPrices
 from adacompute.sampling.plan import Asking, SampleRun, estimate_prompt_size
 
 __all__ = [
@@ -46,12 +46,14 @@ __all__ = [
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
+    "add_score",
     "build_sample",
     "compute_batch_spent",
     "compute_max_cost",
     "compute_spent",
 ]
 
+Scores = Mapping[int, float]  # of responses, by their place in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
 _GATHER_SECONDS = 0.02  # a batch waits for more, because one flush costs as much as many samples
@@ -232,6 +234,10 @@ class Sampler(Protocol):
     """Draws runs of samples; when `draw` returns, all their samples and failures are in the pool."""
 
     added: int  # samples
+    verified: int  # responses that a verifier was asked about
+    unscored: int  # of them, those without a score
+    verifier_tokens: int  # of a model that was asked
+    verifier_error: str | None  # why the first of them has no score
     failures: dict[str, str]  # problem id -> the last reason
     errors: Counter[str]  # attempts that gave nothing, by kind
     stopped: StopReason | None
@@ -292,6 +298,13 @@ def build_sample(response: Response, task: Task) -> Sample:
         return response.to_sample()
     text, finished = replace_surrogates(response.text), response.finished is not False
     return response.to_sample(answer=extract_answer(text, task, finished=finished))
+
+
+def add_score(sample: Sample, score: float | None) -> Sample:
+    """The sample with a verifier's score, if there is one."""
+    if score is None:
+        return sample
+    return replace(sample, signals=replace(sample.signals or Signals(), score=score))
 
 
 class PoolWriter:
@@ -437,6 +450,10 @@ class SamplerTotals:
         self._tokens = 0
         self._missing = 0  # samples that failed
         self.added = 0
+        self.verified = 0  # responses that a verifier was asked about
+        self.unscored = 0  # of them, those without a score
+        self.verifier_tokens = 0  # of a model that was asked
+        self.verifier_error: str | None = None  # why the first of them has no score
         self.failures: dict[str, str] = {}  # problem id -> the last reason
         self.errors: Counter[str] = Counter()
         self.stopped: StopReason | None = None
@@ -472,8 +489,10 @@ class SamplingWorkers(SamplerTotals):
         cost_budget: CostBudget,
         *,
         on_progress: Callable[[], None],
+        verifier: Verifier | None = None,
     ) -> None:
         super().__init__(cost_budget)
+        self._verifier = verifier
         self._client = client
         self._writer = writer
         self._asking = asking
@@ -566,7 +585,8 @@ class SamplingWorkers(SamplerTotals):
                 outcomes_of_run = self._client.draw(body, count, first=first, optional=LOGPROBS | LIMIT_NAME)
                 async with aclosing(outcomes_of_run) as outcomes:
                     async for outcome in outcomes:
-                        storing += self._store_outcome(run, outcome, size)
+                        scores = await self._score_outcome(body["messages"], run, outcome)
+                        storing += self._store_outcome(run, outcome, size, scores)
                 if storing:
                     await asyncio.wait(storing)
             finally:
@@ -576,8 +596,39 @@ class SamplingWorkers(SamplerTotals):
     def _stop_at_max_cost(self) -> None:
         self.stop("max-cost", self._cost_budget.describe_end())
 
+    async def _score_outcome(
+        self, messages: Sequence[Mapping[str, Any]], run: SampleRun, outcome: DrawSuccess | DrawFailure
+    ) -> Scores:
+        """The verifier's scores of responses that state an answer, by their place; none without one."""
+        if self._verifier is None or isinstance(outcome, DrawFailure):
+            return {}
+        answers = {
+            place: extract_answer(response.text, self._writer.task, finished=response.finished is not False)
+            for place, response in enumerate(outcome.responses)
+            if response.text
+        }
+        places = [place for place, answer in answers.items() if answer is not None]
+        replies = await asyncio.gather(
+            *[
+                self._verifier.score(
+                    messages, outcome.responses[place].text, answers[place], prompt=run.problem.question
+                )
+                for place in places
+            ]
+        )
+        self.verified += len(places)
+        self.unscored += sum(reply.score is None for reply in replies)
+        self.verifier_tokens += sum(reply.tokens for reply in replies)
+        error = next((reply.error for reply in replies if reply.error is not None), None)
+        self.verifier_error = self.verifier_error or (None if error is None else str(error))
+        return {
+            place: reply.score
+            for place, reply in zip(places, replies, strict=True)
+            if reply.score is not None
+        }
+
     def _store_outcome(
-        self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float
+        self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float, scores: Scores
     ) -> "list[asyncio.Future[DrawnSamples]]":
         """Hands an outcome to the writer; returns a future of its storing, if any."""
         for call in outcome.calls:
@@ -585,7 +636,7 @@ class SamplingWorkers(SamplerTotals):
         calls = self._cost_budget.record_calls(outcome.calls, size)
         self._count_calls(calls)
         record = (
-            self._build_success(run, outcome, calls)
+            self._build_success(run, outcome, calls, scores)
             if isinstance(outcome, DrawSuccess)
             else self._build_failure(run, outcome, calls)
         )
@@ -620,11 +671,14 @@ class SamplingWorkers(SamplerTotals):
         self.fatal_error = self.fatal_error or error
         self._client.gate.end()
 
-    def _build_success(self, run: SampleRun, outcome: DrawSuccess, calls: tuple[Call, ...]) -> DrawnSamples:
+    def _build_success(
+        self, run: SampleRun, outcome: DrawSuccess, calls: tuple[Call, ...], scores: Scores
+    ) -> DrawnSamples:
         self._failing_problems.clear()
         task = self._writer.task
         samples = [
-            (outcome.first + i, build_sample(response, task)) for i, response in enumerate(outcome.responses)
+            (outcome.first + i, add_score(build_sample(response, task), scores.get(i)))
+            for i, response in enumerate(outcome.responses)
         ]
         return DrawnSamples(run.problem.id, samples, (), calls)
 
