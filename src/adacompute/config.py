@@ -133,10 +133,16 @@ class VerifierConfig:
     key_file: str = setting("", "file that holds the verifier's key and nothing else")
     concurrency: int = setting(32, "verifications at the same time, at most")
     timeout: float = setting(30.0, "seconds for one verification, with its retry")
+    beta: float = setting(
+        0.25,
+        "votes weigh exp(beta * z), z being the score in standard deviations; a fitted policy has its own",
+    )
     input_price: float = setting(0.0, "price of a million prompt tokens, in the endpoint's currency")
     output_price: float = setting(0.0, "price of a million response tokens")
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.beta) and 0 <= self.beta <= 10):
+            raise ConfigError(f"beta {self.beta:g} can't be used; give 0 (no weight) to 10, e.g. 0.25")
         if self.model and not self.url:
             raise ConfigError(
                 f"verifier model {self.model!r} has no endpoint; give its address (--verifier URL)"

@@ -17,6 +17,7 @@ __all__ = [
     "NEED_ALTERNATIVES",
     "WEIGHT_UNIT",
     "Moments",
+    "ScoreWeights",
     "Signal",
     "SignalModel",
     "Tally",
@@ -169,12 +170,42 @@ class SignalModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreWeights:
+    """How a verifier's score weighs: `exp(beta * z)`, `z` being its distance from the centre in spreads.
+
+    So `beta` doesn't depend on the scale of the verifier's scores; the weight of a vote is multiplied by it.
+
+    >>> ScoreWeights(beta=0.5, centre=2.0, spread=1.0).exponent(3.0)
+    0.5
+    """
+
+    beta: float
+    centre: float = 0.0  # mean score
+    spread: float = 1.0  # standard deviation of scores
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.beta) or self.beta < 0:
+            raise TaskError(f"beta {format_value(self.beta)} can't be used; give a number from 0 (plain) up")
+        if not (_is_number(self.centre) and _is_number(self.spread)) or self.spread <= 0:
+            raise TaskError(
+                f"centre {format_value(self.centre)} and spread {format_value(self.spread)} of scores can't be "
+                "used; give numbers, the spread above 0"
+            )
+
+    def exponent(self, score: float) -> float:
+        """What the score adds to the logarithm of a vote's weight."""
+        deviation = (score - self.centre) / self.spread
+        return self.beta * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWeights:
     """Weighs a vote by `exp(sharpness * (1 - m / scale))`, `m` being the sample's own signal.
 
     An averagely sure sample weighs exactly 1; so does one without the signal. `scale` is the pool's
     average: of the mean log-probability per token (negative), or of the mean entropy (positive).
     With a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead.
+    With `score`, a verifier's score multiplies the weight; a sample without one keeps its own.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -185,8 +216,11 @@ class VoteWeights:
     scale: float
     sharpness: float = 2.0
     model: SignalModel | None = None
+    score: ScoreWeights | None = None
 
     def __post_init__(self) -> None:
+        if self.score is not None and not isinstance(self.score, ScoreWeights):
+            raise TaskError(f"score {format_value(self.score)} can't weigh votes; give ScoreWeights, or None")
         if self.model is not None and not isinstance(self.model, SignalModel):
             raise TaskError(
                 f"model {format_value(self.model)} can't weigh votes; give a SignalModel, or None"
@@ -214,15 +248,31 @@ class VoteWeights:
 
     def units(self, sample: Sample) -> int:
         """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
+        exponent = self._compute_confidence(sample)
+        score = None if self.score is None or sample.signals is None else sample.signals.score
+        if self.score is not None and score is not None and math.isfinite(score):
+            exponent = (0.0 if exponent is None else exponent) + self.score.exponent(score)
+        if exponent is None:
+            return WEIGHT_UNIT
+        return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
+
+    def _compute_confidence(self, sample: Sample) -> float | None:
+        """The exponent by the sample's own tokens; None where nothing is known of them."""
         odds = None if self.model is None else self.model.log_odds(sample)
         if odds is not None and self.model is not None:
-            exponent = self.model.sharpness * odds
-        else:
-            m = _read_signal(sample, self.signal)
-            if m is None:
-                return WEIGHT_UNIT
-            exponent = self.sharpness * (1.0 - m / self.scale)
-        return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
+            return self.model.sharpness * odds
+        m = _read_signal(sample, self.signal)
+        return None if m is None else self.sharpness * (1.0 - m / self.scale)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether weights depend on log-probabilities or entropies at all, and not on scores alone."""
+        return self.sharpness > 0 or self.model is not None
+
+    @classmethod
+    def by_score(cls, score: ScoreWeights) -> "VoteWeights":
+        """Weights by a verifier's score alone."""
+        return cls(signal="logprob", scale=-1.0, sharpness=0.0, score=score)
 
     @classmethod
     def of(

@@ -541,8 +541,10 @@ def _build_summary(
 def _describe_votes(weigh: VoteWeights | None, ballots: Ballots) -> str:
     if weigh is None:
         return "plain"
-    further = " and the answer's own tokens" if has_signals(ballots, weigh.model) else ""
-    return f"weighted by {weigh.signal}{further}"
+    parts = [weigh.signal] if weigh.reads_tokens else []
+    parts += ["the answer's own tokens"] if has_signals(ballots, weigh.model) else []
+    parts += [] if weigh.score is None else [f"the verifier's score (β {weigh.score.beta:.2f})"]
+    return f"weighted by {' and '.join(parts)}"
 
 
 def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float, ...]:

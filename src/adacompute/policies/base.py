@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -21,7 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.answers.vote import DEFAULT_SIGNALS, MAX_DEVIATION, NEED_ALTERNATIVES, SignalModel
+from adacompute.answers.vote import (
+    DEFAULT_SIGNALS,
+    MAX_DEVIATION,
+    NEED_ALTERNATIVES,
+    ScoreWeights,
+    SignalModel,
+)
 from adacompute.errors import (
     AdacomputeError,
     NotRecorded,
@@ -55,6 +61,7 @@ __all__ = [
     "check_weights",
     "dump_weights",
     "fit_confidence_weights",
+    "fit_score_weights",
     "fit_signal_model",
     "get_ballots",
     "load_settings",
@@ -73,6 +80,7 @@ _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 DEFAULT_LONGEST = 16  # samples a request, at most, by default
 SHARPNESS = 1.0  # of vote weights: see docs/findings.md
 _RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
+_SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
 _NEWTON_STEPS = 12  # to fit them: the last ones change nothing
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
@@ -169,19 +177,41 @@ def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -
     return replace(weights, sharpness=SHARPNESS, model=model)
 
 
+def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
+    """How much a verifier's score weighs beside the other signals; None where no sample has one.
+
+    Learned from pairs of a right and a wrong sample of one problem, with labels or by agreement. Where the
+    score tells wrong samples from right ones no better than chance, beta is 0.
+    """
+    model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
+    if model is None:
+        return None
+    return ScoreWeights(
+        beta=max(0.0, model.sharpness * model.coefficients[-1]),
+        centre=model.centre[-1],
+        spread=model.spread[-1],
+    )
+
+
 def fit_signal_model(
-    recordings: Sequence[Ballots], *, labels: bool = True, names: Sequence[str] = DEFAULT_SIGNALS
+    recordings: Sequence[Ballots],
+    *,
+    labels: bool = True,
+    names: Sequence[str] = DEFAULT_SIGNALS,
+    required: str = "",
 ) -> SignalModel | None:
     """Learns from pairs of samples of one problem, a right and a wrong one, which signals tell them apart.
 
     Comparing within problems leaves out what only tells easy problems from hard ones: that decides no
     vote. Without labels, agreement with the vote of a problem's other samples stands in for being right.
-    None where no recording has signals, or no problem has a pair.
+    None where no recording has signals, or no problem has a pair. Samples without the signal `required`
+    are left out; without it, those that have nothing but their mean log-probability.
     """
     parts = []
     for ballots in recordings:
         values = read_model_signals(ballots, names)
-        further = np.isfinite(values[:, :, [name != "logprob" for name in names]]).any(axis=2)
+        wanted = [name == required if required else name != "logprob" for name in names]
+        further = np.isfinite(values[:, :, wanted]).any(axis=2)
         rows = further & (ballots.classes >= 0)
         if rows.any():
             parts.append((ballots, values, rows, *_measure_spread(values[rows])))
@@ -508,21 +538,29 @@ def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
     """Vote weights as plain data, for JSON."""
     if weigh is None:
         return None
-    settings = {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
-    return settings if weigh.model is None else {**settings, "model": weigh.model.dump()}
+    settings: dict[str, Any] = {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
+    if weigh.model is not None:
+        settings["model"] = weigh.model.dump()
+    if weigh.score is not None:
+        settings["score"] = asdict(weigh.score)
+    return settings
 
 
 def load_weights(value: object) -> VoteWeights | None:
     """The vote weights that `dump_weights` wrote."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) or set(value) - {"model"} != {"signal", "scale", "sharpness"}:
+    if not isinstance(value, Mapping) or set(value) - {"model", "score"} != {"signal", "scale", "sharpness"}:
         raise PolicyError(
             f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
     # a policy that was saved before there were signal models has none
     model = SignalModel.load(value["model"]) if value.get("model") is not None else None
-    return VoteWeights(**{**value, "model": model})
+    scores = value.get("score")  # nor weights of scores
+    if scores is not None and (not isinstance(scores, Mapping) or set(scores) != _SCORE_FIELDS):
+        raise PolicyError(f"weigh.score {format_value(scores)} can't be read; it has beta, centre, spread")
+    score_weights = None if scores is None else ScoreWeights(**scores)
+    return VoteWeights(**{**value, "model": model, "score": score_weights})
 
 
 def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

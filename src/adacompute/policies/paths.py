@@ -17,7 +17,7 @@ from adacompute.errors import TooFewSamples
 from adacompute.policies.base import Floats, Ints, VoteState
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
-from adacompute.score.aggregates import compute_weight_units, has_signals
+from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
 from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
 __all__ = ["PathLayout", "Paths", "VoteState", "build_paths", "compute_full_vote", "draw_paths"]
@@ -255,7 +255,9 @@ def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     """What each sample's vote weighs, in units, (problems, samples); 1 each without the signal."""
     if weigh is None or not (
-        np.isfinite(ballots.signal(weigh.signal)).any() or has_signals(ballots, weigh.model)
+        np.isfinite(ballots.signal(weigh.signal)).any()
+        or has_signals(ballots, weigh.model)
+        or read_scores(ballots, weigh.score)[1].any()
     ):
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh)

@@ -516,13 +516,14 @@ def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
 def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights | None:
     if weigh is None:
         return None
+    by_score = None if weigh.score is None else VoteWeights.by_score(weigh.score)
     try:
         weights = fit_vote_weights(first, weigh.signal)
     except NotRecorded:
-        return None
+        return by_score
     known_samples = int(np.isfinite(first.signal(weigh.signal)).sum())
     if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
-        return None
+        return by_score
     return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)
 
 

@@ -20,6 +20,7 @@ from adacompute.answers.vote import (
     NEED_ALTERNATIVES,
     WEIGHT_UNIT,
     Moments,
+    ScoreWeights,
     Signal,
     SignalModel,
     VoteWeights,
@@ -352,17 +353,27 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = read_signals(ballots, weigh.signal)
     odds, has_odds = _compute_log_odds(ballots, weigh.model)
-    if not known.any() and not has_odds.any() and not partial:
+    scores, has_score = read_scores(ballots, weigh.score)
+    if not known.any() and not has_odds.any() and not has_score.any() and not partial:
         raise build_unweighable_error(len(ballots), weigh.signal)
+    exponents = np.zeros(values.shape)
+    exponents[known] = weigh.sharpness * (1.0 - values[known] / weigh.scale)
+    if weigh.model is not None:
+        exponents[has_odds] = weigh.model.sharpness * odds[has_odds]
+    if weigh.score is not None:
+        exponents[has_score] += [weigh.score.exponent(score) for score in scores[has_score].tolist()]
     weight_units = np.full(values.shape, WEIGHT_UNIT, dtype=np.int64)
-    exponents = np.clip(
-        weigh.sharpness * (1.0 - values[known] / weigh.scale), -EXPONENT_LIMIT, EXPONENT_LIMIT
-    )
-    weight_units[known] = _weigh_exponents(exponents)
-    if weigh.model is not None and has_odds.any():
-        exponents = np.clip(weigh.model.sharpness * odds[has_odds], -EXPONENT_LIMIT, EXPONENT_LIMIT)
-        weight_units[has_odds] = _weigh_exponents(exponents)
+    weighed = known | has_odds | has_score
+    weight_units[weighed] = _weigh_exponents(np.clip(exponents[weighed], -EXPONENT_LIMIT, EXPONENT_LIMIT))
     return weight_units
+
+
+def read_scores(ballots: Ballots, weigh: ScoreWeights | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Each sample's score of a verifier, and whether it weighs, (problems, samples) both."""
+    if weigh is None or ballots.signals is None:
+        return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
+    scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
+    return scores, np.isfinite(scores) & (ballots.classes != ABSENT)
 
 
 def _weigh_exponents(exponents: Floats) -> list[int]:

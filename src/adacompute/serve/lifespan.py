@@ -86,7 +86,8 @@ async def open_gateway(
         scorer = None
         if verifier is not None:
             prices = VerifierRates(input=config.verifier.input_price, output=config.verifier.output_price)
-            scorer = SampleScorer(await stack.enter_async_context(verifier), prices)
+            opened = await stack.enter_async_context(verifier)
+            scorer = SampleScorer(opened, prices, beta=config.verifier.beta)
         resources = SamplingResources(
             client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility, scorer=scorer
         )

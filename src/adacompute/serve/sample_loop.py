@@ -6,6 +6,7 @@ that is held for the whole request.
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
+from adacompute.answers.vote import MIN_SETTLED, ScoreWeights
 from adacompute.client import (
     ADDED_LIMIT,
     LIMIT_NAME,
@@ -39,6 +41,8 @@ from adacompute.serve.vote_eligibility import VoteEligibility
 __all__ = ["SampleLoop", "SampleScorer", "SamplingResources"]
 
 _log = logging.getLogger("adacompute.serve")
+_SCORE_MEMORY = 2000  # scores that the running means cover, about
+_MIN_VARIANCE = 1e-9  # of scores, as a share of their square: below it they differ by rounding only
 
 
 class TokenBounds(Protocol):
@@ -196,9 +200,11 @@ class SampleScorer:
     and counted in tokens and money, at the verifier's prices; it is no sample.
     """
 
-    def __init__(self, verifier: Verifier, rates: VerifierRates) -> None:
+    def __init__(self, verifier: Verifier, rates: VerifierRates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
+        self._beta = beta  # of policies that have none of their own
         self._rates = rates
+        self._count, self._mean, self._square = 0, 0.0, 0.0  # of scores; running means of them and squares
         self._failing = False  # whether that it fails was logged, and it hasn't worked since
 
     async def score(
@@ -241,12 +247,38 @@ class SampleScorer:
             if outcome.score is not None:
                 signals = samples[place].signals or Signals()
                 scored[place] = replace(samples[place], signals=replace(signals, score=outcome.score))
+        self._observe(outcome.score for outcome in outcomes if outcome.score is not None)
         self._log_failures(outcomes)
         return scored, VerifierUse(
             calls=len(places),
             failed=sum(outcome.score is None for outcome in outcomes),
             tokens=spent.tokens,
         )
+
+    def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
+        """A policy's vote weights, with those of scores: on the live scale, once enough were seen."""
+        fitted = None if weigh is None else weigh.score
+        score = self._settle_weights(fitted)
+        if score is None or score is fitted:
+            return weigh
+        return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
+
+    def _settle_weights(self, fitted: ScoreWeights | None) -> ScoreWeights | None:
+        if self._count < MIN_SETTLED:
+            return fitted
+        beta = self._beta if fitted is None else fitted.beta
+        variance = self._square - self._mean * self._mean
+        spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
+        if beta == 0 or spread == 0:  # all scores are the same
+            return None if fitted is None else replace(fitted, beta=0.0)
+        return ScoreWeights(beta=beta, centre=self._mean, spread=spread)
+
+    def _observe(self, scores: Iterable[float]) -> None:
+        for score in scores:
+            self._count += 1
+            share = 1.0 / min(self._count, _SCORE_MEMORY)
+            self._mean += (score - self._mean) * share
+            self._square += (score * score - self._square) * share
 
     def _verify(
         self, request: ChatRequest, sample: Sample, wave: Wave | None, deadline: float
@@ -348,7 +380,11 @@ class SampleLoop:
         self._ahead: asyncio.Task[_Fetched | None] | None = None  # the rest of the first wave, under way
         if self.has_vote:
             gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
-            self.weigh = None if gives_logprobs is False else served.weigh(self._model)
+            self.weigh = served.weigh(self._model)
+            if gives_logprobs is False and self.weigh is not None:  # only scores are left
+                self.weigh = None if self.weigh.score is None else VoteWeights.by_score(self.weigh.score)
+            if resources.scorer is not None:
+                self.weigh = resources.scorer.add_weights(self.weigh)
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
 
     @cached_property
@@ -423,7 +459,7 @@ class SampleLoop:
         reads_alternatives = self.has_vote and (
             policy.reads_entropy or (self.weigh is not None and self.weigh.reads_alternatives)
         )
-        if self.weigh is None and not reads_alternatives:
+        if not reads_alternatives and (self.weigh is None or not self.weigh.reads_tokens):
             return body
         extended = {**body, "logprobs": True}
         if reads_alternatives and not body.get("top_logprobs"):

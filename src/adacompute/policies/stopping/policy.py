@@ -32,6 +32,7 @@ from adacompute.policies.base import (
     check_weights,
     dump_weights,
     fit_confidence_weights,
+    fit_score_weights,
     get_ballots,
     load_settings,
     wrap_restore_errors,
@@ -209,6 +210,10 @@ class StoppingPolicy(Policy):
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
             self.weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
+            score = fit_score_weights(ballots, labels=has_labels if labels is None else labels)
+            if score is not None:
+                weigh = self.weigh
+                self.weigh = VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
             self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
