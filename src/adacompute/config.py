@@ -134,8 +134,7 @@ class VerifierConfig:
     concurrency: int = setting(32, "verifications at the same time, at most")
     timeout: float = setting(30.0, "seconds for one verification, with its retry")
     beta: float = setting(
-        0.25,
-        "votes weigh exp(beta * z), z being the score in standard deviations; a fitted policy has its own",
+        0.25, "votes weigh exp(beta * z), z: the score in standard deviations; a fitted policy has its own"
     )
     input_price: float = setting(0.0, "price of a million prompt tokens, in the endpoint's currency")
     output_price: float = setting(0.0, "price of a million response tokens")

@@ -170,6 +170,26 @@ def test_spellings_of_a_verdict_count_together():
     assert read(("No.", math.log(0.8)), ("YES", math.log(0.2)), text="No.") == pytest.approx(-math.log(4))
 
 
+def test_what_a_model_would_have_said_counts_where_it_says_something_else():
+    odds = read(("The", math.log(0.7)), ("Yes", math.log(0.2)), ("No", math.log(0.1)), text="The answer is")
+    assert odds == pytest.approx(math.log(2))
+    assert read(("The", math.log(0.7)), ("It", math.log(0.2)), text="The answer is") is None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"token": "Yes", "logprob": 10**400, "top_logprobs": []},
+        {"token": "Yes", "logprob": math.nan, "top_logprobs": [None, 3, {"token": 1, "logprob": "x"}]},
+        {"token": "Yes", "logprob": None, "top_logprobs": {"Yes": -1}},
+        {"token": None, "logprob": -1.0},
+        {},
+    ],
+)
+def test_odd_log_probabilities_leave_the_word(entry):
+    assert read_verdict(Response(text="Yes", logprobs={"content": [entry]})) == 1.0
+
+
 def test_a_side_that_is_not_among_the_alternatives_is_less_likely_than_those():
     alone = read(("Yes", math.log(0.9)), ("Maybe", math.log(0.05)))
     assert alone is not None

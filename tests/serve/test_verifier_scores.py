@@ -1,11 +1,17 @@
 """A verifier beside the upstream: its scores vote, its cost counts, its faults cost nobody a reply."""
 
 import logging
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from running import QUESTION, Process, Running
 from sdk_clients import sdk
 
+from adacompute.answers import Tally
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.records import SIGNAL_NAMES, Sample, Signals
+from synthetic import synthetic
 from upstream import Garbage, Reply, Stall, Status, Upstream
 
 SCORED = Reply(body={"score": 0.75})
@@ -158,3 +164,100 @@ def test_what_is_not_voted_on_is_not_verified():
 def test_without_a_verifier_replies_are_as_they_were():
     with Upstream() as up, Running(up.url, budget=3.0) as gate:
         assert "verifier" not in gate.ask().json["adacompute"]
+
+
+def disputed(number, body):
+    """An upstream that says 41 and 42 in turns, without log-probabilities."""
+    texts = [f"The answer is {41 + (number + place) % 2}." for place in range(body.get("n", 1))]
+    return Reply(texts=texts, logprobs=False)
+
+
+def prefer(answer: str):
+    """A scoring endpoint that gives one answer more than the other."""
+    return lambda _number, body: Reply(body={"score": 5.0 if body["answer"] == answer else 3.0})
+
+
+@pytest.mark.parametrize("favourite", ["41", "42"])
+def test_once_the_scale_of_scores_is_known_the_vote_is_for_what_the_verifier_prefers(favourite):
+    with Upstream(disputed) as up, scorer(prefer(favourite)) as verifier:
+        settings = {"url": address(verifier), "beta": 2.0}
+        with Running(up.url, price=0.0, verifier=settings, vote="always") as gate:
+            for _ in range(3):
+                gate.ask()
+            last = gate.ask().json["adacompute"]
+            assert not any("logprobs" in request.body for request in list(up.requests)[-1:])
+    assert last["answer"] == favourite
+    assert set(last["votes"]) == {"41", "42"}
+
+
+def test_with_beta_0_scores_are_told_and_don_t_weigh():
+    with Upstream(disputed) as up, scorer(prefer("42")) as verifier:
+        settings = {"url": address(verifier), "beta": 0.0}
+        with Running(up.url, price=0.0, verifier=settings, vote="always") as gate:
+            for _ in range(4):
+                gate.ask()
+            assert gate.gateway.resources.scorer.add_weights(None) is None
+
+
+def test_a_policy_fitted_on_scores_decides_live_as_on_the_recorded_samples(tmp_path):
+    ballots = synthetic(60, 16, chance=np.linspace(0.3, 0.9, 60).tolist(), signals=False)
+    scores = 2.0 * ballots.correct + np.random.default_rng(3).normal(size=ballots.classes.shape)
+    signals = np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
+    signals[:, :, SIGNAL_NAMES.index("score")] = scores
+    scored = replace(ballots, signals=signals)
+    policy = StoppingPolicy(longest=8, features=False).fit(scored)
+    policy.save(tmp_path / "policy")
+    rows, price = range(2), 0.02  # few: after 20 scores the live scale takes the place of the fitted one
+    samples = {
+        ballots.prompts[row]: [
+            (f"{100 + ballots.classes[row, column]}", float(scores[row, column])) for column in range(16)
+        ]
+        for row in rows
+    }
+    given = {}
+
+    def answer(_number, body):
+        question, count = body["messages"][-1]["content"], body.get("n", 1)
+        first = given.get(question, 0)
+        given[question] = first + count
+        texts = [f"The answer is {text}." for text, _ in samples[question][first : first + count]]
+        return Reply(texts=texts, logprobs=False)
+
+    scored_texts = {}
+
+    def grade(_number, body):
+        pairs = samples[body["prompt"]]
+        seen = scored_texts.setdefault((body["prompt"], body["answer"]), iter(pairs))
+        return Reply(body={"score": next(score for text, score in seen if text == body["answer"])})
+
+    with Upstream(answer) as up, scorer(grade) as verifier:
+        settings = {"url": address(verifier)}
+        folder = str(tmp_path / "policy")
+        with Running(up.url, policy=folder, price=price, verifier=settings, vote="always") as gate:
+            for question, pairs in samples.items():
+                told = gate.ask({**QUESTION, "messages": [{"role": "user", "content": question}]})
+                extra = told.json["adacompute"]
+                tally, more = Tally(weigh=policy.weigh), 1
+                while more:
+                    for text, score in pairs[tally.drawn : tally.drawn + more]:
+                        tally.add(Sample(answer=text, signals=Signals(score=score)))
+                    more = min(policy.more(question, tally, price), 8 - tally.drawn)
+                assert extra["samples"] == tally.drawn
+                assert extra["answer"] == tally.leader
+                assert extra["agreement"] == pytest.approx(tally.support)
+
+
+def test_a_real_model_judges_the_answers_of_a_real_model(local_model):
+    """P(True) as it is meant: one small model answers and is asked whether that was right."""
+    settings = {"url": local_model.url, "model": local_model.name}
+    question = {
+        "model": local_model.name,
+        "messages": [{"role": "user", "content": "What is the capital of France? One word."}],
+        "temperature": 0.7,
+        "max_tokens": 12,
+    }
+    with Running(local_model.url, budget=2.0, verifier=settings, vote="always") as gate:
+        extra = gate.ask(question).json["adacompute"]
+    assert 1 <= extra["verifier"]["calls"] <= extra["samples"]  # one that states no answer isn't scored
+    assert extra["verifier"]["failed"] == 0
+    assert extra["verifier"]["tokens"] > 0

@@ -188,8 +188,8 @@ class ScoreWeights:
             raise TaskError(f"beta {format_value(self.beta)} can't be used; give a number from 0 (plain) up")
         if not (_is_number(self.centre) and _is_number(self.spread)) or self.spread <= 0:
             raise TaskError(
-                f"centre {format_value(self.centre)} and spread {format_value(self.spread)} of scores can't be "
-                "used; give numbers, the spread above 0"
+                f"centre {format_value(self.centre)} and spread {format_value(self.spread)} of scores can't "
+                "be used; give numbers, the spread above 0"
             )
 
     def exponent(self, score: float) -> float:

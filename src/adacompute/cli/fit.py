@@ -541,7 +541,7 @@ def _build_summary(
 def _describe_votes(weigh: VoteWeights | None, ballots: Ballots) -> str:
     if weigh is None:
         return "plain"
-    parts = [weigh.signal] if weigh.reads_tokens else []
+    parts: list[str] = [weigh.signal] if weigh.reads_tokens else []
     parts += ["the answer's own tokens"] if has_signals(ballots, weigh.model) else []
     parts += [] if weigh.score is None else [f"the verifier's score (β {weigh.score.beta:.2f})"]
     return f"weighted by {' and '.join(parts)}"

@@ -224,13 +224,19 @@ def parse_score(value: object) -> float | None:
             value = value[-1] if value else None
         else:
             break
+    number = _read_number(value)
+    return number if number is not None and abs(number) <= _MAX_SCORE else None
+
+
+def _read_number(value: object) -> float | None:
+    """A finite number; None for anything else, such as True, NaN, or an integer beyond floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) and abs(number) <= _MAX_SCORE else None
+    return number if math.isfinite(number) else None
 
 
 def read_verdict(response: Response) -> float | None:
@@ -238,11 +244,12 @@ def read_verdict(response: Response) -> float | None:
 
     None where the response is neither.
     """
-    for token in read_tokens(response.logprobs) or ():
-        if _read_word(token.get("token")):
-            odds = _compute_odds(token)
-            if odds is not None:
-                return odds
+    tokens = read_tokens(response.logprobs) or ()
+    said = [token for token in tokens if _read_word(token.get("token"))]
+    for token in (*said, *tokens):  # it may say something else, and have both among its alternatives
+        odds = _compute_odds(token)
+        if odds is not None:
+            return odds
     words = response.text.split()
     return _read_word(words[0]) or None if words else None
 
@@ -255,22 +262,18 @@ def _read_word(text: object) -> float:
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
     """The log-odds by a token and its alternatives; where one side isn't among them, a bound."""
     listed = token.get("top_logprobs")
-    tokens = {
-        entry["token"]: entry.get("logprob")
-        for entry in [token, *(listed if isinstance(listed, list) else [])]
-        if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)
-    }
-    known = {
-        name: min(float(value), 0.0)
-        for name, value in tokens.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
-    if not known:
-        return None
+    known: dict[str, float] = {}
+    for entry in [token, *(listed if isinstance(listed, list) else [])]:
+        name, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, Mapping) else ("", None)
+        number = _read_number(value)
+        if isinstance(name, str) and number is not None:
+            known[name] = min(number, 0.0)
     masses = {1.0: 0.0, -1.0: 0.0}
     for name, value in known.items():
         if side := _read_word(name):
             masses[side] += math.exp(value)
+    if not any(masses.values()):
+        return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
     floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # at most what the side left out has
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))

@@ -42,6 +42,7 @@ __all__ = ["SampleLoop", "SampleScorer", "SamplingResources"]
 
 _log = logging.getLogger("adacompute.serve")
 _SCORE_MEMORY = 2000  # scores that the running means cover, about
+_MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored
 _MIN_VARIANCE = 1e-9  # of scores, as a share of their square: below it they differ by rounding only
 
 
@@ -205,6 +206,7 @@ class SampleScorer:
         self._beta = beta  # of policies that have none of their own
         self._rates = rates
         self._count, self._mean, self._square = 0, 0.0, 0.0  # of scores; running means of them and squares
+        self._last: ScoreWeights | None = None  # on the live scale, until that has moved
         self._failing = False  # whether that it fails was logged, and it hasn't worked since
 
     async def score(
@@ -271,7 +273,12 @@ class SampleScorer:
         spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
         if beta == 0 or spread == 0:  # all scores are the same
             return None if fitted is None else replace(fitted, beta=0.0)
-        return ScoreWeights(beta=beta, centre=self._mean, spread=spread)
+        last = self._last
+        if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
+            _MIN_SHIFT * last.spread
+        ):  # else the same votes would weigh a little different each time
+            last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
+        return last if last.beta == beta else replace(last, beta=beta)
 
     def _observe(self, scores: Iterable[float]) -> None:
         for score in scores:
