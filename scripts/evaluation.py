@@ -30,6 +30,7 @@ from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import bracket_oracle
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, PolicyChoices, run_policies
 from adacompute.evaluate.resampling import mean_over_recordings
+from adacompute.policies import FixedPolicy
 from adacompute.policies.base import Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
@@ -72,6 +73,15 @@ class Calibrated:
 
     def __call__(self, train: Ballots, **_: object) -> Policy:
         return StoppingPolicy(prior=self.prior).fit(train, labels=self.labels)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Makes a policy that gives everybody as many samples, with votes weighted as the shipped one's."""
+
+    def __call__(self, train: Ballots, *, budget: float, longest: int, **_: object) -> Policy:
+        weigh = StoppingPolicy().copy_for(train).weigh
+        return FixedPolicy(budget=budget, budgets=range(1, longest + 1), weigh=weigh, longest=longest).fit(train)
 
 
 def withhold_logprobs(ballots: Ballots) -> Ballots:
@@ -237,7 +247,7 @@ def measure_signals(name: str, ballots: Ballots, options: argparse.Namespace) ->
     """One recording's first samples, weighted by what their tokens tell and by log-probability alone."""
     with_signals = read_signals(name, ballots)
     compared = {"on": with_signals, "off": replace(with_signals, signals=None)}
-    policies = ("fixed", (SHIPPED, As(StoppingPolicy())))
+    policies = (("fixed", Uniform()), (SHIPPED, As(StoppingPolicy())))
     runs = {
         way: run_with_shared_folds(f"{name}, signals {way}", one, policies, options)
         for way, one in compared.items()

@@ -188,15 +188,21 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
 
 def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
     """The recordings without those whose samples are the first ones of another recording."""
-    kept = []
-    for ballots in recordings:
-        is_part = any(
-            set(ballots.prompts) <= set(other.prompts) and ballots.classes.shape[1] < other.classes.shape[1]
-            for other in recordings
-        )
-        if not is_part:
-            kept.append(ballots)
-    return kept
+    return [
+        ballots
+        for ballots in recordings
+        if not any(_is_part(ballots, other) for other in recordings if other is not ballots)
+    ]
+
+
+def _is_part(ballots: Ballots, other: Ballots) -> bool:
+    """Whether the samples of a recording are the first samples of another one."""
+    count = ballots.classes.shape[1]
+    rows = {id_: row for row, id_ in enumerate(other.ids)}
+    if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
+        return False
+    logprob = other.logprob[[rows[id_] for id_ in ballots.ids], :count]
+    return np.array_equal(ballots.logprob, logprob, equal_nan=True)
 
 
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
