@@ -81,7 +81,9 @@ class Uniform:
 
     def __call__(self, train: Ballots, *, budget: float, longest: int, **_: object) -> Policy:
         weigh = StoppingPolicy().copy_for(train).weigh
-        return FixedPolicy(budget=budget, budgets=range(1, longest + 1), weigh=weigh, longest=longest).fit(train)
+        return FixedPolicy(budget=budget, budgets=range(1, longest + 1), weigh=weigh, longest=longest).fit(
+            train
+        )
 
 
 def withhold_logprobs(ballots: Ballots) -> Ballots:

@@ -77,8 +77,8 @@ Made by `make evaluation` from recordings that are not part of the repository; e
   samples: choosing randomly between two settings is always allowed. Hulls are computed on the problems they
   are judged on, which favours the policies with most settings: the joint hull of the peers above all.
 - **shipped prior**: the policy in the package as it is, unfitted. For each recording here the package has a
-  prior that was learned on everything else (the other recordings, and those made for it), and takes that one
-  by itself: leave-one-recording-out. What users get is the prior of all recordings.
+  prior that was learned on the others, and takes that one by itself: leave-one-recording-out. What users get
+  is the prior of all recordings.
 - **transferred**: fitted on the other recordings only. Of the recording that it is judged on it sees
   only the scale of the votes' confidence, which needs no labels and is taken from other folds.
 - **calibrated**: {folds} folds over problems, fitted on the other folds, starting from the transferred

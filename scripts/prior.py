@@ -1,10 +1,9 @@
 """Makes StoppingPolicy's priors from every recording there is: `python scripts/prior.py`, some minutes.
 
-It learns on the recordings beside the checkout (`../shared/recordings`) and on those that
-studies/prior made. What is shipped are the numbers learned, not the recordings. One prior is learned on all
-of them. For each recording that policies are judged on, another is learned on the rest, without any problem
-whose prompt that recording has: `select_unseen_prior` takes it to judge that recording. The same priors make
-the chart of the first one, which says what a policy on it costs and gives.
+It learns on the recordings beside the checkout (`../shared/recordings`). What is shipped are the numbers
+learned, not the recordings. One prior is learned on all of them. For each recording another is learned on the
+rest, without any problem whose prompt that recording has: `select_unseen_prior` takes it to judge that
+recording. The same priors make the chart of the first one, which says what a policy on it costs and gives.
 """
 
 import sys
@@ -17,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from recordings import FOLDER as RECORDINGS
-from recordings import read_made_recordings, read_recordings, read_signals
+from recordings import read_recordings, read_signals
 
 from adacompute.evaluate.chart_builder import BUDGETS, ORDERS, PolicyReplays, assemble_chart, round_price_up
 from adacompute.policies.artefact import write_artefact
@@ -60,10 +59,7 @@ def gather_recordings(name: str, judged: Mapping[str, Ballots]) -> list[Ballots]
     """What the prior of one name is learned on: all recordings, or those without one and its prompts."""
     left_out = judged[name.removeprefix(WITHOUT)] if name.startswith(WITHOUT) else None
     signals = [read_signals(each, judged[each]) for each in WITH_SIGNALS]
-    recordings = [
-        exclude_shared(ballots, left_out)
-        for ballots in (*judged.values(), *read_made_recordings().values(), *signals)
-    ]
+    recordings = [exclude_shared(ballots, left_out) for ballots in (*judged.values(), *signals)]
     return [ballots for ballots in recordings if len(ballots)]
 
 

@@ -1,4 +1,4 @@
-"""The recordings beside the checkout and those made here, with their tokens' signals where measured."""
+"""The recordings beside the checkout, with the signals of their tokens where those were measured."""
 
 import gzip
 import json
@@ -14,7 +14,6 @@ from adacompute.records import SIGNAL_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT.parent / "shared" / "recordings"
-MADE = ROOT / "studies" / "prior" / "recordings"
 
 # the names of signals in the files beside the recordings
 _FILE_KEYS: Mapping[str, str] = {
@@ -37,15 +36,6 @@ def read_recordings(folder: Path = FOLDER) -> dict[str, Ballots]:
         with open_pool(file) as pool:
             short = file.name.split("-qwen")[0].split("-smollm")[0].split("-r1")[0]
             recordings[short] = pool.ballots()
-    return recordings
-
-
-def read_made_recordings(folder: Path = MADE) -> dict[str, Ballots]:
-    """The recordings that were made to learn the prior on, by the names of their files."""
-    recordings = {}
-    for file in sorted(folder.glob("*.jsonl.gz")):
-        with open_pool(file) as pool:
-            recordings[file.name.removesuffix(".jsonl.gz")] = pool.ballots()
     return recordings
 
 

@@ -140,7 +140,7 @@ def test_without_signals_a_policy_with_a_model_decides_as_one_without():
     modelled = StoppingPolicy()
     modelled.base_prior_ = replace(plain.prior_, signal_model=MODEL)
     modelled = modelled.copy_for(ballots)
-    assert replace(modelled.weigh, model=None) == plain.weigh
+    assert replace(modelled.weigh, model=None) == replace(plain.weigh, model=None)
     runs = []
     for policy in (plain, modelled):
         paths = draw_paths(ballots, rng=np.random.default_rng(3), orders=8, weigh=policy.weigh)
