@@ -3,12 +3,14 @@
 import random
 import timeit
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import adacompute as ac
 from adacompute.policies import AdaptiveConsistency, GuaranteePolicy, Policy
+from adacompute.records import Signals
 
 LEARNED = 120  # problems of the bundled recording that policies are fitted on
 PRICE = 0.02
@@ -65,4 +67,20 @@ def speed() -> list[dict[str, Any]]:
         ours = microseconds(lambda p=policy, t=tally, d=dial, q=prompt: p.more(q, t, d))
         slow = microseconds(lambda p=policy, t=tally, d=dial, q=long: p.more(q, t, d), 10)
         found.append({"policy": name, "more": ours, "long": slow, "library": other, "ratio": other / ours})
-    return found
+    return [*found, _measure_signals(samples, other)]
+
+
+def _measure_signals(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
+    """As `speed`, of the prior and samples with signals; weighing and counting the three is included."""
+    policy = ac.StoppingPolicy()
+    signals = Signals(tail=-0.1, answer_sum=-0.02, answer_entropy=0.01, confidence=12.0)
+    signalled = [replace(sample, signals=signals) for sample in samples]
+    times = [
+        microseconds(
+            lambda q=prompt: policy.more(q, ac.Tally.of(signalled, weigh=policy.weigh), PRICE), number
+        )
+        for prompt, number in ((PROMPT[:500], 200), (long_prompt(), 10))
+    ]
+    name = "stopping, its prior, and counting three samples with signals"
+    ratio = library_time / times[0]
+    return {"policy": name, "more": times[0], "long": times[1], "library": library_time, "ratio": ratio}

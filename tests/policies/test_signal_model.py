@@ -29,6 +29,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import fit_prior
 from adacompute.pool import Ballots, bundled
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
+from adacompute.scale.stages.score import merge_moments, report_moments
 from adacompute.score.aggregates import compute_weight_units, sum_moments
 from harness import ROOT
 
@@ -136,11 +137,9 @@ def test_samples_without_signals_weigh_what_they_weighed_before():
 
 def test_without_signals_a_policy_with_a_model_decides_as_one_without():
     ballots = recording()
-    plain = StoppingPolicy().copy_for(ballots)
-    modelled = StoppingPolicy()
-    modelled.base_prior_ = replace(plain.prior_, signal_model=MODEL)
-    modelled = modelled.copy_for(ballots)
-    assert replace(modelled.weigh, model=None) == replace(plain.weigh, model=None)
+    plain, modelled = StoppingPolicy().copy_for(ballots), StoppingPolicy().copy_for(ballots)
+    assert modelled.weigh.model is not None
+    plain.weigh = replace(modelled.weigh, model=None)
     runs = []
     for policy in (plain, modelled):
         paths = draw_paths(ballots, rng=np.random.default_rng(3), orders=8, weigh=policy.weigh)
@@ -176,6 +175,12 @@ def test_a_model_is_settled_on_samples_without_labels():
     assert abs(settled.centre[1]) < 1, "the placeholder -9999 counts as an outlier"
     assert settled.coefficients == MODEL.coefficients
     assert MODEL.settle({}) == MODEL
+
+
+def test_shards_settle_a_model_as_the_whole_pool_does():
+    ballots = add_signals(recording())
+    reports = [report_moments(ballots.only(rows), None, MODEL) for rows in (range(20), range(20, 56), [])]
+    assert merge_moments(reports, MODEL.names) == sum_moments(ballots, MODEL)
 
 
 @pytest.mark.parametrize("labels", [True, False])

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
+from adacompute.answers.vote import SignalModel
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError, PolicyError, PolicyInvalid
 from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
@@ -30,7 +31,7 @@ from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
-from adacompute.records import Sample
+from adacompute.records import Sample, Signals
 from adacompute.replay import run_policy
 from adacompute.serve.policy_registry import (
     MEMORY,
@@ -503,6 +504,84 @@ def test_the_scales_survive_a_restart(folder):
     assert list(kept) == ["mine"]
     assert again.restore(kept) == []
     assert again.get("mine").weigh() == shelf.get("mine").weigh()
+
+
+MODEL = SignalModel(
+    names=("logprob", "answer_sum", "confidence"),
+    centre=(-0.1, 8.0, 13.0),
+    spread=(0.05, 3.0, 1.0),
+    coefficients=(0.1, 0.4, 1.0),
+    bare=(0.8, 0.6, 0.0),
+)
+
+
+def signalled(confidence: float, answer_sum: float = -0.01) -> Sample:
+    signals = Signals(confidence=confidence, answer_sum=answer_sum)
+    return Sample(answer="4", tokens=10, logprob=-1.0, signals=signals)
+
+
+def test_the_centre_and_spread_of_signals_follow_live_samples_and_survive_a_restart():
+    own = VoteWeights(signal="logprob", scale=-0.1, sharpness=1.0, model=MODEL)
+    scales = ModelScales(own)
+    scales.observe([signalled(9.0), signalled(11.0)] * 9, "m")
+    assert scales.weigh("m") is own  # too few
+    scales.observe([signalled(9.0), signalled(11.0)] * 9, "m")
+    weigh = scales.weigh("m")
+    assert weigh.model.centre[2] == pytest.approx(10.0)
+    assert weigh.model.spread[2] == pytest.approx(1.0)
+    assert weigh.weight(signalled(10.0)) == pytest.approx(1.0)
+    assert scales.weigh("m") is weigh
+    scales.observe([signalled(9.0), signalled(11.0), replace(signalled(99.0), answer=None)], "m")
+    assert scales.weigh("m") is weigh  # it hasn't moved
+    again = ModelScales(own)
+    assert again.restore(json.loads(json.dumps(scales.state())))
+    assert again.state() == scales.state()
+    assert again.weigh("m").model.centre == pytest.approx(weigh.model.centre)
+
+
+def test_placeholders_move_no_signal_out_of_reach():
+    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    scales.observe([signalled(-9999.0, -9999.0)] * 1000)
+    model = scales.weigh().model
+    assert model.centre[2] == pytest.approx(13.0 - 10.0)
+    assert min(ours / own for ours, own in zip(model.spread, MODEL.spread, strict=True)) >= 0.25
+
+
+def test_scales_that_were_stored_before_there_were_signals_are_continued():
+    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    assert scales.restore({"signal": "logprob", "models": {"m": [30, -0.2]}, "others": [0, 0.0]})
+    assert scales.weigh("m").scale == -0.2
+    assert scales.weigh("m").model == MODEL
+    bare = ModelScales(VoteWeights(signal="logprob", scale=-0.1))
+    assert not bare.restore(
+        {"signal": "logprob", "models": {}, "others": [30, -0.2, {"tail": [1, -1.0, 1.0]}]}
+    )
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [3, {"nobody": [1, 0.0, 0.0]}, {"confidence": [1, 13.0]}, {"confidence": [1, NAN, 1.0]},
+     {"confidence": [30, 1e9, 1e18]}, {"confidence": [30, 13.0, -1.0]}, {"confidence": [1.5, 13.0, 169.0]}],
+)  # fmt: skip
+def test_nonsense_in_place_of_a_signals_scale_is_refused(signals: object):
+    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    assert not scales.restore({"signal": "logprob", "models": {}, "others": [30, -0.2, signals]})
+    assert scales.weigh().model == MODEL
+
+
+def test_another_policys_model_keeps_what_was_seen_of_the_signals_that_both_read():
+    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    scales.observe([signalled(9.0), signalled(11.0)] * 20, "m")
+    smaller = SignalModel(
+        names=("confidence",), centre=(13.0,), spread=(1.0,), coefficients=(1.0,), bare=(0.0,)
+    )
+    rebased = scales.rebase(VoteWeights(signal="logprob", scale=-0.1, model=smaller))
+    assert rebased.weigh("m").model.centre == pytest.approx((10.0,))
+    assert scales.rebase(VoteWeights(signal="logprob", scale=-0.1)).weigh("m").model is None
+    both = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    for number in range(40):
+        both.observe([signalled(10.0)], f"model {number}")
+    assert both.weigh("new").model.centre[2] == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(

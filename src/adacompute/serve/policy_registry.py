@@ -59,12 +59,14 @@ class SignalScales:
     def __init__(self, base: SignalModel) -> None:
         self.base = base
         self._means = {name: [0, 0.0, 0.0] for name in base.names}  # count, mean, mean of squares
+        self._is_settled = True  # whether the model was settled since the last sample
 
     def observe(self, sample: Sample) -> None:
         """Takes a sample with an answer into account, if it has signals."""
         values = None if sample.answer is None else self.base.read(sample)
         for name, value in zip(self.base.names, values or (), strict=False):
             if value is not None:
+                self._is_settled = False
                 means = self._means[name]
                 bounded = self.base.bound(name, transform_signal(name, value))
                 means[0] += 1
@@ -73,6 +75,9 @@ class SignalScales:
 
     def settle(self, previous: SignalModel) -> SignalModel:
         """The model on the live scale; `previous` until a centre or a spread has moved."""
+        if self._is_settled:
+            return previous
+        self._is_settled = True
         model = self.base.settle(
             {
                 name: (count, count * mean, count * square)
@@ -92,6 +97,7 @@ class SignalScales:
         if rebased is not None:
             kept = {name: list(means) for name, means in self._means.items() if name in rebased._means}
             rebased._means.update(kept)
+            rebased._is_settled = False
         return rebased
 
     def merge(self, other: "SignalScales") -> None:
@@ -100,17 +106,18 @@ class SignalScales:
             count, *theirs = other._means[name]
             own_count, other_count = min(own[0], MEMORY), min(count, MEMORY)
             if other_count:
+                self._is_settled = False
                 own[0] = own_count + other_count
                 for k, value in enumerate(theirs, 1):
                     own[k] += (value - own[k]) * other_count / own[0]
 
     def state(self) -> dict[str, list[float]]:
-        """Plain data, for JSON."""
-        return {name: list(means) for name, means in self._means.items()}
+        """Plain data, for JSON: of the signals that were seen."""
+        return {name: list(means) for name, means in self._means.items() if means[0]}
 
     def restore(self, state: object) -> bool:
         """Continues from a state; False, and unchanged, if it isn't of this model's signals."""
-        if not isinstance(state, Mapping) or set(state) != set(self._means):
+        if not isinstance(state, Mapping) or not set(state) <= set(self._means):
             return False
         for name, means in state.items():
             if not isinstance(means, list) or len(means) != 3 or type(means[0]) is not int:
@@ -122,7 +129,8 @@ class SignalScales:
                 return False
             if count and abs(self.base.bound(name, mean) - mean) > 1e-9 * max(1.0, abs(mean)):
                 return False
-        self._means = {name: list(state[name]) for name in self._means}
+        self._means.update({name: list(means) for name, means in state.items()})
+        self._is_settled = False
         return True
 
 
@@ -188,8 +196,8 @@ class ConfidenceScale:
 
     def state(self) -> list[Any]:
         """Plain data, for JSON."""
-        state = [self.count, self.mean]
-        return state if self._signals is None else [*state, self._signals.state()]
+        signals = {} if self._signals is None else self._signals.state()
+        return [self.count, self.mean, *([signals] if signals else [])]
 
     def restore(self, state: object) -> bool:
         """Continues from a state; False, and unchanged, if it is invalid for this signal and policy."""

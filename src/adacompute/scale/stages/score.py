@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Task, VoteWeights
-from adacompute.answers.vote import Signal, SignalModel
+from adacompute.answers.vote import Moments, Signal, SignalModel
 from adacompute.errors import ScaleError, ScoreError
 from adacompute.pool import Ballots, open_pool
 from adacompute.pool.ballots import ABSENT
@@ -296,24 +296,23 @@ def fit_weights_on_shards(shards: ShardedPool, rows: Ints, signal: Signal) -> Vo
 
 def settle_model_on_shards(shards: ShardedPool, rows: Ints, model: SignalModel) -> SignalModel:
     """As settling a model on these problems' samples locally: the same numbers."""
-    reports = shards.ask_shards(_sum_model_signals, rows, [model] * len(shards.ballots))
-    return model.settle(
-        {
-            name: (
-                float(sum(int(report[name][0]) for report in reports)),
-                float(sum((Fraction(report[name][1]) for report in reports), Fraction(0))),
-                float(sum((Fraction(report[name][2]) for report in reports), Fraction(0))),
-            )
-            for name in model.names
-        }
-    )
+    reports = shards.ask_shards(report_moments, rows, [model] * len(shards.ballots))
+    return model.settle(merge_moments(reports, model.names))
 
 
-def _sum_model_signals(ballots: Ballots, _: ShardPart, model: SignalModel) -> ShardRecord:
-    bounded = read_bounded_signals(ballots, model)
+def report_moments(ballots: Ballots, _: ShardPart | None, model: SignalModel) -> ShardRecord:
+    """A shard's share of `sum_moments`, not rounded."""
     return {
         name: [len(values), str(sum_exactly(values)), str(sum_exactly(values * values))]
-        for name, values in bounded.items()
+        for name, values in read_bounded_signals(ballots, model).items()
+    }
+
+
+def merge_moments(reports: Sequence[ShardRecord], names: Sequence[str]) -> Moments:
+    """What `sum_moments` gives for the samples of all shards."""
+    sums = {name: [sum(Fraction(report[name][k]) for report in reports) for k in range(3)] for name in names}
+    return {
+        name: (float(count), float(total), float(squares)) for name, (count, total, squares) in sums.items()
     }
 
 
