@@ -305,6 +305,13 @@ BENCHES = {
         "The aim is 20,000 answers a second.",
         answers_table,
     ),
+    "signals": Bench(
+        "Parsing a reply with signals",
+        "From the bytes of a chat completion to a sample with its answer, with the signals of its tokens, "
+        "and with the sum and the mean entropy alone, as before there were signals; one core, processor "
+        "time, best of fifteen in turns. The aim is a ratio of at most 1.3.",
+        answers.run_signals,
+    ),
     "imports": Bench(
         "Importing samples",
         "A JSONL file with answers and grades given; each way in a process of its own, on one core. The aim "

@@ -4,13 +4,22 @@ Knows nothing of `make`: `run()` answers rows `(what, ours, alternative, theirs,
 """
 
 import logging
+import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest import mock
+
+import orjson
+from yarl import URL
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
 from adacompute.answers.normalise import clear_form_cache, normalise
+from adacompute.answers.signals import TokenSummary, summarise_tokens
+from adacompute.client import response_parser
+from adacompute.client.server_quirks import ServerQuirks
+from adacompute.records import Secret
 
 Row = tuple[str, float, str, float, float, str]
 
@@ -90,6 +99,81 @@ def _theirs(answers: list[str], texts: list[str]) -> tuple[float, float]:
         judge(items)
         rates.append(len(items) / (time.perf_counter() - begun))
     return rates[0], rates[1]
+
+
+def _build_reply(tokens: int, alternatives: int, *, seed: int = 0) -> bytes:
+    """A chat completion of so many tokens, with log-probabilities and alternatives of each, as JSON."""
+    rng = random.Random(seed)
+    words = ["The", " total", " is", " ", "1", "2", " +", " apples", "\n\n", " so", " we", " have"]
+    pieces = [rng.choice(words) for _ in range(tokens - 6)] + ["\\", "boxed", "{", "42", "}", "."]
+
+    def describe(piece: str, logprob: float) -> dict[str, Any]:
+        return {"token": piece, "logprob": logprob, "bytes": list(piece.encode())}
+
+    content = []
+    for piece in pieces:
+        values = sorted((-rng.expovariate(0.1) for _ in range(max(1, alternatives))), reverse=True)
+        tops = [describe(rng.choice(words), value) for value in values[:alternatives]]
+        content.append({**describe(piece, values[0]), "top_logprobs": tops})
+    message = {"role": "assistant", "content": "".join(pieces)}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": content}}
+    usage = {"prompt_tokens": 50, "completion_tokens": tokens, "total_tokens": tokens + 50}
+    return orjson.dumps({"id": "r", "model": "m", "choices": [choice], "usage": usage})
+
+
+def _summarise_plainly(tokens: Sequence[Mapping[str, Any]]) -> TokenSummary:
+    """The sum and the mean entropy alone, as they were computed before there were signals."""
+    entropies = []
+    for token in tokens:
+        rest, entropy = 1.0, 0.0
+        for alternative in token.get("top_logprobs") or ():
+            value = alternative.get("logprob") if isinstance(alternative, dict) else None
+            if isinstance(value, float | int) and value > -700.0:
+                logarithm = float(min(value, 0.0))
+                probability = math.exp(logarithm)
+                entropy -= probability * logarithm
+                rest -= probability
+        if token.get("top_logprobs"):
+            entropies.append(entropy - rest * math.log(rest) if rest > 1e-12 else entropy)
+    total = sum([token["logprob"] for token in tokens])
+    return TokenSummary(total, sum(entropies) / len(entropies) if entropies else None, None)
+
+
+def run_signals() -> list[dict[str, str]]:
+    """Microseconds to parse one reply into a sample with its answer, with signals and without."""
+    url, key = URL("http://localhost/v1/chat/completions"), Secret("a-key-of-some-length")
+    quirks = ServerQuirks()
+    body = {"model": "m", "messages": [{"role": "user", "content": "How many? " * 20}], "logprobs": True}
+    request = response_parser.SentRequest(body, 1, None, 0.0, 0.5)
+
+    def parse(raw: bytes) -> None:
+        value, _ = response_parser.read_json(raw, key)
+        reply = response_parser.HttpReply(200, value)
+        done = response_parser.interpret_reply(request, reply, key=key, url=url, quirks=quirks)
+        (response,) = done.responses
+        response.to_sample(answer=extract_answer(response.text))
+
+    rows = []
+    for tokens, alternatives in ((300, 0), (300, 5), (300, 20)):
+        raw = _build_reply(tokens, alternatives)
+        count = 400 // (1 + alternatives)
+        best = {"with": math.inf, "without": math.inf}
+        for _ in range(15):  # in turns, so that both meet the same machine
+            for way, summarise in (("with", summarise_tokens), ("without", _summarise_plainly)):
+                with mock.patch.object(response_parser, "summarise_tokens", summarise):
+                    begun = time.process_time()
+                    for _ in range(count):
+                        parse(raw)
+                    best[way] = min(best[way], (time.process_time() - begun) / count)
+        rows.append(
+            {
+                "a reply of": f"{tokens} tokens, {alternatives} alternatives each",
+                "with signals": f"{best['with'] * 1e6:,.0f} µs",
+                "without": f"{best['without'] * 1e6:,.0f} µs",
+                "ratio": f"{best['with'] / best['without']:.2f}×",
+            }
+        )
+    return rows
 
 
 def run() -> list[Row]:

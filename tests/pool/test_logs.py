@@ -11,6 +11,7 @@ from pool_lines import line, write
 from adacompute.answers import vote
 from adacompute.errors import AdacomputeError, NotAPool, PoolDamaged, PoolError, RecordInvalid
 from adacompute.pool import import_file, open_pool
+from adacompute.records import Signals
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LM_EVAL = FIXTURES / "lm_eval" / "tiny-model"
@@ -169,6 +170,7 @@ def test_inspect_logs_of_one_task_go_on_and_errors_are_failures(tmp_path: Path):
         assert pool.keys(*pool.models[0]) >= {("tiny/p1", 1), ("tiny/p1", 2)}
         assert pool.recorded("tiny/p2").samples[0].correct == 1.0  # not scored there: graded here
         assert pool.recorded("tiny/p3").samples[0].logprob == -0.75
+        assert pool.recorded("tiny/p3").samples[0].signals == Signals(tail=-0.375, window=-0.375)
     (tmp_path / "logs").mkdir()
     for name in ("a", "b"):
         shutil.copy(INSPECT / "tiny-0.3.120.eval", tmp_path / "logs" / f"{name}.eval")

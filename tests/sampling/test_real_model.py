@@ -41,3 +41,25 @@ def test_a_collection_from_the_real_model_is_killed_and_goes_on(local_model, tmp
 def samples(path: Path) -> int:
     with open_pool(path) as pool:
         return pool.counts().samples
+
+
+def test_samples_of_the_real_model_have_signals_of_their_answers(local_model, tmp_path: Path):
+    path = tmp_path / "pool.sqlite"
+    words = [str(COMMAND), "collect", "facts", "--limit", "3", "--samples", "2", "--pool", str(path)]
+    words += ["--endpoint", local_model.url, "--template", "answer-line", "--max-tokens", "16"]
+    words += ["--top-logprobs", "5"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    with open_pool(path) as pool:
+        drawn = [sample for recorded in pool for sample in recorded.samples]
+        signals = pool.ballots().signals
+    assert signals is not None
+    assert signals.shape[:2] == (3, 2)
+    for sample in drawn:
+        assert sample.signals is not None
+        assert sample.signals.window <= sample.signals.tail <= 0
+        assert sample.signals.confidence > 0
+        if sample.answer is not None:  # the answer is written in the text, in these tokens
+            assert sample.logprob - 1e-4 <= sample.signals.answer_sum <= sample.signals.answer_least <= 0
+            assert sample.signals.answer_entropy >= 0
+    assert any(sample.answer is not None for sample in drawn)

@@ -209,8 +209,8 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
     (row,) = build_rows([SampleRun(problems(1)[0], 0, 1)], ASKED)
     half, quarter = math.log(0.5), math.log(0.25)
     each: list[dict[Any, Any]] = [
-        {11: {"logprob": half}, 12: {"logprob": quarter}},
-        {12: {"logprob": half}, 11: {"logprob": half}},
+        {11: {"logprob": half}, 12: {"logprob": quarter, "decoded_token": "It is "}},
+        {12: {"logprob": half}, 11: {"logprob": half, "decoded_token": "4."}},
     ]
     if as_text:
         each = [{str(key): value for key, value in one.items()} | {"99": None} for one in each]
@@ -229,6 +229,10 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
     assert sample.logprob == pytest.approx(quarter + half)
     entropy = (1.5 * math.log(2) + math.log(2)) / 2  # {1/2, 1/4 and a rest of 1/4}, then {1/2, 1/2}
     assert sample.entropy == pytest.approx(entropy)
+    assert sample.answer == "4"
+    assert sample.signals is not None
+    assert sample.signals.answer_sum == pytest.approx(half, abs=1e-6)
+    assert sample.signals.tail == pytest.approx((quarter + half) / 2, abs=1e-6)
     (call,) = drawn.calls
     assert (call.prompt_tokens, call.completion_tokens, call.seconds, call.got) == (9, 2, 0.5, 1)
     cut = output | {"num_generated_tokens": 4, "logprobs": None}

@@ -146,7 +146,7 @@ class Response:
         self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> Sample:
         """The response as a pool stores it, with its answer, if it was read, and further keys."""
-        tokens = read_tokens(self.logprobs) if answer is not None else None
+        tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
         return Sample(
             text=replace_surrogates(self.text),
             answer=answer,
