@@ -25,7 +25,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "odd_variables": (0, 0),
     # eight more than the 26 before: a request's own options, how its answers are read, how streams reach the
     # client, its trace context, the limit of tokens, its question and the phrase that answers it, the clock
-    "files_per_request": (1, 36),  # two more: how large a reply may be, what unit its budget has
+    # three more: how large a reply may be, what unit its budget has, what its tokens tell
+    "files_per_request": (1, 37),
     # three more: the limit of tokens as a model takes it, the phrase that answers, how large a reply may be
     "files_per_sample": (1, 22),
 }

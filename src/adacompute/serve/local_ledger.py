@@ -38,12 +38,13 @@ from adacompute.serve.ledger import (
     Reservation,
     Spend,
     WindowSums,
+    count_elapsed,
     decode_note,
     format_hour,
     make_closed_error,
+    make_reader,
     name_window,
 )
-from adacompute.serve.window_clock import count_elapsed, make_reader
 
 __all__ = ["HourKey", "Ledger", "LedgerChanges", "LedgerFile", "LedgerWriter", "SpendPair"]
 
@@ -578,7 +579,7 @@ class Ledger:
 
         ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
         failed write. `now` is the clock, by default the system's, which is compared with the time that
-        passes, `elapsed` (see `window_clock`).
+        passes, `elapsed` (see `WindowClock`).
         """
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed

@@ -22,7 +22,7 @@ import orjson
 
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
-from adacompute.serve.window_clock import WindowClock, count_elapsed
+from adacompute.serve.ledger import WindowClock, count_elapsed
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
