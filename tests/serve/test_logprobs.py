@@ -3,6 +3,7 @@
 import pytest
 from running import QUESTION, Running
 
+from adacompute.pool import open_pool
 from upstream import Honest, Reply, Status, Upstream
 
 
@@ -64,3 +65,24 @@ def test_streams_are_charged_by_the_upstreams_usage_whatever_another_client_aske
         assert gate.ask(stream=True, x_include_usage=1).status == 422
         gate.ask(stream=True)
         assert (before, ledger.account().spent.tokens) == (1012, 2024)
+
+
+def test_the_signals_of_a_samples_tokens_are_stored(tmp_path):
+    def reply(number, body):
+        pieces = ["The", " answer", " is", " 4", "2", "."]
+        tokens = [{"token": piece, "logprob": -0.25} for piece in pieces]
+        message = {"role": "assistant", "content": "".join(pieces)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": tokens}}
+        usage = {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+        return Reply(body={"id": f"c{number}", "model": "scripted", "choices": [choice], "usage": usage})
+
+    path = tmp_path / "traffic.sqlite"
+    with Upstream(reply) as up, Running(up.url, budget=2.0, record=str(path)) as gate:
+        assert gate.ask().status == 200
+    with open_pool(path) as pool:
+        samples = [sample for record in pool for sample in record.samples]
+    assert samples
+    for sample in samples:
+        assert sample.answer == "42"
+        assert (sample.signals.tail, sample.signals.window) == (-0.25, -0.25)
+        assert (sample.signals.answer_sum, sample.signals.answer_least) == (-0.5, -0.25)

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from running import Running
 
 from adacompute.answers import Task
 from adacompute.client import Response
@@ -23,7 +22,6 @@ from adacompute.pool import open_pool
 from adacompute.serve.recorder import Recorder, build_problem
 from adacompute.serve.reply import RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
-from upstream import Reply, Upstream
 
 
 def ask(question, *, n=1, **parameters):
@@ -301,24 +299,3 @@ def test_fit_learns_from_explored_traffic_and_says_which_sources_there_are(tmp_p
         ballots = pool.ballots("m", parameters=chosen)
     assert set(ballots.drawn) == {4}
     assert StoppingPolicy(longest=4).fit(ballots).longest == 4  # without labels: there are none
-
-
-def test_the_signals_of_a_samples_tokens_are_stored(tmp_path):
-    def reply(number, body):
-        pieces = ["The", " answer", " is", " 4", "2", "."]
-        tokens = [{"token": piece, "logprob": -0.25} for piece in pieces]
-        message = {"role": "assistant", "content": "".join(pieces)}
-        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": tokens}}
-        usage = {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
-        return Reply(body={"id": f"c{number}", "model": "scripted", "choices": [choice], "usage": usage})
-
-    path = tmp_path / "traffic.sqlite"
-    with Upstream(reply) as up, Running(up.url, budget=2.0, record=str(path)) as gate:
-        assert gate.ask().status == 200
-    with open_pool(path) as pool:
-        samples = [sample for record in pool for sample in record.samples]
-    assert samples
-    for sample in samples:
-        assert sample.answer == "42"
-        assert (sample.signals.tail, sample.signals.window) == (-0.25, -0.25)
-        assert (sample.signals.answer_sum, sample.signals.answer_least) == (-0.5, -0.25)
