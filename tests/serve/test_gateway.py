@@ -326,3 +326,18 @@ def test_a_guarantee_says_whether_the_answer_is_certified(tmp_path):
     assert (told["certified"], told["samples"]) == (False, 12)
     with Upstream(Votes("42")) as up, Running(up.url, price=DEAR) as gate:
         assert "certified" not in gate.ask().json["adacompute"]
+
+
+def test_where_most_samples_give_no_answer_there_is_none_to_certify(tmp_path):
+    GuaranteePolicy(delta=0.05, longest=32).save(tmp_path / "policy")
+    texts = ["The answer is 42.", "", "", ""] * 8
+    drawn = iter(texts)
+
+    def answer(_number, body):
+        return Reply(texts=[next(drawn) for _ in range(body.get("n", 1))])
+
+    served = {"policy": str(tmp_path / "policy"), "vote": "always"}
+    with Upstream(answer) as up, Running(up.url, **served) as gate:
+        told = gate.ask().json["adacompute"]
+    assert (told["answer"], told["votes"]["42"] >= 6) == (None, True)
+    assert "certified" not in told

@@ -9,6 +9,7 @@ from running import QUESTION, Process, Running
 from sdk_clients import sdk
 
 from adacompute.answers import Tally
+from adacompute.policies import GuaranteePolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from synthetic import synthetic
@@ -188,6 +189,17 @@ def test_once_the_scale_of_scores_is_known_the_vote_is_for_what_the_verifier_pre
             assert not any("logprobs" in request.body for request in list(up.requests)[-1:])
     assert last["answer"] == favourite
     assert set(last["votes"]) == {"41", "42"}
+
+
+def test_the_votes_of_a_guarantee_stay_plain_whatever_a_verifier_prefers(tmp_path):
+    GuaranteePolicy(0.2, longest=16).save(tmp_path / "policy")
+    with Upstream(disputed) as up, scorer(prefer("42")) as verifier:
+        settings = {"url": address(verifier), "beta": 5.0}
+        with Running(up.url, policy=str(tmp_path / "policy"), verifier=settings, vote="always") as gate:
+            replies = [gate.ask().json["adacompute"] for _ in range(4)]
+    assert gate.gateway.resources.scorer.add_weights(None) is not None  # those of another policy would weigh
+    assert [reply["agreement"] for reply in replies] == [0.5] * 4
+    assert not any(reply["certified"] for reply in replies)
 
 
 def test_with_beta_0_scores_are_told_and_don_t_weigh():

@@ -65,6 +65,7 @@ class GuaranteePolicy(Policy):
     """
 
     kind = "guarantee"
+    needs_plain_votes = True
     dial: Dial | None = "threshold"
 
     def __init__(self, delta: float | None = 0.05, *, longest: int = _LONGEST) -> None:

@@ -390,7 +390,7 @@ class SampleLoop:
             self.weigh = served.weigh(self._model)
             if gives_logprobs is False and self.weigh is not None:  # only scores are left
                 self.weigh = None if self.weigh.score is None else VoteWeights.by_score(self.weigh.score)
-            if resources.scorer is not None:
+            if resources.scorer is not None and not served.policy.needs_plain_votes:
                 self.weigh = resources.scorer.add_weights(self.weigh)
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
 
@@ -422,9 +422,9 @@ class SampleLoop:
 
     @property
     def certified(self) -> bool | None:
-        """Whether the policy certifies the leader; None: there is no vote, or it certifies nothing."""
+        """Whether the policy certifies the answer; None: there is none, or it certifies nothing."""
         policy = self.served.policy
-        if not self.has_vote or (policy.dial is not None and self.dial is None):
+        if not self.has_vote or self.tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
         return policy.certifies(self.tally, self.dial)
 
