@@ -26,7 +26,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.prior import fit_prior
+from adacompute.policies.stopping.prior import fit_prior, load_bundled_prior
 from adacompute.pool import Ballots, bundled
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.scale.stages.score import merge_moments, report_moments
@@ -283,3 +283,27 @@ def test_signals_add_half_a_point_to_transferred_stopping_on_the_mean_of_gsm8k_a
     means = {budget: mean_over_recordings(each, seed=1) for budget, each in gains.items()}
     assert all(interval.low is not None and interval.low > 0 for interval in means.values()), means
     assert np.mean([interval.mean for interval in means.values()]) >= 0.005, means
+
+
+def test_a_policy_that_was_settled_elsewhere_is_judged_by_a_signal_model_that_has_not_seen_the_recording(
+    recordings: Path,
+):
+    settled = StoppingPolicy().settle(add_signals(recording()))
+    assert settled.weigh is not None
+    assert settled.weigh.model is not None
+    reader = import_script("recordings")
+    gsm8k = reader.read_recordings(recordings)["gsm8k"]
+    unseen = load_bundled_prior("without-gsm8k").signal_model
+    assert unseen is not None
+    for policy in (settled.copy_for(gsm8k), settled.copy_without(gsm8k)):
+        assert policy.weigh is not None
+        assert policy.weigh.model is not None
+        assert policy.weigh.model.coefficients == unseen.coefficients
+        assert policy.weigh.model.centre == settled.weigh.model.centre
+
+
+def test_recordings_of_the_same_problems_by_two_models_without_log_probabilities_both_teach():
+    bare = replace(recording(), logprob=np.full(recording().logprob.shape, np.nan))
+    short = {name: getattr(bare, name)[:, 8:24] for name in bare.sample_arrays}
+    both = fit_prior([replace(bare, **short), bare], longest=4)
+    assert not np.array_equal(both.table, fit_prior([bare], longest=4).table)

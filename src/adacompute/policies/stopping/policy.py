@@ -254,7 +254,7 @@ class StoppingPolicy(Policy):
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
                 raise build_leakage_error(self.prior_, ballots)
             return self
-        self.prior_ = select_unseen_prior(self.base_prior_, ballots)
+        self._take_prior(select_unseen_prior(self.base_prior_, ballots))
         if self.auto and not self.scaled_:
             self.weigh, self.scaled_ = fit_weights(ballots), True
         if self.max_waves is not None and len(ballots):
@@ -276,8 +276,20 @@ class StoppingPolicy(Policy):
     def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
         """A copy whose prior has seen none of these prompts; PolicyError where there is none."""
         policy = copy.copy(self)
-        policy.base_prior_ = policy.prior_ = select_unseen_prior(self.base_prior_, ballots)
+        policy._take_prior(select_unseen_prior(self.base_prior_, ballots))
+        policy.base_prior_ = policy.prior_
         return policy
+
+    def _take_prior(self, prior: Prior) -> None:
+        """Decides by this prior from now on, and weighs votes by its signal model, on the present scale."""
+        before, self.prior_ = self.prior_.signal_model, prior
+        model = None if self.weigh is None else self.weigh.model
+        if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
+            return
+        learned = prior.signal_model
+        if learned is not None and learned.names == model.names:
+            learned = replace(learned, centre=model.centre, spread=model.spread)
+        self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
         """Quantiles of critical prices after each draw of these samples; needs no labels."""

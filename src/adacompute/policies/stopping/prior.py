@@ -201,6 +201,8 @@ def _is_part(ballots: Ballots, other: Ballots) -> bool:
     rows = {id_: row for row, id_ in enumerate(other.ids)}
     if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
         return False
+    if not np.isfinite(ballots.logprob).any():  # nothing tells its samples from another model's
+        return False
     logprob = other.logprob[[rows[id_] for id_ in ballots.ids], :count]
     return np.array_equal(ballots.logprob, logprob, equal_nan=True)
 
