@@ -30,7 +30,7 @@ from adacompute.policies.stopping.prior import fit_prior, load_bundled_prior
 from adacompute.pool import Ballots, bundled
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.scale.stages.score import merge_moments, report_moments
-from adacompute.score.aggregates import compute_weight_units, sum_moments
+from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
 from harness import ROOT
 
 MODEL = SignalModel(
@@ -257,6 +257,32 @@ def test_a_surer_sample_never_weighs_less(name: str):
     low, high = (0.001, 0.5) if name == "answer_entropy" else (-0.001, -0.5)
     better, worse = transform_signal(name, low), transform_signal(name, high)
     assert better > worse
+
+
+def test_the_probability_is_calibrated_on_a_pool_and_changes_no_vote(recordings: Path):
+    script = import_script("recordings")
+    gsm8k = script.read_signals("gsm8k", script.read_recordings(recordings)["gsm8k"], recordings)
+    taught, judged = gsm8k.only(range(150)), gsm8k.only(range(150, 300))
+    policy = StoppingPolicy(features=False).fit(taught, labels=True)
+    model = policy.weigh.model
+    odds, known = compute_log_odds(judged, model)
+    known &= judged.classes >= 0
+    expected = 1 / (1 + np.exp(-(model.intercept + model.slope * odds[known])))
+    right = judged.correct[known]
+    order = np.argsort(expected)
+    gaps = [abs(expected[part].mean() - right[part].mean()) for part in np.array_split(order, 5)]
+    assert np.mean(gaps) < 0.08  # with 150 problems in all, each fifth's share is known to 0.04
+    assert ((expected - right) ** 2).mean() < 0.8 * right.var()  # and it tells right ones from wrong ones
+    other = replace(policy.weigh, model=replace(model, slope=3.0, intercept=-1.0))
+    units = [compute_weight_units(judged, weigh, partial=True) for weigh in (policy.weigh, other)]
+    assert (units[0] == units[1]).all()
+
+
+def test_a_model_without_a_calibration_is_read_as_before():
+    stored = {name: part for name, part in MODEL.dump().items() if name not in ("slope", "intercept")}
+    assert SignalModel.load(stored) == MODEL
+    with pytest.raises(TaskError, match="slope"):
+        SignalModel.load({**MODEL.dump(), "slope": "1"})
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ MAX_DEVIATION = 3.0  # spreads from the centre: a sample further out counts as o
 _LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")  # most are near 0: their logarithms differ
 _LEAST = 1e-5  # nats: values nearer to 0 are rounding errors
 _FARTHEST = 10.0  # spreads from the model's own centre, as which a sample is counted at most
+_MAX_LOG_ODDS = 30.0  # beyond it a probability is 0 or 1
 _MAX_SPREAD_RATIO = 4.0  # a settled spread stays within the model's own times or divided by this
 MIN_SETTLED = 20  # samples with a signal, from which its centre and spread are settled
 
@@ -73,6 +74,8 @@ class SignalModel:
     coefficients: tuple[float, ...]
     bare: tuple[float, ...]
     sharpness: float = 0.4  # a vote weighs exp(sharpness * log-odds)
+    slope: float = 1.0  # log-odds of being right, whatever the problem: intercept + slope * log-odds
+    intercept: float = 0.0
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.names if name not in MODEL_SIGNALS]
@@ -87,6 +90,11 @@ class SignalModel:
         if not _is_number(self.sharpness) or self.sharpness < 0:
             raise TaskError(
                 f"sharpness {format_value(self.sharpness)} can't be used; give a number from 0 up"
+            )
+        if not _is_number(self.slope) or not _is_number(self.intercept):
+            raise TaskError(
+                f"slope {format_value(self.slope)} and intercept {format_value(self.intercept)} of a signal "
+                "model are not two numbers"
             )
 
     @property
@@ -126,9 +134,12 @@ class SignalModel:
         return total
 
     def probability(self, sample: Sample) -> float | None:
-        """The probability that belongs to `log_odds`; None where nothing is known."""
+        """How likely it is right, as calibrated on recordings or on a pool; None where nothing is known."""
         odds = self.log_odds(sample)
-        return None if odds is None else 1.0 / (1.0 + math.exp(-odds))
+        if odds is None:
+            return None
+        exponent = -(self.intercept + self.slope * odds)
+        return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def bound(self, name: str, value: float) -> float:
         """A transformed value as it is counted: a server's placeholder, such as -9999, moves no centre."""
@@ -159,12 +170,13 @@ class SignalModel:
     def load(cls, value: object) -> "SignalModel":
         """The model that `dump` wrote."""
         names = {field.name for field in fields(cls)}
-        if not isinstance(value, Mapping) or set(value) != names:
+        numbers = {"sharpness", "slope", "intercept"}
+        if not isinstance(value, Mapping) or not names - numbers <= set(value) <= names:
             raise TaskError(f"{format_value(value)} is not a signal model; it has {', '.join(sorted(names))}")
         parts: dict[str, Any] = {
             name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
         }
-        if not all(isinstance(parts[name], tuple) for name in names - {"sharpness"}):
+        if not all(isinstance(parts[name], tuple) for name in names - numbers):
             raise TaskError(f"{format_value(value)} is not a signal model: some of its parts are not lists")
         return cls(**parts)
 

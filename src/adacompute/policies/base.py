@@ -40,7 +40,7 @@ from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
 from adacompute.records import AccuracyTable
 from adacompute.score import score
-from adacompute.score.aggregates import fit_vote_weights, read_model_signals, sum_moments
+from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Ints",
     "Policy",
     "VoteState",
+    "calibrate_signal_model",
     "check_ascending",
     "check_choice",
     "check_dial",
@@ -235,13 +236,37 @@ def fit_signal_model(
     is_bare = np.array([name not in NEED_ALTERNATIVES for name in names])
     bare = np.zeros(len(names))
     bare[is_bare] = _fit_odds(pairs[:, is_bare], counts)
-    return SignalModel(
+    model = SignalModel(
         names=tuple(names),
         centre=tuple(np.mean([centre for *_, centre, _ in parts], axis=0).tolist()),
         spread=tuple(np.mean([spread for *_, spread in parts], axis=0).tolist()),
         coefficients=tuple(_fit_odds(pairs, counts).tolist()),
         bare=tuple(bare.tolist()),
     )
+    return calibrate_signal_model(model, recordings, labels=labels)
+
+
+def calibrate_signal_model(
+    model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
+) -> SignalModel:
+    """The model whose `probability` is right on these samples: with their slope and intercept.
+
+    Votes don't depend on it: within a problem, samples are compared by their log-odds. Without labels
+    the probability is that of agreeing with the vote of the problem's other samples.
+    """
+    rows, outcomes, weights = [], [], []
+    for ballots in recordings:
+        odds, known = compute_log_odds(ballots, model.settle(sum_moments(ballots, model)))
+        right = _mark_right(ballots, labels=labels)
+        known = known & (ballots.classes >= 0) & np.isfinite(right)
+        rows.append(np.stack([odds[known], np.ones(int(known.sum()))], axis=1))
+        outcomes.append(right[known])
+        weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])  # a problem: 1
+    joined = np.concatenate(rows)
+    if not len(joined):
+        return model
+    slope, intercept = _fit_logistic(joined, np.concatenate(outcomes), np.concatenate(weights))
+    return replace(model, slope=float(slope), intercept=float(intercept))
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
@@ -279,11 +304,16 @@ def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
 
 def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
     """Coefficients that give the right one of each pair the higher log-odds, (columns,)."""
-    coefficients = np.zeros(pairs.shape[1])
+    return _fit_logistic(pairs, np.ones(len(pairs)), weights)
+
+
+def _fit_logistic(rows: Floats, outcomes: Floats, weights: Floats) -> Floats:
+    """Coefficients of a logistic regression, (columns,), by Newton's method; outcomes are 0 to 1."""
+    coefficients = np.zeros(rows.shape[1])
     for _ in range(_NEWTON_STEPS):
-        wrong = 1.0 / (1.0 + np.exp(pairs @ coefficients))
-        gradient = pairs.T @ (weights * wrong) - _RIDGE * coefficients
-        curvature = (pairs * (weights * wrong * (1 - wrong))[:, None]).T @ pairs
+        expected = 1.0 / (1.0 + np.exp(-(rows @ coefficients)))
+        gradient = rows.T @ (weights * (outcomes - expected)) - _RIDGE * coefficients
+        curvature = (rows * (weights * expected * (1 - expected))[:, None]).T @ rows
         coefficients = coefficients + np.linalg.solve(
             curvature + _RIDGE * np.eye(len(coefficients)), gradient
         )

@@ -36,6 +36,7 @@ __all__ = [
     "build_unranked_error",
     "build_unweighable_error",
     "build_vote_weights",
+    "compute_log_odds",
     "compute_weight_units",
     "find_unranked",
     "fit_vote_weights",
@@ -352,7 +353,7 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = read_signals(ballots, weigh.signal)
-    odds, has_odds = _compute_log_odds(ballots, weigh.model)
+    odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots, weigh.score)
     if not known.any() and not has_odds.any() and not has_score.any() and not partial:
         raise build_unweighable_error(len(ballots), weigh.signal)
@@ -389,7 +390,7 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
     return bool(np.isfinite(ballots.signals[ballots.classes != ABSENT][:, columns]).any())
 
 
-def _compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """As `SignalModel.log_odds` of every sample, to the last bit, and where it is known."""
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:

@@ -23,6 +23,7 @@ from adacompute.policies.base import (
     Dial,
     Floats,
     Policy,
+    calibrate_signal_model,
     check_ascending,
     check_choice,
     check_dial,
@@ -209,11 +210,7 @@ class StoppingPolicy(Policy):
         self.pool_model_ = None
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
-            self.weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
-            score = fit_score_weights(ballots, labels=has_labels if labels is None else labels)
-            if score is not None:
-                weigh = self.weigh
-                self.weigh = VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
+            self.weigh = self._fit_weights(ballots, labels=has_labels if labels is None else labels)
             self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
@@ -229,6 +226,15 @@ class StoppingPolicy(Policy):
             )
             self.prior_ = replace(self.prior_, price_quantiles=self.compute_quantiles(ballots))
         return self
+
+    def _fit_weights(self, ballots: Ballots, *, labels: bool) -> VoteWeights | None:
+        weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
+        if weigh is not None and weigh.model is not None:
+            weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
+        score = fit_score_weights(ballots, labels=labels)
+        if score is None:
+            return weigh
+        return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
 
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
