@@ -3,7 +3,8 @@
 It learns on the recordings beside the checkout (`../shared/recordings`). What is shipped are the numbers
 learned, not the recordings. One prior is learned on all of them. For each recording another is learned on the
 rest, without any problem whose prompt that recording has: `select_unseen_prior` takes it to judge that
-recording. The same priors make the chart of the first one, which says what a policy on it costs and gives.
+recording. For pools with prompts of several recordings there is one of the package's own recordings alone.
+The same priors make the chart of the first one, which says what a policy on it costs and gives.
 """
 
 import sys
@@ -25,6 +26,7 @@ from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import (
     BUNDLED_PRIORS,
+    FALLBACK_PRIOR,
     exclude_shared,
     fit_prior,
     load_bundled_prior,
@@ -46,7 +48,7 @@ def main() -> None:
             f"{RECORDINGS}: no recording {', '.join(missing)}; the priors are learned on all recordings, and "
             "can't be made again without them (the priors in the package stay as they are)"
         )
-    for name in BUNDLED_PRIORS:
+    for name in (*BUNDLED_PRIORS, FALLBACK_PRIOR):
         prior = fit_prior(gather_recordings(name, judged), longest=LONGEST)
         arrays = narrow_arrays(prior.arrays())
         write_artefact(FOLDER / name, kind="prior", settings=prior.settings(), arrays=arrays)
@@ -56,7 +58,12 @@ def main() -> None:
 
 
 def gather_recordings(name: str, judged: Mapping[str, Ballots]) -> list[Ballots]:
-    """What the prior of one name is learned on: all recordings, or those without one and its prompts."""
+    """What the prior of one name is learned on: all recordings, or those without one and its prompts.
+
+    The fallback is learned on the recordings that its name lists.
+    """
+    if name == FALLBACK_PRIOR:
+        return [judged[part] for part in name.split("-")]
     left_out = judged[name.removeprefix(WITHOUT)] if name.startswith(WITHOUT) else None
     signals = [read_signals(each, judged[each]) for each in WITH_SIGNALS]
     recordings = [exclude_shared(ballots, left_out) for ballots in (*judged.values(), *signals)]

@@ -27,6 +27,7 @@ from adacompute.policies.stopping.critical_price import (
 from adacompute.policies.stopping.pool_model import HINT_COUNT, fit_hints
 from adacompute.policies.stopping.prior import (
     BUNDLED_PRIORS,
+    FALLBACK_PRIOR,
     Prior,
     fingerprint_prompts,
     fit_prior,
@@ -184,7 +185,7 @@ def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, mo
 
     judged = read_recordings(recordings)
     assert set(BUNDLED_PRIORS) == {"all", *(f"without-{name}" for name in judged)}
-    for name in BUNDLED_PRIORS:
+    for name in (*BUNDLED_PRIORS, FALLBACK_PRIOR):
         prompts = [prompt for ballots in gather_recordings(name, judged) for prompt in ballots.prompts]
         kept = set(load_bundled_prior(name).fingerprints.tolist())
         assert kept == set(fingerprint_prompts(prompts).tolist()), "run scripts/prior.py"
@@ -193,9 +194,23 @@ def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, mo
             assert kept.isdisjoint(fingerprint_prompts(left_out.prompts).tolist())
             assert select_unseen_prior(load_bundled_prior(), left_out) is load_bundled_prior(name)
     rng = np.random.default_rng(0)
-    some = [draw_paths(ballots, rng=rng, orders=64) for ballots in gather_recordings("without-facts", judged)]
+    learned = [ballots for ballots in gather_recordings("without-facts", judged) if ballots.signals is None]
+    some = [draw_paths(ballots, rng=rng, orders=64) for ballots in learned]
     fresh = build_price_table(some, [paths.agrees for paths in some])
     assert_same_array(fresh, load_bundled_prior("without-facts").table, "run scripts/prior.py")
+
+
+def test_a_pool_of_prompts_from_several_recordings_is_judged_by_a_prior_that_has_seen_none(
+    recordings, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
+    from recordings import read_recordings
+
+    judged = read_recordings(recordings)
+    ballots = _of_answers(np.zeros((40, 16), dtype=np.int32))
+    prompts = (*judged["gsm8k"].prompts[:20], *judged["math"].prompts[:20])
+    policy = StoppingPolicy().fit(replace(ballots, prompts=prompts))
+    assert np.array_equal(policy.prior_.fingerprints, load_bundled_prior(FALLBACK_PRIOR).fingerprints)
 
 
 def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows():

@@ -37,6 +37,7 @@ from adacompute.pool import Ballots
 
 __all__ = [
     "BUNDLED_PRIORS",
+    "FALLBACK_PRIOR",
     "Prior",
     "build_leakage_error",
     "compute_values",
@@ -60,6 +61,7 @@ BUNDLED_PRIORS = (  # the first was learned on every recording, each other on al
     "without-reasoning-gym",
     "without-words",
 )
+FALLBACK_PRIOR = "facts-words"  # learned on the recordings in the package alone, for pools of several others
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
@@ -273,15 +275,17 @@ def count_known(prior: Prior, ballots: Ballots) -> int:
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
     """The prior, or the bundled one that knows fewest of these prompts where a bundled prior knows any.
 
-    PolicyError where it would know too many of them.
+    Where each of them knows too many, because the pool has prompts of several recordings, the fallback;
+    PolicyError where that does, too.
     """
     if not count_known(prior, ballots):
         return prior
-    bundled = [load_bundled_prior(name) for name in BUNDLED_PRIORS]
+    bundled = [load_bundled_prior(name) for name in (*BUNDLED_PRIORS, FALLBACK_PRIOR)]
     if any(np.array_equal(prior.table, candidate.table) for candidate in bundled):
-        least_known = min(bundled, key=lambda candidate: count_known(candidate, ballots))
-        if count_known(least_known, ballots) <= _MAX_KNOWN_SHARE * len(ballots):
-            return least_known
+        least_known = min(bundled[:-1], key=lambda candidate: count_known(candidate, ballots))
+        for candidate in (least_known, bundled[-1]):
+            if count_known(candidate, ballots) <= _MAX_KNOWN_SHARE * len(ballots):
+                return candidate
     raise build_leakage_error(prior, ballots)
 
 
