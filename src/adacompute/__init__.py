@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
     from adacompute.client import Endpoint, RateLimits
     from adacompute.client.local import local_model
-    from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig
+    from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
     from adacompute.errors import AdacomputeError
     from adacompute.evaluate import Evaluation, evaluate
     from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
@@ -83,6 +83,7 @@ __all__ = [
     "Task",
     "Template",
     "TokenPrices",
+    "VerifierConfig",
     "Vote",
     "VoteWeights",
     "__version__",
@@ -116,7 +117,7 @@ _MODULES = {  # the public names of each module
     "adacompute.answers": ("Tally", "Task", "Vote", "VoteWeights", "extract_answer", "same_answer", "vote"),
     "adacompute.client": ("Endpoint", "RateLimits"),
     "adacompute.client.local": ("local_model",),
-    "adacompute.config": ("AnswersConfig", "Config", "EndpointConfig", "ServeConfig"),
+    "adacompute.config": ("AnswersConfig", "Config", "EndpointConfig", "ServeConfig", "VerifierConfig"),
     "adacompute.errors": ("AdacomputeError",),
     "adacompute.evaluate": ("Evaluation", "evaluate"),
     "adacompute.policies": ("ClassifierPolicy", "CurvePolicy", "Policy", "StoppingPolicy", "load_policy"),

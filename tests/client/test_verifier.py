@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from adacompute.client import Response
+from adacompute.client import Endpoint, Response, Verifier
 from adacompute.client.verifier import VerifierReply, build_verifier, parse_score, read_verdict
 from adacompute.config import EndpointConfig, VerifierConfig, load_config
 from adacompute.errors import ConfigError
@@ -269,3 +269,13 @@ def test_the_body_of_a_request_is_valid_json_whatever_the_texts_hold():
     with Upstream(SCORED, path="/grade") as up:
         assert verify(plain(up), response='"\ud83d\x00\n} 42').score == 0.75
         assert "42" in json.loads(up.requests[0].raw)["response"]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "42", "\x00" * 3000, "\u200b" * 3000, "\U000e0001" * 3000, "'\"\\" * 900]
+)
+def test_the_bound_on_a_prompt_holds_for_every_answer(answer):
+    verifier = Verifier(Endpoint(url="http://127.0.0.1:9/v1"), model="judge")
+    body = verifier._build_question([{"role": "user", "content": ""}], "It is so.", answer)
+    written = sum(len(message["content"].encode()) for message in body["messages"])
+    assert written < verifier.bound_prompt_tokens(0, "It is so.", answer) < 25_000

@@ -508,6 +508,8 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"currency": 3}, ConfigError, "currency is 3; give a text"),
         ({"key_env": 3}, ConfigError, "key_env is 3; give a text"),
         ({"key_file": 3}, ConfigError, "key_file is a int; give the path"),
+        ({"verifier": 3}, ConfigError, "verifier 3 can't be used; give its address"),
+        ({"verifier": "127.0.0.1:9000/score"}, ConfigError, "give it with http://"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_with_the_remedy(

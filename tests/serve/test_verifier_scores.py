@@ -8,7 +8,9 @@ import pytest
 from running import QUESTION, Process, Running
 from sdk_clients import sdk
 
+import adacompute as ac
 from adacompute.answers import Tally
+from adacompute.client.verifier import VERDICT_TOKENS
 from adacompute.policies import GuaranteePolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
@@ -257,6 +259,27 @@ def test_a_policy_fitted_on_scores_decides_live_as_on_the_recorded_samples(tmp_p
                 assert extra["samples"] == tally.drawn
                 assert extra["answer"] == tally.leader
                 assert extra["agreement"] == pytest.approx(tally.support)
+
+
+def test_an_asker_has_responses_scored_and_gives_its_key_to_a_judge_at_its_own_address(monkeypatch):
+    monkeypatch.delenv("ADACOMPUTE_KEY", raising=False)
+    monkeypatch.delenv("ADACOMPUTE_VERIFIER_KEY", raising=False)
+    question = QUESTION["messages"][0]["content"]
+    with Upstream() as up, scorer() as verifier:
+        reply = ac.ask(question, endpoint=up.url, verifier=address(verifier))
+    assert reply.answer is not None
+    assert verifier.count.requests == reply.samples
+
+    def answer_or_judge(_number, body):
+        return JUDGED if body.get("max_tokens") == VERDICT_TOKENS else Reply(texts=["The answer is 42."])
+
+    with Upstream(answer_or_judge, key="sk-mine") as up:
+        judge = ac.VerifierConfig(url=up.url, model="scripted")
+        with ac.Asker(up.url, model="scripted", key="sk-mine", verifier=judge) as asker:
+            reply = asker.ask(question)
+        judged = [request for request in up.requests if request.body.get("max_tokens") == VERDICT_TOKENS]
+    assert len(judged) == reply.samples
+    assert asker.spent.tokens > 91 * reply.samples  # every verdict came, and counts
 
 
 def test_a_real_model_judges_the_answers_of_a_real_model(local_model):

@@ -30,14 +30,14 @@ from adacompute.client.server_quirks import LIMIT_NAME, LOGPROBS
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
 from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
-from adacompute.records import Call
+from adacompute.records import Call, Secret
 
 __all__ = ["VERDICT_TOKENS", "Verifier", "VerifierReply", "build_verifier", "parse_score", "read_verdict"]
 
 VERDICT_TOKENS = 4  # of a verdict, at most: "Yes" or "No", perhaps after a blank or a mark
 _TOP_LOGPROBS = 5  # alternatives of a token: "Yes" and "No" are among them, if it is a verdict at all
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
-_QUESTION_TOKENS = 64  # that the question adds to a prompt, besides the answer; with the turns around it
+_TURN_TOKENS = 64  # that a chat template puts around the response and the question, at most
 _MAX_ANSWER = 2000  # characters of an answer that the question repeats
 _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
 _MAX_SCORE = 1e9  # a larger number is a mistake of the endpoint
@@ -94,8 +94,8 @@ class Verifier:
 
     def bound_prompt_tokens(self, prompt_tokens: int, response: str, answer: str | None) -> int:
         """The most tokens that the prompt of a verification can have, if the question's own is so long."""
-        shown = (answer or "")[:_MAX_ANSWER]
-        return prompt_tokens + len(response.encode()) + len(shown.encode()) + _QUESTION_TOKENS
+        question = _write_question(answer)
+        return prompt_tokens + len(response.encode()) + len(question.encode()) + _TURN_TOKENS
 
     async def score(
         self,
@@ -145,13 +145,12 @@ class Verifier:
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None
     ) -> dict[str, Any]:
         """Asks about the response as the conversation's next turns: its prefix may be cached."""
-        shown = f"the answer {answer[:_MAX_ANSWER]!r}" if answer else "this answer"
         return {
             "model": self.model,
             "messages": [
                 *messages,
                 {"role": "assistant", "content": response},
-                {"role": "user", "content": _QUESTION.format(answer=shown)},
+                {"role": "user", "content": _write_question(answer)},
             ],
             "temperature": 0,
             "max_tokens": VERDICT_TOKENS,
@@ -180,6 +179,11 @@ class Verifier:
         until = asyncio.get_running_loop().time() + seconds
         reply = await _ScoreCall(context, body, 1, until, on_call=on_call, may_send=may_send).run()
         return reply.body["value"]
+
+
+def _write_question(answer: str | None) -> str:
+    shown = f"the answer {answer[:_MAX_ANSWER]!r}" if answer else "this answer"
+    return _QUESTION.format(answer=shown)
 
 
 class _ScoreCall(CompletionCall):
@@ -279,7 +283,7 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 
 
-def build_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
+def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
     """The verifier of these settings; None where they name none. ConfigError with the remedy.
 
     At the address of `endpoint` it has that endpoint's key, unless it is given one of its own.
@@ -291,7 +295,7 @@ def build_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifi
     if key is None and settings.key_env != VerifierConfig().key_env:
         raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
     if key is None and settings.url.rstrip("/") == endpoint.url.rstrip("/"):
-        key = read_key(env=endpoint.key_env, file=Path(endpoint.key_file) if endpoint.key_file else None)
+        key = endpoint.key if isinstance(endpoint, Endpoint) else _read_endpoint_key(endpoint)
     timeouts = Timeouts(
         connect=min(10.0, settings.timeout), first_byte=settings.timeout, total=settings.timeout
     )
@@ -308,3 +312,7 @@ def build_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifi
         remedy = "" if settings.model else f"; {_ROUTE_REMEDY}"
         raise ConfigError(f"verifier: {exc}{remedy}") from exc
     return Verifier(upstream, model=settings.model, timeout=settings.timeout)
+
+
+def _read_endpoint_key(endpoint: EndpointConfig) -> Secret | None:
+    return read_key(env=endpoint.key_env, file=Path(endpoint.key_file) if endpoint.key_file else None)

@@ -18,7 +18,14 @@ from typing import Any, Self
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
 from adacompute.client.settings import build_endpoint
-from adacompute.config import Config, EndpointConfig, ServeConfig, average_budget, convert_scalar
+from adacompute.config import (
+    Config,
+    EndpointConfig,
+    ServeConfig,
+    VerifierConfig,
+    average_budget,
+    convert_scalar,
+)
 from adacompute.errors import ConfigError, RequestInvalid
 from adacompute.policies.base import Policy
 from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
@@ -71,6 +78,7 @@ class Asker:
         concurrency: int = DEFAULT_CONCURRENCY,
         deadline: float = 600.0,
         state: str | Path | None = None,
+        verifier: str | VerifierConfig | None = None,
     ) -> None:
         """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
 
@@ -82,7 +90,8 @@ class Asker:
         `currency`. `concurrency` is how many prompts, and calls, are under way at the same time, at most;
         others wait for their turn. `deadline` is in seconds for each prompt, from its turn on, and for
         opening. `state` is a file that keeps what was spent and the price over restarts; without it, both
-        are kept in memory.
+        are kept in memory. `verifier` is the address of a scoring endpoint, or the settings of a verifier,
+        for example with the name of a model that is asked.
         """
         key = _hide_key(key)
         upstream = _build_upstream(
@@ -108,6 +117,7 @@ class Asker:
                 budget=average,
                 max_budget=average,
             ),
+            verifier=_read_verifier(verifier),
         )
         self._prepare(
             config,
@@ -356,6 +366,7 @@ def ask(
     output_price: float | None = None,
     currency: str = DEFAULT_CURRENCY,
     deadline: float = 600.0,
+    verifier: str | VerifierConfig | None = None,
     system: str | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
@@ -379,6 +390,7 @@ def ask(
         output_price=output_price,
         currency=currency,
         deadline=deadline,
+        verifier=verifier,
     ) as asker:
         return asker.ask(
             prompt,
@@ -407,6 +419,19 @@ def _build_options(parameters: Mapping[str, Any], **named: Any) -> PromptOptions
 def _hide_key(key: str | Secret | None) -> Secret | None:
     """The key as a Secret, before anything fails: tools that show the locals of a traceback show `***`."""
     return Secret(key) if isinstance(key, str) else key
+
+
+def _read_verifier(verifier: object) -> VerifierConfig:
+    if isinstance(verifier, VerifierConfig):
+        return verifier
+    if verifier is None:
+        return VerifierConfig()
+    if not isinstance(verifier, str) or not verifier:
+        raise ConfigError(
+            f"verifier {verifier!r} can't be used; give its address, e.g. http://127.0.0.1:9000/score, "
+            "or a VerifierConfig"
+        )
+    return VerifierConfig(url=verifier)
 
 
 def _build_upstream(

@@ -65,7 +65,7 @@ async def open_gateway(
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps, rates = _build_caps(settings, keys), _build_rates(config)
     _check_prices(caps, rates)
-    verifier = build_verifier(config.verifier, config.endpoint)
+    verifier = build_verifier(config.verifier, endpoint)
     eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
