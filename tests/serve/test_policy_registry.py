@@ -584,6 +584,15 @@ def test_another_policys_model_keeps_what_was_seen_of_the_signals_that_both_read
     assert both.weigh("new").model.centre[2] == pytest.approx(10.0)
 
 
+def test_what_another_policys_model_kept_survives_a_restart():
+    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    scales.observe([signalled(9.0), signalled(11.0)] * 20, "m")
+    far = VoteWeights(signal="logprob", scale=-0.1, model=replace(MODEL, centre=(*MODEL.centre[:-1], 99.0)))
+    rebased = scales.rebase(far)
+    assert rebased.weigh("m").model.centre[-1] == 99.0  # no sample of this model counts as 10
+    assert ModelScales(far).restore(json.loads(json.dumps(rebased.state())))
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -96,9 +96,16 @@ class SignalScales:
         rebased = None if base is None else SignalScales(base)
         if rebased is not None:
             kept = {name: list(means) for name, means in self._means.items() if name in rebased._means}
-            rebased._means.update(kept)
+            rebased._means.update(
+                {name: means for name, means in kept.items() if rebased._is_near(name, means)}
+            )
             rebased._is_settled = False
         return rebased
+
+    def _is_near(self, name: str, means: list[float]) -> bool:
+        """Whether samples counted as this model counts them could have such a mean."""
+        count, mean, _ = means
+        return not count or abs(self.base.bound(name, mean) - mean) <= 1e-9 * max(1.0, abs(mean))
 
     def merge(self, other: "SignalScales") -> None:
         """Adds what other scales of the same model have observed."""
@@ -124,10 +131,9 @@ class SignalScales:
                 return False
             if any(type(value) not in (int, float) or not math.isfinite(value) for value in means):
                 return False
-            count, mean, square = means
-            if not 0 <= count < 2**53 or square < 0:
+            if not 0 <= means[0] < 2**53 or means[2] < 0:
                 return False
-            if count and abs(self.base.bound(name, mean) - mean) > 1e-9 * max(1.0, abs(mean)):
+            if not self._is_near(name, means):
                 return False
         self._means.update({name: list(means) for name, means in state.items()})
         self._is_settled = False
