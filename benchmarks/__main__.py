@@ -309,7 +309,7 @@ BENCHES = {
         "Parsing a reply with signals",
         "From the bytes of a chat completion to a sample with its answer, with the signals of its tokens, "
         "and with the sum and the mean entropy alone, as before there were signals; one core, processor "
-        "time, best of fifteen in turns. The aim is a ratio of at most 1.3.",
+        "time, best of a hundred in turns. The aim is a ratio of at most 1.3.",
         answers.run_signals,
     ),
     "imports": Bench(
