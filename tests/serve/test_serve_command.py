@@ -20,7 +20,7 @@ from adacompute.cli.app import app
 from adacompute.cli.serve import format_toml, gather_facts, show_started
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
 from adacompute.errors import ConfigError, EndpointUnreachable, PolicyError
-from upstream import Upstream
+from upstream import Reply, Upstream
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEY = "canary-client-key-0123456789"
@@ -246,6 +246,16 @@ def test_check_says_that_a_model_is_not_listed(serve):
     assert (found["models"], found["model"], found["url"]) == (["one", "two"], "zzz", None)
     assert "the upstream lists one, two; not zzz" in told
     assert "ready to be served at any free port" in told
+
+
+def test_check_says_whether_the_verifier_gives_a_score(serve):
+    with Upstream() as up, Upstream(Reply(body={"score": 0.75}), path="/score") as verifier:
+        words = ("--check", "--upstream", up.url, "--port", "0", "--verifier")
+        address = f"http://127.0.0.1:{verifier.port}/score"
+        assert json.loads(serve(*words, address, "--json").stdout)["verifier_error"] is None
+        for wrong, reason in (("http://127.0.0.1:9/score", "can't be reached"), (up.url, "404")):
+            assert reason in json.loads(serve(*words, wrong, "--json").stdout)["verifier_error"]
+        assert "the verifier gives no score" in serve(*words, up.url).stdout
 
 
 def test_check_leaves_no_file_behind(serve, tmp_path: Path):

@@ -43,13 +43,14 @@ from adacompute.config import (
     read_key,
     read_keys,
 )
-from adacompute.errors import PolicyError
+from adacompute.errors import PolicyError, shorten
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 
 __all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 
 if TYPE_CHECKING:
+    from adacompute.client import Verifier
     from adacompute.serve.chat import Gateway
 
 _MODE_TEXTS = {
@@ -244,6 +245,8 @@ def show_check(facts: dict[str, Any]) -> None:
         print_fact(
             "warning", f"the upstream {listing} {facts['model']}: requests may fail with 404; see --model"
         )
+    if facts["verifier_error"]:
+        print_fact("warning", f"the verifier gives no score ({shorten(facts['verifier_error'], 200)})")
 
 
 async def _list_models(config: Config) -> list[str]:
@@ -263,9 +266,20 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
     with _use_trial_files(config) as trial:
         async with open_gateway(trial) as gateway:
             facts = gather_facts(gateway, url)
+            scorer = gateway.resources.scorer
+            error = None if scorer is None else await _try_verifier(scorer.verifier)
     settings = config.serve
-    facts |= {"state": describe_state(settings), "record": settings.record or None}
+    facts |= {"state": describe_state(settings), "record": settings.record or None, "verifier_error": error}
     return facts if settings.port else facts | {"url": None, "dashboard": None}
+
+
+async def _try_verifier(verifier: "Verifier") -> str | None:
+    """Have one response scored; why that gave no score, or None where it did."""
+    question = "What is 1 + 1?"
+    reply = await verifier.score(
+        [{"role": "user", "content": question}], "The answer is 2.", "2", prompt=question
+    )
+    return None if reply.error is None else str(reply.error)
 
 
 @contextlib.contextmanager
