@@ -87,8 +87,8 @@ class Uniform:
 
 
 def withhold_logprobs(ballots: Ballots) -> Ballots:
-    """The same samples, as if no log-probability had been recorded."""
-    return replace(ballots, logprob=np.full(ballots.logprob.shape, np.nan))
+    """The same samples, as if no log-probability had been recorded, nor what single tokens tell."""
+    return replace(ballots, logprob=np.full(ballots.logprob.shape, np.nan), signals=None)
 
 
 def can_weigh_votes(ballots: Ballots) -> bool:

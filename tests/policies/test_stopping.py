@@ -213,6 +213,15 @@ def test_a_pool_of_prompts_from_several_recordings_is_judged_by_a_prior_that_has
     assert np.array_equal(policy.prior_.fingerprints, load_bundled_prior(FALLBACK_PRIOR).fingerprints)
 
 
+def test_a_policy_saved_with_the_prior_of_an_earlier_version_is_judged_by_one_that_has_not_seen_the_pool():
+    kept = load_bundled_prior(FALLBACK_PRIOR)
+    earlier = replace(kept, table=kept.table * (1 + 3e-8))  # it was written with 64 bits
+    assert select_unseen_prior(earlier, recording("facts")) is load_bundled_prior("without-facts")
+    learned_elsewhere = replace(kept, table=kept.table + 0.01)
+    with pytest.raises(PolicyError, match="so that it is judged on new prompts"):
+        select_unseen_prior(learned_elsewhere, recording("facts"))
+
+
 def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows():
     whole = set(load_bundled_prior().fingerprints.tolist())
     rest = [set(load_bundled_prior(name).fingerprints.tolist()) for name in BUNDLED_PRIORS[1:]]

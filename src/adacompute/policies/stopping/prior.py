@@ -281,12 +281,18 @@ def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
     if not count_known(prior, ballots):
         return prior
     bundled = [load_bundled_prior(name) for name in (*BUNDLED_PRIORS, FALLBACK_PRIOR)]
-    if any(np.array_equal(prior.table, candidate.table) for candidate in bundled):
+    if any(_has_same_table(prior, candidate) for candidate in bundled):
         least_known = min(bundled[:-1], key=lambda candidate: count_known(candidate, ballots))
         for candidate in (least_known, bundled[-1]):
             if count_known(candidate, ballots) <= _MAX_KNOWN_SHARE * len(ballots):
                 return candidate
     raise build_leakage_error(prior, ballots)
+
+
+def _has_same_table(prior: Prior, bundled: Prior) -> bool:
+    """Whether a prior is this bundled one, or was before its numbers were rounded to 32 bits."""
+    same_shape = prior.table.shape == bundled.table.shape
+    return same_shape and np.allclose(prior.table, bundled.table, rtol=1e-6, atol=1e-6)
 
 
 def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
