@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from running import QUESTION, Process, Running
 from sdk_clients import sdk
+from wires import connect, post, until
 
 import adacompute as ac
 from adacompute.answers import Tally
@@ -149,6 +150,22 @@ def test_a_failed_verification_that_may_be_charged_for_counts_against_caps():
         assert account.maybe.tokens > 0
         assert account.reserved.tokens == 0
         assert account.spent.tokens == up.count.prompt_tokens + up.count.completion_tokens
+
+
+def test_a_client_that_hangs_up_ends_its_verification_which_counts_at_its_most():
+    with Upstream() as up, Upstream(Stall(), models=("judge",)) as judge:
+        verifier = {"url": judge.url, "model": "judge"}
+        with Running(up.url, budget="1 sample", unit="tokens", cap=10**6, verifier=verifier) as gate:
+            ledger = gate.gateway.resources.ledger
+            with connect(gate) as line:
+                line.sendall(post())
+                until(lambda: judge.count.requests)
+                assert ledger.account().reserved.tokens > 0
+            until(lambda: ledger.account().reserved.tokens == 0)
+            account = ledger.account()
+        assert account.spent.tokens == up.count.prompt_tokens + up.count.completion_tokens
+        assert account.maybe.tokens > 0
+        assert judge.count.requests == 1
 
 
 def test_what_is_not_voted_on_is_not_verified():
