@@ -1,5 +1,9 @@
 """Collections with a verifier: its scores are in the pool, and what it fails at is collected all the same."""
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ from adacompute.errors import CollectError
 from adacompute.pool import Pool, open_pool
 from adacompute.records import SIGNAL_NAMES
 from adacompute.sampling.collect import make_engine
-from upstream import Garbage, Honest, Reply, Status, Upstream
+from upstream import Garbage, Honest, Reply, Stall, Status, Upstream
 
 
 @pytest.fixture
@@ -83,3 +87,25 @@ def test_an_engine_elsewhere_has_no_verifier(pool):
 
     with Upstream() as up, pytest.raises(CollectError, match="--engine local"):
         make_engine(Elsewhere(), verifier(up, model="judge"))
+
+
+def test_a_second_interrupt_stores_the_samples_that_are_being_scored(pool):
+    with Upstream(Honest()) as up, Upstream(Stall(), path="/score") as judge:
+        patient = build_verifier(
+            VerifierConfig(url=f"http://127.0.0.1:{judge.port}/score", timeout=60.0), EndpointConfig()
+        )
+
+        def interrupt_twice() -> None:
+            end = time.monotonic() + 30
+            while not judge.count.requests and time.monotonic() < end:
+                time.sleep(0.01)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.2)
+
+        thread = threading.Thread(target=interrupt_twice)
+        thread.start()
+        done = run(pool, up.url, count=1, samples=5, verifier=patient, signals=(signal.SIGINT,))
+        thread.join()
+        assert done.stopped == "signal"
+        assert len(scores(pool)) == up.count.choices == 5

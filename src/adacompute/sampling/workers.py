@@ -585,7 +585,11 @@ class SamplingWorkers(SamplerTotals):
                 outcomes_of_run = self._client.draw(body, count, first=first, optional=LOGPROBS | LIMIT_NAME)
                 async with aclosing(outcomes_of_run) as outcomes:
                     async for outcome in outcomes:
-                        scores = await self._score_outcome(body["messages"], run, outcome)
+                        try:
+                            scores = await self._score_outcome(body["messages"], run, outcome)
+                        except asyncio.CancelledError:  # the samples are paid for: stored without scores
+                            self._store_outcome(run, outcome, size, {})
+                            raise
                         storing += self._store_outcome(run, outcome, size, scores)
                 if storing:
                     await asyncio.wait(storing)
