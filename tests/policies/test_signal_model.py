@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -333,3 +334,16 @@ def test_recordings_of_the_same_problems_by_two_models_without_log_probabilities
     short = {name: getattr(bare, name)[:, 8:24] for name in bare.sample_arrays}
     both = fit_prior([replace(bare, **short), bare], longest=4)
     assert not np.array_equal(both.table, fit_prior([bare], longest=4).table)
+
+
+def test_a_problem_with_many_samples_teaches_a_model_by_a_bounded_number_of_pairs():
+    ballots = add_signals(recording().only(range(8)))
+    many = {name: np.concatenate([getattr(ballots, name)] * 40, axis=1) for name in ballots.sample_arrays}
+    wide = replace(ballots, **many)
+    tracemalloc.start()
+    try:
+        assert fit_signal_model([wide]) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * sum(array.nbytes for array in many.values())

@@ -82,6 +82,7 @@ DEFAULT_LONGEST = 16  # samples a request, at most, by default
 SHARPNESS = 1.0  # of vote weights: see docs/findings.md
 _RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
+_MAX_PAIRED = 32  # right samples of a problem, and wrong ones, of which pairs are made
 _NEWTON_STEPS = 12  # to fit them: the last ones change nothing
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
@@ -224,9 +225,9 @@ def fit_signal_model(
         right = _mark_right(ballots, labels=labels)
         for problem, own in enumerate(np.nan_to_num(deviations)):
             answered = rows[problem] & np.isfinite(right[problem])
-            pairs = (
-                own[answered & (right[problem] >= 0.5), None] - own[None, answered & (right[problem] < 0.5)]
-            ).reshape(-1, len(names))
+            right_ones = own[answered & (right[problem] >= 0.5)][:_MAX_PAIRED]
+            wrong_ones = own[answered & (right[problem] < 0.5)][:_MAX_PAIRED]
+            pairs = (right_ones[:, None] - wrong_ones[None]).reshape(-1, len(names))
             if len(pairs):
                 differences.append(pairs)
                 weights.append(np.full(len(pairs), len(pairs) ** -0.5))
