@@ -136,7 +136,9 @@ class VerifierConfig:
     beta: float = setting(
         0.25, "votes weigh exp(beta * z), z: the score in standard deviations; a fitted policy has its own"
     )
-    input_price: float = setting(0.0, "price of a million prompt tokens, in the endpoint's currency")
+    input_price: float = setting(
+        0.0, "price of a million prompt tokens; at the endpoint's own address, without prices, the endpoint's"
+    )
     output_price: float = setting(0.0, "price of a million response tokens")
 
     def __post_init__(self) -> None:

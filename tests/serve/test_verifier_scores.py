@@ -118,6 +118,20 @@ def test_what_a_judging_model_costs_counts_in_tokens_and_money_and_is_no_sample(
         assert extra["cost"] == pytest.approx(spent.money)
 
 
+def test_a_judge_at_the_upstream_s_own_address_has_its_prices_unless_it_has_others():
+    def answer_or_judge(_number, body):
+        return JUDGED if body.get("max_tokens") == VERDICT_TOKENS else Reply(texts=["The answer is 42."])
+
+    with Upstream(answer_or_judge) as up:
+        for own, price in (({}, 1.0), ({"input_price": 10.0}, 10.0)):
+            verifier = {"url": up.url, "model": "scripted", **own}
+            with Running(up.url, budget=1.0, endpoint={"input_price": 1.0}, verifier=verifier) as gate:
+                gate.ask()
+                spent = gate.gateway.resources.ledger.account().spent
+            verdict = 90 * price / 1e6
+            assert verdict < spent.money < verdict + 60 / 1e6
+
+
 def test_a_cap_in_samples_does_not_count_verifications():
     with Upstream() as up, Upstream(JUDGED, models=("judge",)) as judge:
         verifier = {"url": judge.url, "model": "judge"}

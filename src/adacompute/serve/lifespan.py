@@ -14,7 +14,15 @@ from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint
 from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
-from adacompute.config import Config, ServeConfig, average_budget, read_key, read_keys
+from adacompute.config import (
+    Config,
+    EndpointConfig,
+    ServeConfig,
+    VerifierConfig,
+    average_budget,
+    read_key,
+    read_keys,
+)
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
@@ -85,9 +93,8 @@ async def open_gateway(
         client = await stack.enter_async_context(Client(endpoint, on_call=reporter.on_call))
         scorer = None
         if verifier is not None:
-            prices = VerifierRates(input=config.verifier.input_price, output=config.verifier.output_price)
             opened = await stack.enter_async_context(verifier)
-            scorer = SampleScorer(opened, prices, beta=config.verifier.beta)
+            scorer = SampleScorer(opened, _build_verifier_rates(config, endpoint), beta=config.verifier.beta)
         resources = SamplingResources(
             client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility, scorer=scorer
         )
@@ -134,6 +141,15 @@ async def open_gateway(
             reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
+
+
+def _build_verifier_rates(config: Config, endpoint: Endpoint) -> VerifierRates:
+    """The verifier's prices; where it has none, and is at the endpoint's own address, the endpoint's."""
+    settings: VerifierConfig | EndpointConfig = config.verifier
+    priced = config.verifier.input_price or config.verifier.output_price
+    if not priced and config.verifier.url.rstrip("/") == endpoint.url.rstrip("/"):
+        settings = config.endpoint
+    return VerifierRates(input=settings.input_price, output=settings.output_price)
 
 
 def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
