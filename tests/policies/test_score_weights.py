@@ -152,3 +152,15 @@ def test_stored_weights_that_cannot_be_are_refused():
 def test_weights_of_scores_are_checked(settings):
     with pytest.raises(TaskError):
         ScoreWeights(**settings)
+
+
+@pytest.mark.parametrize("placeholder", [-9999.0, 1e200, -1e308])
+def test_a_placeholder_among_scores_moves_their_weight_little(placeholder):
+    ballots = judge(synthetic(60, 16), strength=1.0)
+    clean = fit_score_weights(ballots, labels=True)
+    scores = ballots.signals[:, :, COLUMN].copy()
+    scores[::12, 3] = placeholder
+    weights = fit_score_weights(score_samples(ballots, scores), labels=True)
+    assert weights.centre == pytest.approx(clean.centre, abs=0.3)
+    assert weights.spread == pytest.approx(clean.spread, rel=0.8)
+    assert weights.beta > clean.beta / 2

@@ -83,6 +83,8 @@ SHARPNESS = 1.0  # of vote weights: see docs/findings.md
 _RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
 _MAX_PAIRED = 32  # right samples of a problem, and wrong ones, of which pairs are made
+_HUGE = 1e100  # larger numbers count as this large: their squares are finite
+_OUTLIER_MARGIN = 4.0  # ranges of the middle nine tenths, as far as which values count beyond them
 _NEWTON_STEPS = 12  # to fit them: the last ones change nothing
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
@@ -271,12 +273,22 @@ def calibrate_signal_model(
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each column, (columns,) each; 0 and 1 where nothing is known."""
-    finite = np.isfinite(values)
-    count = np.maximum(finite.sum(axis=0), 1)
-    centre = np.where(finite, values, 0.0).sum(axis=0) / count
-    spread = np.sqrt((np.where(finite, values - centre, 0.0) ** 2).sum(axis=0) / count)
-    return centre, np.where(spread > 0, spread, 1.0)
+    """Mean and standard deviation of each column, (columns,) each; 0 and 1 where nothing is known.
+
+    A value far from the others, such as a server's placeholder -9999, counts as one at the far end.
+    """
+    centre, spread = np.zeros(values.shape[1]), np.ones(values.shape[1])
+    for k, column in enumerate(values.T):
+        known = np.clip(column[np.isfinite(column)], -_HUGE, _HUGE)
+        if not len(known):
+            continue
+        low, high = np.quantile(known, [0.05, 0.95])
+        if high > low:
+            margin = _OUTLIER_MARGIN * (high - low)
+            known = np.clip(known, low - margin, high + margin)
+        centre[k], deviation = known.mean(), known.std()
+        spread[k] = deviation if deviation > 0 else 1.0
+    return centre, spread
 
 
 def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
