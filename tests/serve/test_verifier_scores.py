@@ -195,6 +195,20 @@ def test_what_is_not_voted_on_is_not_verified():
         assert verifier.count.requests == 0
 
 
+def test_where_only_the_first_sample_of_a_wave_gives_no_answer_the_others_are_scored(tmp_path):
+    GuaranteePolicy(0.2, longest=8).save(tmp_path / "policy")
+    texts = iter(["I would rather not say.", *["The answer is 42."] * 20])
+
+    def answer(_number, body):
+        return Reply(texts=[next(texts) for _ in range(body.get("n", 1))])
+
+    with Upstream(answer) as up, scorer() as verifier:
+        settings = {"url": address(verifier)}
+        with Running(up.url, policy=str(tmp_path / "policy"), verifier=settings) as gate:
+            extra = gate.ask().json["adacompute"]
+    assert extra["verifier"]["calls"] == extra["votes"]["42"] > 0
+
+
 def test_without_a_verifier_replies_are_as_they_were():
     with Upstream() as up, Running(up.url, budget=3.0) as gate:
         assert "verifier" not in gate.ask().json["adacompute"]

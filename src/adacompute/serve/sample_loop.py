@@ -646,6 +646,14 @@ class SampleLoop:
             reason = eligibility.check_first_sample(reader.question, text, first)
         return reason or ""
 
+    def _is_refuted_by(self, wave: Sequence[Sample]) -> bool:
+        """Whether these samples are the first wave, and show that there is nothing to vote on."""
+        if self.samples or not wave:
+            return False
+        if wave[0].answer is None and any(sample.answer is not None for sample in wave):
+            return False  # as `_answered_without_first`
+        return bool(self._check_first(wave[0]))
+
     @property
     def _answered_without_first(self) -> bool:
         """Whether the first sample states no answer, and another of its wave does, which is paid for."""
@@ -807,8 +815,7 @@ class SampleLoop:
             await share.take_turn()
             samples.append(await self.reader.read(response))
         scorer = self._resources.scorer
-        # a first sample that shows that there is no vote needs no score
-        if scorer is not None and not (self.waves == 1 and samples and self._check_first(samples[0])):
+        if scorer is not None and not self._is_refuted_by(samples):  # what isn't voted on needs no score
             samples = await self._verify(scorer, samples)
         self.samples += samples
         await self._tally_samples()
