@@ -3,6 +3,7 @@
 import copy
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ def test_the_gateway_draws_as_many_samples_of_each_request_as_replay_does(
     make, dial, stream: bool, recording: str, tmp_path: Path
 ):
     policy = make()
+    if policy.weigh is not None:  # these recordings have no signals of tokens, which live replies have
+        policy.weigh = replace(policy.weigh, model=None)
     policy.save(tmp_path / "policy")
     with bundled(recording) as pool:
         recorded, ballots = list(pool)[:ASKED], pool.ballots()
