@@ -62,7 +62,7 @@ def test_what_three_waves_keep_is_the_evaluation():
 
 def test_what_questions_are_answered_with_is_the_evaluation():
     policies = page("policies.md")
-    ahead = [gain("", "transferred − peers", budget).lstrip("+") for budget in ("2", "3", "4")]
+    ahead = [gain("", "shipped prior − peers", budget).lstrip("+") for budget in ("2", "3", "4")]
     assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples" in policies
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"by {ahead[0]}, {ahead[1]} and {ahead[2]} points at 2, 3 and 4 samples on the mean" in readme
