@@ -728,7 +728,7 @@ def test_after_a_fork_it_says_to_open_another():
 def test_a_state_is_written_though_the_program_closes_nothing_itself(tmp_path: Path, ending: str):
     code = f"""
 import adacompute as ac
-asker = ac.Asker({{url!r}}, state={str(tmp_path / "state.sqlite")!r})
+asker = ac.Asker({{url!r}}, budget=4, state={str(tmp_path / "state.sqlite")!r})
 asker.ask_many([{SURE!r}] * 20)
 print(asker.spent.samples, asker.price)
 {ending}
@@ -738,10 +738,10 @@ print(asker.spent.samples, asker.price)
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         samples, price = done.stdout.split()
-        with ac.Asker(up.url, state=tmp_path / "state.sqlite") as asker:
+        with ac.Asker(up.url, budget=4, state=tmp_path / "state.sqlite") as asker:
             assert asker.spent.samples == int(samples) == up.count.choices
             assert asker.price == pytest.approx(float(price), rel=0.1)  # it dithers
-        with ac.Asker(up.url) as fresh:
+        with ac.Asker(up.url, budget=4) as fresh:
             assert fresh.price is not None
             assert float(price) < 0.93 * fresh.price
 

@@ -94,7 +94,7 @@ def test_parameters_reach_the_upstream_unchanged():
     sent = up.requests[-1].body
     assert {key: sent.get(key) for key in body} == body
     assert sent["messages"] == QUESTION["messages"]
-    assert set(sent) - set(body) - {"messages"} <= {"logprobs", "n"}
+    assert set(sent) - set(body) - {"messages"} <= {"logprobs", "top_logprobs", "n"}
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,6 @@ def test_c28_concurrent_requests_reach_the_upstream_unmixed_and_get_their_own_re
             assert {name: body[name] for name in SENT} == {name: sent[name] for name in SENT}
             assert ("seed" in body) == ("seed" in sent)
             assert 0 <= body.get("seed", 0) - sent.get("seed", 0) < 64  # each sample has one of its own
-            assert set(body) <= {*sent, "n", "logprobs", "stream", "stream_options"}
+            assert set(body) <= {*sent, "n", "logprobs", "top_logprobs", "stream", "stream_options"}
     assert account.spent.samples == up.count.choices
     assert account.reserved.samples == 0

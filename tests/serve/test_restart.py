@@ -106,25 +106,25 @@ def test_c17_spend_and_price_are_there_again_after_kill_9_and_one_state_has_one_
     tmp_path: Path, adacompute: Any
 ):
     with Upstream() as up:  # its answers differ: hard questions
-        with Process(up.url, folder=tmp_path, budget=1.5, cap=10_000) as gate:
+        with Process(up.url, folder=tmp_path, budget=4, cap=10_000) as gate:
             first = gate.ask().json["adacompute"]["price"]
             assert {answer.status for answer in crowd(gate, [Visit()] * 60, at_once=8)} == {200}
             last = gate.ask().json["adacompute"]["price"]
             before = taken_of(gate)
-            assert last != first
+            assert abs(last - first) > 0.2 * first, (first, last)
             until(lambda: _noted(tmp_path / STATE) >= 62)
             second = adacompute("serve", "--upstream", up.url, "--port", "0", code=1)
             assert "another gateway keeps its ledger" in second.stderr
             assert len(second.stderr.strip().splitlines()) == 1
             assert gate.ask().status == 200
             gate.kill()
-        with Process(up.url, folder=tmp_path, budget=1.5, cap=10_000) as gate:
+        with Process(up.url, folder=tmp_path, budget=4, cap=10_000) as gate:
             after = taken_of(gate)
             assert after["spent"] + after["maybe"] == up.count.choices > before["spent"]
             assert b"adacompute_price{" in gate.get("/metrics").raw  # without any request
             price = gate.ask().json["adacompute"]["price"]
             assert price == pytest.approx(last, rel=0.2)
-            assert abs(price - last) < abs(price - first)
+            assert abs(price - last) < abs(price - first), (first, last, price)
             gate.terminate()
             assert gate.wait() == 0
 
