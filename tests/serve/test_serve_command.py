@@ -110,6 +110,8 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--log": ("serve", "log", "error"),
         "--cors": ("serve", "cors", ["http://localhost:3000"]),
         "--otel": ("serve", "otel", "http://h:4318"),
+        "--verifier": ("verifier", "url", "http://v/score"),
+        "--verifier-model": ("verifier", "model", "judge"),
     }
     texts = {name: value[0] if isinstance(value, list) else value for name, (_, _, value) in options.items()}
     words = [word for name, value in texts.items() for word in (name, str(value))]
