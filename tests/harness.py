@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,16 @@ INSTALLED = (
     "Ray",
     "mkdocs",
 )  # what .ci/run and the locks bring
+
+
+def import_script(name: str) -> ModuleType:
+    """A script of the repository, which is no part of a package, as a module."""
+    spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

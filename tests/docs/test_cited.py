@@ -49,6 +49,16 @@ def test_the_table_for_choosing_is_the_evaluation():
         assert [cell.strip() for cell in last.split("|")] == [f"{step:.1f}" for step in steps]
 
 
+def test_what_signals_gain_is_the_evaluation():
+    section = EVALUATION[EVALUATION.index("## Signals on and off") :]
+    table = (ROOT / "docs" / "policies.md").read_text("utf-8")
+    rows = {"stopping, samples on average": "stopping, shipped prior", "fixed number of votes": "fixed"}
+    for ours, theirs in rows.items():
+        found = re.search(rf"^\| mean, {theirs}: on − off \|(.*)\|$", section, re.MULTILINE)
+        assert found is not None
+        assert f"| {ours} |{found[1]}|" in table
+
+
 def test_what_three_waves_keep_is_the_evaluation():
     at = BUDGETS.index("3")
     rows = ("stopping, transferred, at most 3 waves", "stopping, transferred", "fixed")

@@ -1,13 +1,12 @@
 """The pictures of the docs are drawn from the numbers beside them, and these are what is measured."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from harness import import_script
 from kept import assert_same_drawing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -15,18 +14,9 @@ FOLDER = ROOT / "docs" / "figures"
 NUMBERS = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def pictures() -> dict[str, str]:
-    return script("pictures").draw_files()
+    return import_script("pictures").draw_files()
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[str, str]):
@@ -36,7 +26,7 @@ def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[st
 
 
 def test_the_table_of_the_readme_is_of_the_same_numbers():
-    text, drawn = (ROOT / "README.md").read_text("utf-8"), script("pictures")
+    text, drawn = (ROOT / "README.md").read_text("utf-8"), import_script("pictures")
     assert drawn.TABLE.search(text)
     assert drawn.replace_table(text, drawn.read_frontier()) == text, "run `python scripts/pictures.py`"
 
@@ -51,7 +41,7 @@ def test_every_picture_is_on_a_page_and_described_in_words(pictures: dict[str, s
 
 
 def test_the_numbers_of_the_pictures_are_what_is_measured():
-    measured = script("picture_numbers")
+    measured = import_script("picture_numbers")
     votes = measured.measure_votes()
     assert votes["budgets"] == NUMBERS["votes"]["budgets"]
     assert votes[

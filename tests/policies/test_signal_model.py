@@ -1,12 +1,10 @@
 """Votes by signals of single tokens: the same live and replayed, as before without them, better with them."""
 
 import functools
-import importlib.util
 import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ from adacompute.pool import Ballots, bundled
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.scale.stages.score import merge_moments, report_moments
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
-from harness import ROOT
+from harness import import_script
 
 MODEL = SignalModel(
     names=("logprob", "tail", "answer_sum", "answer_entropy", "confidence"),
@@ -70,15 +68,6 @@ def add_signals(ballots: Ballots, *, seed: int = 0) -> Ballots:
     signals[bare, SIGNAL_NAMES.index("answer_entropy") :] = np.nan
     signals[0, 0, SIGNAL_NAMES.index("tail")] = -9999.0
     return replace(ballots, signals=signals)
-
-
-def import_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def to_sample(ballots: Ballots, row: int, column: int, *, signals: bool = True) -> Sample:

@@ -557,7 +557,7 @@ class Gateway:
             answered_share=None if tally is None else tally.agreement,
             agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
             weak=sampling.weak,
-            certified=None if tally is None else sampling.certified,
+            certified=None if tally is None else sampling.is_certified,
             weighted=sampling.weigh is not None and quirks.gives_logprobs(request.body.get("model")) is True,
             explored=sampling.explored,
             decided=sampling.decided,

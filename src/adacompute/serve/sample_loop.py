@@ -421,7 +421,7 @@ class SampleLoop:
         return self.dial if self._policy_decides else None
 
     @property
-    def certified(self) -> bool | None:
+    def is_certified(self) -> bool | None:
         """Whether the policy certifies the answer; None: there is none, or it certifies nothing."""
         policy = self.served.policy
         if not self.has_vote or self.tally.winner is None or (policy.dial is not None and self.dial is None):
