@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 BUDGETS = (1, 2, 4, 8, 16)
 SAMPLES = 48
 SUBSETS = 1_000  # of the simulation, a cell
+BUNDLED = ("facts", "words")
 RECORDINGS = Path(__file__).resolve().parent.parent.parent / "shared" / "recordings"
 SIZES = tuple(range(16, SAMPLES + 1, 4))  # samples that the exact estimator is tried with
 REPEATS = 12  # draws of each size
@@ -77,7 +78,7 @@ def _rate(work: Callable[[], object], problems: int) -> float:
 def speed() -> list[dict[str, Any]]:
     """Rows: problems a second at 48 samples and five budgets, by way, on each bundled recording."""
     rows = []
-    for name in ac.bundled_names():
+    for name in BUNDLED:
         with ac.bundled(name) as pool:
             ballots = first(pool.ballots(), SAMPLES)
         few = first(ballots, SAMPLES, SOME)
@@ -108,12 +109,12 @@ def speed() -> list[dict[str, Any]]:
 def sources() -> dict[str, ac.Ballots]:
     """The recordings: the bundled ones, and those beside the checkout."""
     found = {}
-    for name in ac.bundled_names():
+    for name in BUNDLED:
         with ac.bundled(name) as pool:
             found[name] = pool.ballots()
     for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
         name = path.name.split(".jsonl")[0]
-        if not name.startswith(ac.bundled_names()):  # those are bundled
+        if not name.startswith(BUNDLED):  # those are bundled
             with ac.open_pool(path) as pool:
                 found[name] = pool.ballots()
     return found

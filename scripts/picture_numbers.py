@@ -18,6 +18,7 @@ from adacompute.replay.replay import settle_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "figures" / "numbers.json"
+RECORDINGS = ("facts", "words")
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16)
 ASKED = ("facts-000", "facts-046", "facts-135", "facts-003", "facts-016", "facts-049", "facts-060")
 
@@ -25,7 +26,7 @@ ASKED = ("facts-000", "facts-046", "facts-135", "facts-003", "facts-016", "facts
 def measure_votes() -> dict[str, Any]:
     """Accuracy of plain votes, by how many vote."""
     accuracy = {}
-    for name in ac.bundled_names():
+    for name in RECORDINGS:
         table = ac.score(ac.bundled(name), budgets=BUDGETS)
         accuracy[name] = [round(float(value), 4) for value in table.accuracy.mean(axis=0)]
     return {"budgets": list(BUDGETS), "accuracy": accuracy}
@@ -62,7 +63,7 @@ def measure_dials() -> dict[str, Any]:
 def measure_single_samples() -> dict[str, float]:
     """The share of requests that stop after one sample, at 3 on average."""
     shares = {}
-    for name in ac.bundled_names():
+    for name in RECORDINGS:
         costs = load_simulation().recorded(name)
         shares[name] = round(float((costs.drawn[costs.at(costs.price(3.0))] == 1).mean()), 3)
     return shares

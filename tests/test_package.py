@@ -88,7 +88,7 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         archive.extractall(tmp_path / "site")
     parquet = {name: size for name, size in sizes.items() if name.endswith(".parquet")}
-    assert len(parquet) == 2
+    assert len(parquet) == 4
     assert sum(parquet.values()) < 4_000_000
     assert "adacompute/py.typed" in sizes
     assert not any(name.startswith(("tests/", "benchmarks/", "scripts/", "studies/")) for name in sizes)
@@ -104,5 +104,5 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     )
     where, lengths, more = done.stdout.splitlines()
     assert where.startswith(str(tmp_path))
-    assert lengths == "[353, 441]"
+    assert lengths == "[353, 441, 353, 441]"
     assert more == "0"  # decided by the prior that the wheel carries

@@ -83,7 +83,7 @@ def _texts() -> list[str]:
     """Prompts of the same length, of the words of the bundled recordings' questions, each different."""
     words = [
         word
-        for name in ac.bundled_names()
+        for name in ("facts", "words")
         for text in ac.bundled(name).ballots().prompts
         for word in text.split()
     ]

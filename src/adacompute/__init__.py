@@ -17,7 +17,18 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.errors import AdacomputeError
     from adacompute.evaluate import Evaluation, evaluate
     from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
-    from adacompute.pool import Ballots, Pool, bundled, bundled_names, export_file, import_file, open_pool
+    from adacompute.pool import (
+        Ballots,
+        Menu,
+        Mode,
+        Pool,
+        bundled,
+        bundled_names,
+        export_file,
+        import_file,
+        join_pools,
+        open_pool,
+    )
     from adacompute.problems import Template, read_problems
     from adacompute.records import (
         AccuracyTable,
@@ -26,8 +37,6 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         Cap,
         Failure,
         Frontier,
-        OldPrice,
-        OldPrices,
         Problem,
         Recorded,
         Sample,
@@ -35,7 +44,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     )
     from adacompute.replay import Replayed, calibrate, replay
     from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
-    from adacompute.score import Summary, halves, score, summarise
+    from adacompute.score import OldPrice, OldPrices, Summary, halves, score, summarise
     from adacompute.serve.asgi import gateway
     from adacompute.serve.asker import Asker, Reply, ask
     from adacompute.solve import frontier, solve
@@ -68,6 +77,8 @@ __all__ = [
     "Evaluation",
     "Failure",
     "Frontier",
+    "Menu",
+    "Mode",
     "Policy",
     "Pool",
     "Problem",
@@ -100,6 +111,7 @@ __all__ = [
     "gateway",
     "halves",
     "import_file",
+    "join_pools",
     "load_policy",
     "local_model",
     "open_pool",
@@ -123,11 +135,14 @@ _MODULES = {  # the public names of each module
     "adacompute.policies": ("ClassifierPolicy", "CurvePolicy", "Policy", "StoppingPolicy", "load_policy"),
     "adacompute.pool": (
         "Ballots",
+        "Menu",
+        "Mode",
         "Pool",
         "bundled",
         "bundled_names",
         "export_file",
         "import_file",
+        "join_pools",
         "open_pool",
     ),
     "adacompute.problems": ("Template", "read_problems"),
@@ -174,7 +189,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             new = _RENAMED[name]
             warnings.warn(f"adacompute.{name} is now adacompute.{new}", DeprecationWarning, stacklevel=2)
             if new == "TokenPrices":  # takes the old names of its fields, too
-                return getattr(import_module("adacompute.records"), f"Old{name}")
+                return getattr(import_module("adacompute.score"), f"Old{name}")
             return getattr(sys.modules[__name__], new)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -36,7 +36,7 @@ __all__ = [
     "Failure",
     "Frontier",
     "Mix",
-    "Mode",
+    "ModeName",
     "Move",
     "Paid",
     "Problem",
@@ -354,6 +354,7 @@ class Sample:
     entropy: float | None = None  # mean over the tokens, nats
     finished: bool | None = None  # False: cut off by a token limit
     signals: Signals | None = None
+    mode: str | None = None  # of a menu; a pool doesn't store it: its samples have the mode of their source
     extra: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # keys of the file that we don't know, kept
@@ -455,7 +456,7 @@ class Secret:
         raise TypeError("a secret is never written; read it again where it is needed")
 
 
-Mode = int | float | str  # what a column is called: a number of samples, or any name
+ModeName = int | float | str  # what a column is called: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
 
 _LARGEST_COST = 1e200  # of a cost, and of 1 / cost: beyond it gains per cost and sums overflow
@@ -474,7 +475,7 @@ class AccuracyTable:
 
     accuracy: Floats  # (problems, modes) 0 to 1
     costs: Floats  # (modes,) the same for every problem, or (problems, modes); in `unit`, never negative
-    modes: tuple[Mode, ...]  # (modes,) names
+    modes: tuple[ModeName, ...]  # (modes,) names
     standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
     ids: tuple[str, ...] | None = None  # (problems,)
     unit: str = "samples"  # of cost
@@ -488,7 +489,7 @@ class AccuracyTable:
         accuracy: npt.ArrayLike,
         *,
         costs: npt.ArrayLike,
-        modes: Sequence[Mode] | None = None,
+        modes: Sequence[ModeName] | None = None,
         standard_error: npt.ArrayLike | None = None,
         ids: Sequence[str] | None = None,
         unit: str = "samples",
@@ -562,9 +563,10 @@ def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
         ) from exc
 
 
-def _check_names(values: object, count: int, what: str) -> list[Mode]:
+def _check_names(values: object, count: int, what: str) -> list[ModeName]:
     """Checks that there are as many names as wanted, each different."""
-    items: list[Mode] = [] if isinstance(values, bytes) or not isinstance(values, Iterable) else list(values)
+    is_list = isinstance(values, Iterable) and not isinstance(values, bytes)
+    items: list[ModeName] = list(values) if is_list else []  # type: ignore[call-overload] # it is iterable
     names = [name.item() if isinstance(name, np.generic) else name for name in items]
     if len(names) != count or not all(isinstance(name, int | float | str) for name in names):
         raise TableInvalid(f"{what} {format_value(values)} don't fit; give {count} names, one each")
@@ -586,7 +588,7 @@ def _check_shape(values: Floats, costs: Floats) -> None:
         )
 
 
-def _check_accuracy(values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None) -> None:
+def _check_accuracy(values: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None) -> None:
     if values.min() >= 0 and values.max() <= 1:  # false where there is a NaN
         return
     row, column = (int(i) for i in np.argwhere(~((values >= 0) & (values <= 1)))[0])
@@ -597,7 +599,7 @@ def _check_accuracy(values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...
 
 
 def _check_error(
-    error: Floats | None, values: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None
+    error: Floats | None, values: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None
 ) -> None:
     if error is None:
         return
@@ -614,7 +616,7 @@ def _check_error(
         )
 
 
-def _check_costs(costs: Floats, names: tuple[Mode, ...], ids: tuple[str, ...] | None, order: str) -> None:
+def _check_costs(costs: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None, order: str) -> None:
     least = float(np.min(costs, where=costs != 0, initial=_LARGEST_COST))
     if not (least >= 1 / _LARGEST_COST and costs.max() <= _LARGEST_COST):
         valid = (costs == 0) | ((costs >= 1 / _LARGEST_COST) & (costs <= _LARGEST_COST))
@@ -646,7 +648,7 @@ def _describe_problem(row: int, ids: tuple[str, ...] | None) -> str:
     return f"problem {row if ids is None else ids[row]!r}"
 
 
-def _make_mode_names(costs: Floats) -> tuple[Mode, ...]:
+def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
     if costs.ndim == 2 or len(np.unique(costs)) < len(costs):
         return tuple(range(costs.shape[-1]))
     return tuple(int(cost) if cost.is_integer() else cost for cost in costs.tolist())
@@ -741,7 +743,7 @@ class Allocation:
     mixed_cost: float  # expected, with the mix
     mixed_accuracy: float  # expected, with the mix
     bound: float  # no allocation within the budget is more accurate, mixed or not
-    modes: tuple[Mode, ...]
+    modes: tuple[ModeName, ...]
     unit: str = "samples"
     limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
     trace: Trace | None = None  # of a bisection
@@ -844,48 +846,6 @@ def format_money(value: float) -> str:
     """
     exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
     return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
-
-
-class _OldPricesType(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, TokenPrices)
-
-
-class OldPrice(TokenPrices, metaclass=_OldPricesType):
-    """`ac.Price`, kept for one release: takes its old arguments and gives a plain `TokenPrices`."""
-
-    __slots__ = ()
-
-    def __new__(  # type: ignore[misc] # gives another class
-        cls,
-        *,
-        input_per_million: float,
-        output_per_million: float,
-        prompt_tokens: float | Sequence[float] | None = None,
-        prompts: Literal["each", "once"] = "each",
-        currency: str = DEFAULT_CURRENCY,
-    ) -> TokenPrices:
-        return TokenPrices(
-            input=input_per_million,
-            output=output_per_million,
-            prompt_tokens=prompt_tokens,
-            prompts=prompts,
-            currency=currency,
-        )
-
-
-class OldPrices(TokenPrices, metaclass=_OldPricesType):
-    """`ac.Prices`, kept for one release: takes its old arguments and gives a plain `TokenPrices`."""
-
-    __slots__ = ()
-
-    def __new__(  # type: ignore[misc] # gives another class
-        cls,
-        *,
-        input: float = 0.0,  # noqa: A002 - its name
-        output: float = 0.0,
-    ) -> TokenPrices:
-        return TokenPrices(input=input, output=output)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _DEFAULT_FOLDER = Path("..", "shared", "recordings")
 _SUFFIX = ".jsonl.gz"
 _FIGURE_PATH = Path("figures", "reproduction.svg")  # beside the page
+_BUNDLED = ("facts", "words")  # the recordings in the package that are judged where none is named
 _BUNDLED_FILES = (
     "facts-smollm2-135m",
     "words-qwen2.5-coder-1.5b",
@@ -172,7 +173,7 @@ def _list_sources(names: Sequence[str], folder: Path | None) -> list[_RecordingS
     if names:
         sources = [_find_source(name, files) for name in names]
     else:
-        sources = [_RecordingSource(name, Path(name)) for name in bundled_names()]
+        sources = [_RecordingSource(name, Path(name)) for name in _BUNDLED]
         folder_sources = [_RecordingSource(file.name.removesuffix(_SUFFIX), file) for file in files]
         sources += [one for one in folder_sources if one.name not in _BUNDLED_FILES]
     return list({one.path.absolute(): one for one in reversed(sources)}.values())[::-1]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import adacompute as ac
-from adacompute.cli.demo import QUESTION_IDS, SAMPLING, TEMPLATE, ask_gateway
+from adacompute.cli.demo import QUESTION_IDS, RECORDINGS, SAMPLING, TEMPLATE, ask_gateway
 from adacompute.problems import Template
 
-NAMES = ac.bundled_names()
+NAMES = RECORDINGS
 
 
 def part(said: str, name: str) -> list[str]:

@@ -67,7 +67,13 @@ def test_a_bundled_recording_gives_its_problems_with_its_prompt(name: str):
     found = read_problems(name)
     assert found.problems == want
     assert found.template is not None
-    assert found.template.name == {"facts": "answer-line", "words": "boxed"}[name]
+    want_names = {
+        "facts": "answer-line",
+        "words": "boxed",
+        "facts-qwen": "answer-line",
+        "words-direct": "direct",
+    }
+    assert found.template.name == want_names[name]
 
 
 def test_two_lines_of_one_id_that_differ_are_refused(pool: Path):

@@ -9,7 +9,7 @@ Formulas that the fast path leaves open are compared by math-verify in a helper 
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -214,14 +214,17 @@ class Classes:
     def __len__(self) -> int:
         return len(self._classes)
 
-    def place(self, answer: str | None, correct: float | None = None) -> int:
-        """The class of an answer, a new one if it equals none before; -1 for None."""
+    def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
+        """The class of an answer, a new one if it equals none before; -1 for None.
+
+        The slow judge isn't asked about the classes `unlike`, where it is known that it would say no.
+        """
         number = self._look_up(answer, correct)
         if number is not None or answer is None:
             return -1 if number is None else number
         form = normalise(answer, self.task.percent)
         group = self._find_in_buckets(form, correct) or self._ask_judge(
-            answer, self._select_candidates(form, correct)
+            answer, self._select_candidates(form, correct, unlike)
         )
         return self._join(answer, form, correct, group)
 
@@ -259,14 +262,18 @@ class Classes:
                 return group
         return None
 
-    def _select_candidates(self, form: Form, correct: float | None) -> list[_AnswerClass]:
+    def _select_candidates(
+        self, form: Form, correct: float | None, unlike: Container[int] = ()
+    ) -> list[_AnswerClass]:
         if form.kind in _WORD_KINDS or not (self._open or form.kind == "open"):
             return []
         classes = self._formulas if form.kind == "open" else self._open
         half = _CLASSES_COMPARED // 2
         compared = classes if len(classes) <= _CLASSES_COMPARED else classes[:half] + classes[-half:]
         candidates = [
-            group for group in compared if _is_open(form, group.form) and group.accepts(form, correct)
+            group
+            for group in compared
+            if group.number not in unlike and _is_open(form, group.form) and group.accepts(form, correct)
         ]
         return (
             candidates

@@ -28,7 +28,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
-from adacompute.pool import bundled, bundled_names
+from adacompute.pool import bundled
 from adacompute.problems import Template
 from adacompute.records import Problem
 
@@ -43,6 +43,7 @@ DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it,
 # half of the samples or so, where votes are needed. A test checks the recording, and the first one live.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
+RECORDINGS = ("facts", "words")  # those that it judges
 _RECORDING = "words"  # judged unless others are named: each takes half a minute of one core
 SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as recorded
 _BUDGET, _SEED = 3.0, 7
@@ -384,10 +385,9 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
     # imported here, so that other commands start without matplotlib
     from adacompute.report.folder import check_report_folder
 
-    known = bundled_names()
     for name in requested:
-        if name not in known:
-            raise PoolNotFound(f"there is no recording {name!r} in the package; there are {', '.join(known)}")
+        if name not in RECORDINGS:
+            raise PoolNotFound(f"the demo has no recording {name!r}; there are {', '.join(RECORDINGS)}")
     names = tuple(dict.fromkeys(requested))
     check_report_folder(DEMO_FOLDER / names[0])
     return names

@@ -80,7 +80,7 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Frontier, Mode
+from adacompute.records import AccuracyTable, Allocation, Frontier, ModeName
 from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
 from adacompute.score import MeanEstimate
 from adacompute.score.shrinkage import shrink as shrink_table
@@ -599,7 +599,7 @@ def show_curve(scored: AccuracyTable, chosen_table: AccuracyTable, *, budget: fl
         print_line(text)
 
 
-def _format_samples(mode: Mode) -> str:
+def _format_samples(mode: ModeName) -> str:
     return "1 sample" if mode == 1 else f"{mode} samples"
 
 

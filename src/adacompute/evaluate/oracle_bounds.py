@@ -20,7 +20,7 @@ from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interva
 from adacompute.evaluate.scored_pool import Scoring
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Frontier, Mode, format_lower_bound
+from adacompute.records import AccuracyTable, Allocation, Frontier, ModeName, format_lower_bound
 from adacompute.score import MeanEstimate, halves
 from adacompute.score.pool_summary import estimate_mean
 from adacompute.score.shrinkage import shrink as shrink_table
@@ -58,7 +58,7 @@ class UniformAllocation:
     budget: float  # the average cost asked for
     cost: float  # the average cost spent
     accuracy: MeanEstimate  # with its 95% interval over problems
-    modes: tuple[Mode, Mode]  # the same twice where one mode is enough
+    modes: tuple[ModeName, ModeName]  # the same twice where one mode is enough
     probability: float  # of the second; 0 where one mode is enough
     each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
 

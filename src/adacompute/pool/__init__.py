@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from adacompute.errors import deprecated_names
 from adacompute.pool.ballots import Ballots
+from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, Mode, get_menu_ballots, join_pools
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
 from adacompute.pool.pool_files import (
     ExportResult,
@@ -24,6 +25,10 @@ __all__ = [
     "DrawnSamples",
     "ExportResult",
     "ImportResult",
+    "JoinedPool",
+    "Menu",
+    "MenuBallots",
+    "Mode",
     "Pool",
     "PoolCounts",
     "Verification",
@@ -33,7 +38,9 @@ __all__ = [
     "export_file",
     "export_shards",
     "fingerprint",
+    "get_menu_ballots",
     "import_file",
+    "join_pools",
     "open_pool",
 ]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from adacompute.pool.rows import read_signals
 from adacompute.records import SIGNAL_NAMES
 
-__all__ = ["ABSENT", "ABSTAINS", "Ballots", "number_prompts", "read_ballots", "renumber"]
+__all__ = ["ABSENT", "ABSTAINS", "Ballots", "number_prompts", "read_ballots", "read_spellings", "renumber"]
 
 ABSTAINS = -1
 ABSENT = -2
@@ -33,6 +33,12 @@ _SELECT_SAMPLES = """
 _SELECT_SIGNALS = """
     SELECT s.extra FROM records r JOIN samples s ON s.record = r.key
     WHERE r.source = ? AND instr(s.extra, '"signals":{') ORDER BY r.problem, s.idx
+"""
+_SELECT_SPELLINGS = """
+    SELECT p.id, s.class, s.answer, s.correct
+    FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
+    WHERE r.source = ? AND s.class >= 0
+    GROUP BY r.problem, s.class, s.answer, s.correct ORDER BY r.problem, min(s.idx)
 """
 
 
@@ -150,6 +156,13 @@ def _read_signals(
         return None
     signals.setflags(write=False)
     return signals.reshape(*shape, len(SIGNAL_NAMES))
+
+
+def read_spellings(
+    connection: sqlite3.Connection, source: int | None
+) -> list[tuple[str, int, str, float | None]]:
+    """Each way in which an answer is written: (problem id, class, answer, correct), in drawing order."""
+    return connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from adacompute.answers import Classes, Task, same_answer
 from adacompute.atomic import WriterLock
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound, format_value
-from adacompute.pool.ballots import Ballots, read_ballots
+from adacompute.pool.ballots import Ballots, read_ballots, read_spellings
 from adacompute.pool.rows import (
     ClassNumbering,
     Flaw,
@@ -246,6 +246,11 @@ class PoolReader:
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
             return read_ballots(self._connection, source, model=name, parameters=values)
+
+    def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
+        """Each way in which a source writes an answer: (problem id, class, answer, correct)."""
+        with self._read_state():
+            return read_spellings(self._connection, source)
 
     def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
         """The key of exactly this source, or None."""

@@ -411,7 +411,7 @@ def open_entries(reading: FileEntries, task: Task, *, classes: Iterable[Sequence
     return Pool(connection, path=path, task=task)
 
 
-_RECORDINGS = ("facts", "words")
+_RECORDINGS = ("facts", "words", "facts-qwen", "words-direct")
 _RECORDINGS_FOLDER = "recordings"
 
 

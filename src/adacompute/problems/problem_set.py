@@ -73,7 +73,12 @@ SOURCE_KINDS = (
 )
 _HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
 _PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
-_BUNDLED_TEMPLATES = {"facts": "answer-line", "words": "boxed"}  # the prompts of the bundled recordings
+_BUNDLED_TEMPLATES = {  # the prompts of the bundled recordings
+    "facts": "answer-line",
+    "facts-qwen": "answer-line",
+    "words": "boxed",
+    "words-direct": "direct",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

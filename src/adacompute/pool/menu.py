@@ -1,0 +1,787 @@
+"""Several ways to ask the same questions: pools joined by problem, the modes' votes, and what they cost.
+
+A mode is a model with its options; a menu is the modes that a policy may use, with their costs in one unit.
+One answer has one class, whichever mode gave it.
+"""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Classes, Task, same_answer
+from adacompute.answers.normalise import normalise
+from adacompute.errors import (
+    NotRecorded,
+    PoolError,
+    PriceInvalid,
+    RecordInvalid,
+    RecordNotFound,
+    SourceAmbiguous,
+    TaskError,
+    format_value,
+    shorten,
+    suggest_name,
+)
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, renumber
+from adacompute.pool.pool import Pool
+from adacompute.pool.pool_files import bundled, bundled_names, open_pool
+from adacompute.pool.rows import to_canonical_json
+from adacompute.records import SIGNAL_NAMES, TokenPrices
+
+__all__ = ["JoinedPool", "Menu", "MenuBallots", "MenuUnit", "Mode", "get_menu_ballots", "join_pools"]
+
+Floats = npt.NDArray[np.float64]
+MenuUnit = Literal["money", "tokens", "cost"]
+Missing = Literal["error", "drop"]
+
+TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no number is given
+_NAME_LENGTH = 40  # characters of one parameter in a mode's name
+_OBJECT_KEYS = ("modes", "unit", "currency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A way to get one sample: a model with its options, and what a sample costs.
+
+    >>> Mode(name="small", cost=0.1)
+    Mode(name='small', cost=0.1, prices=None)
+    """
+
+    name: str
+    cost: float  # of one sample, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
+    prices: TokenPrices | None = None  # None: each sample costs `cost`
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        object.__setattr__(self, "cost", _check_cost(self.cost, self.name))
+        if self.prices is not None:
+            _check_prices(self.prices, self.name)
+
+    def sample_costs(self, ballots: Ballots) -> Floats:
+        """What each recorded sample costs, (problems, samples); NaN where there is none."""
+        present = ballots.classes != ABSENT
+        if self.prices is None:
+            return np.where(present, self.cost, np.nan)
+        return _compute_money(ballots, self.prices, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Menu:
+    """The modes that a policy may use, in ascending cost, and the unit of their costs.
+
+    >>> menu = Menu(modes=(Mode(name="large", cost=1.0), Mode(name="small", cost=0.1)))
+    >>> menu.names, menu.costs.tolist(), len(menu)
+    (('small', 'large'), [0.1, 1.0], 2)
+    """
+
+    modes: tuple[Mode, ...]
+    unit: MenuUnit = "cost"  # "cost": the numbers given
+    currency: str = ""  # of money only
+
+    def __post_init__(self) -> None:
+        if not self.modes:
+            raise PoolError("a menu has no mode; give at least one")
+        object.__setattr__(self, "modes", tuple(sorted(self.modes, key=lambda mode: mode.cost)))
+        _check_distinct(self.names)
+        if self.unit not in get_args(MenuUnit):
+            raise PriceInvalid(
+                f"unit {format_value(self.unit)} is not known; give {', '.join(get_args(MenuUnit))}"
+            )
+        if (self.unit == "money") != bool(self.currency):
+            raise PriceInvalid(
+                f"currency {self.currency!r} doesn't fit the unit {self.unit!r}; "
+                "give one with money, and only then"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        pool: "Pool | JoinedPool | MenuBallots",
+        *,
+        costs: Mapping[str, float] | None = None,
+        prices: Mapping[str, TokenPrices] | None = None,
+    ) -> "Menu":
+        """The menu of a joined pool, or of a pool with several sources: by costs of a sample, or by prices.
+
+        The modes named are those of the menu. With neither costs nor prices it has every mode, and a sample
+        costs its output tokens, on average.
+        """
+        if costs is not None and prices is not None:
+            raise PriceInvalid("a menu has costs or prices, not both; leave one of them out")
+        source = get_menu_ballots(pool)
+        names = source.modes if costs is None and prices is None else tuple(costs or prices or ())
+        if not names:
+            raise PriceInvalid(f"no mode has a cost; give one for some of {', '.join(source.modes)}")
+        chosen = source.select(names)
+        if costs is not None:
+            return cls(modes=tuple(Mode(name=name, cost=cost) for name, cost in costs.items()))
+        pairs = list(zip(chosen.modes, chosen.ballots, strict=True))
+        if prices is None:
+            modes = [Mode(name=name, cost=_compute_mean(_read_tokens(votes, name))) for name, votes in pairs]
+            return cls(modes=tuple(modes), unit="tokens")
+        modes = [
+            Mode(name=name, cost=_mean_money(votes, prices[name], name), prices=prices[name])
+            for name, votes in pairs
+        ]
+        return cls(modes=tuple(modes), unit="money", currency=_find_currency(prices))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes, cheapest first."""
+        return tuple(mode.name for mode in self.modes)
+
+    @property
+    def costs(self) -> Floats:
+        """Of one sample of each mode, (modes,), ascending."""
+        return np.array([mode.cost for mode in self.modes])
+
+    def __len__(self) -> int:
+        return len(self.modes)
+
+    def __getitem__(self, name: str) -> Mode:
+        """The mode of that name."""
+        return self.modes[_find_mode(name, self.names, "the menu")]
+
+    def dump(self) -> dict[str, Any]:
+        """The menu as plain JSON data; an infinite cost is the text "inf"."""
+        return {
+            "modes": [_dump_mode(mode) for mode in self.modes],
+            "unit": self.unit,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def load(cls, stored: object) -> "Menu":
+        """The menu that `dump` wrote."""
+        if not isinstance(stored, Mapping) or not isinstance(stored.get("modes"), list):
+            raise PriceInvalid(
+                f"a stored menu is an object with {', '.join(_OBJECT_KEYS)}, not {format_value(stored)}; "
+                "write it with Menu.dump"
+            )
+        unknown = sorted(str(key) for key in stored if key not in _OBJECT_KEYS)
+        if unknown:
+            raise PriceInvalid(f"a stored menu has no field {unknown[0]!r}; give {', '.join(_OBJECT_KEYS)}")
+        return cls(
+            modes=tuple(_load_mode(mode) for mode in stored["modes"]),
+            unit=stored.get("unit", "cost"),
+            currency=stored.get("currency", ""),
+        )
+
+
+def _dump_mode(mode: Mode) -> dict[str, Any]:
+    stored: dict[str, Any] = {"name": mode.name, "cost": "inf" if math.isinf(mode.cost) else mode.cost}
+    if mode.prices is not None:
+        names = ("input", "output", "prompt_tokens", "currency")
+        stored["prices"] = {name: getattr(mode.prices, name) for name in names}
+    return stored
+
+
+def _load_mode(stored: object) -> Mode:
+    try:
+        fields = dict(stored)  # type: ignore[call-overload] # whatever a file holds
+        prices = fields.pop("prices", None)
+        cost = math.inf if fields["cost"] == "inf" else fields["cost"]
+        return Mode(
+            **{**fields, "cost": cost}, prices=None if prices is None else TokenPrices(**dict(prices))
+        )
+    except (TypeError, ValueError, KeyError) as exc:
+        raise PriceInvalid(
+            f"a stored mode has name, cost and perhaps prices, not {format_value(stored)}; "
+            "write it with Menu.dump"
+        ) from exc
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise PoolError(f"mode {format_value(name)} has no name; give a text")
+
+
+def _check_cost(cost: object, name: str) -> float:
+    is_number = isinstance(cost, int | float | np.integer | np.floating) and not isinstance(cost, bool)
+    if not (is_number and cost >= 0):  # type: ignore[operator] # it is a number here
+        raise PriceInvalid(
+            f"cost {format_value(cost)} of mode {name!r} can't be paid; give a number from 0 up, "
+            "or inf where it may not be drawn"
+        )
+    return float(cost)  # type: ignore[arg-type] # it is a number here
+
+
+def _check_prices(prices: object, name: str) -> None:
+    if not isinstance(prices, TokenPrices):
+        raise PriceInvalid(f"prices {format_value(prices)} of mode {name!r} can't be used; give TokenPrices")
+    if prices.prompts == "once":
+        raise PriceInvalid(
+            f"prompts 'once' of mode {name!r} can't be used in a menu, where each sample is paid for alone; "
+            "give prompts='each', with prompt_tokens=0 where the prompt is cached for free"
+        )
+    if isinstance(prices.prompt_tokens, Sequence):
+        raise PriceInvalid(
+            f"prompt_tokens of mode {name!r} are given by problem; give one number for all, "
+            "or None to estimate them from the question"
+        )
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise PoolError(f"mode {repeated[0]!r} is there twice; give each its own name")
+
+
+def _find_mode(name: str, names: Sequence[str], place: str) -> int:
+    if name not in names:
+        hint = suggest_name(str(name), names)
+        raise RecordNotFound(
+            f"there is no mode {format_value(name)} in {place}; {hint}there are {', '.join(names)}"
+        )
+    return names.index(name)
+
+
+def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
+    by_currency = {value.currency.casefold(): (name, value.currency) for name, value in prices.items()}
+    if len(by_currency) > 1:
+        (first, one), (second, other) = list(by_currency.values())[:2]
+        raise PriceInvalid(
+            f"prices of mode {first!r} are in {one}, those of {second!r} in {other}; "
+            "give all in one currency, as nothing is converted"
+        )
+    return next(iter(prices.values())).currency
+
+
+def _read_tokens(ballots: Ballots, name: str) -> Floats:
+    """Output tokens, (problems, samples), NaN where there is no sample; all others are known."""
+    unknown = np.isnan(ballots.tokens) & (ballots.classes != ABSENT)
+    if unknown.any():
+        row = int(unknown.any(axis=1).argmax())
+        raise NotRecorded(
+            f"mode {name!r}: problem {ballots.ids[row]!r} has samples without a number of tokens (the first "
+            f"of {int(unknown.any(axis=1).sum())} of {len(ballots)} problems); record them, or give each "
+            "mode a cost, costs={...} (--cost NAME=NUMBER)"
+        )
+    return ballots.tokens
+
+
+def _compute_money(ballots: Ballots, prices: TokenPrices, name: str) -> Floats:
+    """(problems, samples), NaN where there is no sample."""
+    output = np.where(ballots.classes == ABSENT, np.nan, 0.0)
+    if prices.output > 0:
+        output = _read_tokens(ballots, name) * (prices.output / 1e6)
+    tokens = prices.prompt_tokens
+    if tokens is None:
+        counts = np.array([len(prompt) / TOKEN_CHARACTERS for prompt in ballots.prompts])
+    else:
+        counts = np.full(len(ballots), tokens, dtype=np.float64)
+    return np.asarray(output + (counts * (prices.input / 1e6))[:, None])
+
+
+def _mean_money(ballots: Ballots, prices: object, name: str) -> float:
+    _check_prices(prices, name)
+    assert isinstance(prices, TokenPrices)
+    return _compute_mean(_compute_money(ballots, prices, name))
+
+
+def _compute_mean(costs: Floats) -> float:
+    known = costs[~np.isnan(costs)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class MenuBallots:
+    """The votes of several modes on the same problems; one answer has one class, whichever mode gave it."""
+
+    modes: tuple[str, ...]  # names
+    # one a mode: the same problems in the same order; `classes` are numbered alike in all of them, by first
+    # appearance in the order of modes
+    ballots: tuple[Ballots, ...]
+
+    def __post_init__(self) -> None:
+        if not self.modes or len(self.modes) != len(self.ballots):
+            raise PoolError(
+                f"{len(self.modes)} modes have {len(self.ballots)} ballots; give one for each of at least one"
+            )
+        _check_distinct(self.modes)
+        for name, ballots in zip(self.modes, self.ballots, strict=True):
+            if ballots.ids != self.ids:
+                raise PoolError(
+                    f"the ballots of mode {name!r} have other problems than those of {self.modes[0]!r}; "
+                    "join pools with join_pools"
+                )
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """(problems,)"""
+        return self.ballots[0].ids
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """(problems,) the questions."""
+        return self.ballots[0].prompts
+
+    @property
+    def subjects(self) -> tuple[str | None, ...]:
+        """(problems,)"""
+        return self.ballots[0].subjects
+
+    @property
+    def levels(self) -> tuple[int | float | str | None, ...]:
+        """(problems,)"""
+        return self.ballots[0].levels
+
+    @property
+    def gold_known(self) -> npt.NDArray[np.bool_]:
+        """(problems,)"""
+        return self.ballots[0].gold_known
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> Ballots:
+        """The votes of the mode of that name."""
+        return self.ballots[_find_mode(name, self.modes, "the pool")]
+
+    def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "MenuBallots":
+        """The ballots of the given rows, in that order."""
+        return replace(self, ballots=tuple(ballots.only(rows) for ballots in self.ballots))
+
+    def select(self, names: Sequence[str]) -> "MenuBallots":
+        """Some of the modes, in that order; classes are numbered anew, by their order."""
+        names = (names,) if isinstance(names, str) else tuple(names)
+        if not names:
+            raise PoolError(f"no mode is selected; give some of {', '.join(self.modes)}")
+        chosen = tuple(self[name] for name in names)
+        classes = _number_alike([ballots.classes for ballots in chosen])
+        return MenuBallots(
+            modes=names,
+            ballots=tuple(replace(b, classes=c) for b, c in zip(chosen, classes, strict=True)),
+        )
+
+    @property
+    def joined(self) -> Ballots:
+        """All samples of all modes side by side, in the order of modes.
+
+        Where a mode has fewer samples of a problem than of others, the gap stays, in the middle of its row.
+        """
+        if len(self.ballots) == 1:
+            return self.ballots[0]
+        names = ("classes", "correct", "tokens", "logprob", "entropy")
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(ballots, name) for ballots in self.ballots], axis=1)
+            for name in names
+        }
+        if any(ballots.signals is not None for ballots in self.ballots):
+            arrays["signals"] = np.concatenate(list(map(_fill_signals, self.ballots)), axis=1)
+        for array in arrays.values():
+            array.setflags(write=False)
+        return replace(
+            self.ballots[0], model=" + ".join(self.modes), parameters={}, **{"signals": None, **arrays}
+        )
+
+    def sample_costs(self, menu: Menu) -> tuple[Floats, ...]:
+        """What each sample costs, (problems, samples) for each mode of the menu, in its order.
+
+        Where there is no sample the cost is NaN.
+        """
+        return tuple(mode.sample_costs(self[mode.name]) for mode in menu.modes)
+
+
+def _fill_signals(ballots: Ballots) -> Floats:
+    if ballots.signals is not None:
+        return ballots.signals
+    return np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
+
+
+def _number_alike(classes: Sequence[npt.NDArray[np.int32]]) -> list[npt.NDArray[np.int32]]:
+    """The classes of several modes, numbered by first appearance in the order of modes."""
+    together = np.concatenate(classes, axis=1)
+    renumber(together)
+    ends = np.cumsum([array.shape[1] for array in classes])[:-1]
+    parts = [np.ascontiguousarray(part) for part in np.split(together, ends, axis=1)]
+    for part in parts:
+        part.setflags(write=False)
+    return parts
+
+
+class _Spelling(NamedTuple):
+    """One way in which a class of one mode is written."""
+
+    class_number: int  # by first appearance among the mode's samples of the problem
+    answer: str
+    correct: float | None
+
+
+class _ModeVotes(NamedTuple):
+    """What one mode recorded: its votes, how their classes are written, and the gold answers."""
+
+    name: str
+    ballots: Ballots
+    spellings: dict[str, list[_Spelling]]  # by problem id, in drawing order
+    golds: dict[str, str]  # by problem id, where known
+    task: Task
+
+
+class JoinedPool:
+    """Several pools of the same problems, one a mode. Made by `join_pools`; nothing is copied or written."""
+
+    def __init__(self, pools: Mapping[str, Pool], *, missing: Missing, opened: ExitStack) -> None:
+        self.modes = tuple(pools)
+        self._pools = dict(pools)
+        self._missing: Missing = missing
+        self._opened = opened
+        self._ballots: MenuBallots | None = None
+
+    def ballots(self) -> MenuBallots:
+        """The votes of every mode, as the pools were at the first call."""
+        if self._ballots is None:
+            self._ballots = _join_votes(
+                [_read_mode(name, pool) for name, pool in self._pools.items()], self._missing
+            )
+        return self._ballots
+
+    def close(self) -> None:
+        """Closes the pools that were given as paths; pools that were given open stay so."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        paths = ", ".join(f"{name!r}: {pool.path!r}" for name, pool in self._pools.items())
+        return f"JoinedPool({{{paths}}})"
+
+
+def join_pools(
+    pools: Mapping[str, Pool | str | os.PathLike[str]], *, missing: Missing = "error"
+) -> JoinedPool:
+    """Joins pools of the same problems, by their ids: each is a mode, called by its key.
+
+    A pool is open already, or a path, or the name of a bundled recording. Problems that a mode has no
+    sample of are an error, or dropped. Recorded grades outrank our equality of answers, as in one pool.
+
+    >>> pool = join_pools({"smol": "facts", "qwen": "facts-qwen"})
+    >>> pool.modes, len(pool.ballots())
+    (('smol', 'qwen'), 353)
+    """
+    _check_missing(missing)
+    if not isinstance(pools, Mapping):
+        raise PoolError(f"pools {format_value(pools)} have no names; give them by mode, {{NAME: POOL, ...}}")
+    if len(pools) < 2:
+        raise PoolError(
+            f"{len(pools)} pool{'' if len(pools) == 1 else 's'} can't be joined; give at least two, by mode"
+        )
+    with ExitStack() as stack:
+        opened = {name: _open_mode(name, pool, stack) for name, pool in pools.items()}
+        return JoinedPool(opened, missing=missing, opened=stack.pop_all())
+
+
+def get_menu_ballots(
+    source: "Pool | JoinedPool | MenuBallots | Ballots", *, missing: Missing = "error"
+) -> MenuBallots:
+    """The votes by mode: of a joined pool, or of a pool, whose sources are the modes.
+
+    A mode of a pool is called by its model, and by the parameters that differ where several modes have
+    the same one.
+    """
+    _check_missing(missing)
+    if isinstance(source, MenuBallots):
+        return source
+    if isinstance(source, JoinedPool):
+        return source.ballots()
+    if isinstance(source, Ballots):
+        return MenuBallots(modes=(source.model or "model",), ballots=(source,))
+    if not isinstance(source, Pool):
+        raise PoolError(
+            f"{format_value(source)} has no modes; give a pool, or several joined with join_pools"
+        )
+    with source.snapshot():
+        sources = source.models
+        if not sources:
+            raise PoolError(
+                f"{source.path}: has no samples, so it has no modes; collect or import some first"
+            )
+        names = _name_modes(sources)
+        return _join_votes(
+            [
+                _read_mode(name, source, key)
+                for name, key in zip(names, [source.source_key(*one) for one in sources], strict=True)
+            ],
+            missing,
+        )
+
+
+def _check_missing(missing: object) -> None:
+    if missing not in get_args(Missing):
+        raise PoolError(f'missing={format_value(missing)} is not known; give "error" or "drop"')
+
+
+def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
+    _check_name(name)
+    if isinstance(pool, Pool):
+        return pool
+    if not isinstance(pool, str | os.PathLike):
+        raise PoolError(f"mode {name!r}: {format_value(pool)} is no pool; give one that is open, or its path")
+    is_bundled = str(pool) in bundled_names() and not Path(pool).exists()
+    return stack.enter_context(bundled(str(pool)) if is_bundled else open_pool(pool))
+
+
+def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
+    """A name for each source: its model, and the parameters that differ among those of one model."""
+    models = [model or "model" for model, _ in sources]
+    names = []
+    for model, (_, parameters) in zip(models, sources, strict=True):
+        peers = [values for other, (_, values) in zip(models, sources, strict=True) if other == model]
+        keys = sorted({key for values in peers for key in values})
+        differing = [key for key in keys if len({_format_parameter(values, key) for values in peers}) > 1]
+        parts = [
+            f"{key}={shorten(_format_parameter(parameters, key), _NAME_LENGTH)}"
+            for key in differing
+            if key in parameters
+        ]
+        names.append(f"{model} ({', '.join(parts)})" if parts else model)
+    repeated = {name for name, count in Counter(names).items() if count > 1}
+    return [f"{name} #{k}" if name in repeated else name for k, name in enumerate(names, start=1)]
+
+
+def _format_parameter(parameters: Mapping[str, Any], key: str) -> str:
+    if key not in parameters:
+        return ""
+    value = parameters[key]
+    return value if isinstance(value, str) else to_canonical_json(value)
+
+
+def _read_mode(name: str, pool: Pool, source: int | None = None) -> _ModeVotes:
+    with pool.snapshot():
+        if source is None:
+            sources = pool.models
+            if len(sources) > 1:
+                raise SourceAmbiguous(
+                    f"mode {name!r}: {pool.path} holds {len(sources)} sources, and a mode is one; export one "
+                    "of them to a pool of its own, or use that pool alone: its sources are modes already"
+                )
+            source = pool.source_key(*sources[0]) if sources else None
+        ballots = pool.ballots_of(source)
+        spellings = pool.spellings_of(source)
+        golds = {problem.id: problem.gold for problem in pool.problems() if problem.gold is not None}
+    by_problem: dict[str, list[_Spelling]] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    for id_, stored, answer, correct in spellings:
+        known = by_problem.setdefault(id_, [])
+        number = numbers.get((id_, stored))
+        if number is None:
+            number = numbers[id_, stored] = len({one.class_number for one in known})
+        known.append(_Spelling(number, answer, correct))
+    return _ModeVotes(name, ballots, by_problem, golds, pool.task)
+
+
+def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> MenuBallots:
+    """The votes of all modes on the problems that all of them have, in the order of the first."""
+    _check_distinct([mode.name for mode in modes])
+    _check_tasks(modes)
+    modes = _select_common(modes, missing)
+    _check_questions(modes)
+    golds = _merge_golds(modes)
+    classes = _share_classes(modes, golds)
+    first = modes[0].ballots
+    gold_known = np.array([id_ in golds for id_ in first.ids], dtype=bool)
+    gold_known.setflags(write=False)
+    alike: dict[str, Any] = {
+        "ids": first.ids,
+        "prompts": first.prompts,
+        "subjects": _fill_in([mode.ballots.subjects for mode in modes]),
+        "levels": _fill_in([mode.ballots.levels for mode in modes]),
+        "gold_known": gold_known,
+    }
+    numbered = _number_alike([shared.classes for shared in classes])
+    return MenuBallots(
+        modes=tuple(mode.name for mode in modes),
+        ballots=tuple(
+            replace(mode.ballots, **alike, classes=numbers, correct=shared.correct)
+            for mode, shared, numbers in zip(modes, classes, numbered, strict=True)
+        ),
+    )
+
+
+def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The first value that is known, problem by problem."""
+    return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
+
+
+def _check_tasks(modes: Sequence[_ModeVotes]) -> None:
+    first = modes[0]
+    for mode in modes[1:]:
+        if mode.task.percent != first.task.percent:
+            raise TaskError(
+                f"modes {first.name!r} and {mode.name!r} compare answers by other tasks "
+                f"(percent {first.task.percent!r} and {mode.task.percent!r}); "
+                "import one of them again with the other's --percent"
+            )
+
+
+def _select_common(modes: Sequence[_ModeVotes], missing: Missing) -> list[_ModeVotes]:
+    """The modes with the problems that all have, in the order of the first; an error where some lack any."""
+    everywhere = set(modes[0].ballots.ids).intersection(*(mode.ballots.ids for mode in modes))
+    if missing == "error":
+        _check_none_missing(modes, everywhere)
+    if not everywhere:
+        names = ", ".join(repr(mode.name) for mode in modes)
+        raise RecordNotFound(f"modes {names} have no problem in common; join pools of the same problem ids")
+    ids = [id_ for id_ in modes[0].ballots.ids if id_ in everywhere]
+    chosen = []
+    for mode in modes:
+        places = {id_: row for row, id_ in enumerate(mode.ballots.ids)}
+        chosen.append(mode._replace(ballots=mode.ballots.only([places[id_] for id_ in ids])))
+    return chosen
+
+
+def _check_none_missing(modes: Sequence[_ModeVotes], everywhere: set[str]) -> None:
+    for mode in modes:
+        id_ = next((id_ for id_ in mode.ballots.ids if id_ not in everywhere), None)
+        if id_ is None:
+            continue
+        lacking = next(other for other in modes if id_ not in other.ballots.ids)
+        count = len(set(mode.ballots.ids).difference(lacking.ballots.ids))
+        raise RecordNotFound(
+            f"mode {lacking.name!r} has no sample of {count} of the {len(mode.ballots)} problems of mode "
+            f"{mode.name!r}, e.g. {id_!r}; collect them, or give missing='drop' (--missing drop)"
+        )
+
+
+def _check_questions(modes: Sequence[_ModeVotes]) -> None:
+    first = modes[0]
+    for mode in modes[1:]:
+        for id_, prompt, other in zip(
+            first.ballots.ids, first.ballots.prompts, mode.ballots.prompts, strict=True
+        ):
+            if prompt != other:
+                raise RecordInvalid(
+                    f"problem {id_!r} has another question in mode {mode.name!r} "
+                    f"({format_value(other)}) than in {first.name!r} ({format_value(prompt)}); "
+                    "join pools of the same questions"
+                )
+
+
+def _merge_golds(modes: Sequence[_ModeVotes]) -> dict[str, str]:
+    """The gold answer of each problem, of the first mode that knows it."""
+    golds: dict[str, tuple[str, str]] = {}
+    for mode in modes:
+        for id_ in mode.ballots.ids:
+            gold = mode.golds.get(id_)
+            if gold is None:
+                continue
+            known, owner = golds.setdefault(id_, (gold, mode.name))
+            if gold != known and not same_answer(gold, known, mode.task):
+                raise RecordInvalid(
+                    f"problem {id_!r} has the gold answer {format_value(gold)} in mode {mode.name!r} and "
+                    f"{format_value(known)} in {owner!r}; correct one of them (import with --regrade)"
+                )
+    return {id_: gold for id_, (gold, _) in golds.items()}
+
+
+class _SharedClasses(NamedTuple):
+    classes: npt.NDArray[np.int32]  # (problems, samples) numbered alike in all modes
+    correct: npt.NDArray[np.float32]  # (problems, samples)
+
+
+def _share_classes(modes: Sequence[_ModeVotes], golds: Mapping[str, str]) -> list[_SharedClasses]:
+    """One numbering for the answers of all modes, and grades where only another mode had the gold answer.
+
+    Modes are taken in the order of their names, so that which answers share a class doesn't depend on the
+    order in which the pools were given.
+    """
+    ranked = sorted(modes, key=lambda mode: mode.name)
+    shared = {
+        mode.name: _SharedClasses(mode.ballots.classes.copy(), mode.ballots.correct.copy()) for mode in modes
+    }
+    for row, id_ in enumerate(modes[0].ballots.ids):
+        answers = _SharedAnswers(modes[0].task)
+        for mode in ranked:
+            classes = shared[mode.name].classes[row]
+            numbers = answers.place_all(mode.spellings.get(id_, ()))
+            voted = classes >= 0
+            classes[voted] = numbers[classes[voted]]
+        for mode in ranked:
+            _fill_grades(shared[mode.name], row, answers, golds.get(id_))
+    for arrays in shared.values():
+        arrays.correct.setflags(write=False)
+    return [shared[mode.name] for mode in modes]
+
+
+def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", gold: str | None) -> None:
+    """Grades samples without one by the gold answer that another mode has; its recorded grades come first."""
+    classes, correct = shared.classes[row], shared.correct[row]
+    unknown = np.isnan(correct) & (classes != ABSENT)
+    if gold is None or not unknown.any():
+        return
+    correct[unknown & (classes == ABSTAINS)] = 0.0
+    for number in np.unique(classes[unknown & (classes >= 0)]).tolist():
+        correct[unknown & (classes == number)] = answers.grade(number, gold)
+
+
+class _SharedAnswers:
+    """The answers of one problem, placed mode by mode: the classes of a mode are joined, never parted."""
+
+    def __init__(self, task: Task) -> None:
+        self._classes = Classes(task)
+        self._spelled: dict[tuple[str, float | None], int] = {}
+        self._representatives: dict[int, str] = {}
+        self._labels: dict[int, float] = {}
+
+    def place_all(self, spellings: Sequence[_Spelling]) -> npt.NDArray[np.int32]:
+        """The shared number of each class of one mode, (classes,)."""
+        by_class: dict[int, list[_Spelling]] = {}
+        for spelling in spellings:
+            by_class.setdefault(spelling.class_number, []).append(spelling)
+        placed: dict[int, int] = {}
+        own: set[int] = set()  # what this mode's classes became: they differ from each other
+        for number, members in by_class.items():
+            placed[number] = self._place(members, own)
+            own.add(placed[number])
+        for number, members in by_class.items():
+            label = _find_label(members)
+            for member in members:
+                self._spelled.setdefault((member.answer, label), placed[number])
+        return np.array([placed[number] for number in range(len(placed))], dtype=np.int32)
+
+    def grade(self, number: int, gold: str) -> float:
+        """The recorded grade of a class, else by the gold answer."""
+        recorded = self._labels.get(number)
+        if recorded is not None:
+            return recorded
+        return float(same_answer(self._representatives[number], gold, self._classes.task))
+
+    def _place(self, members: Sequence[_Spelling], unlike: set[int]) -> int:
+        label = _find_label(members)
+        representative = self._find_representative(members)
+        answers = (representative, *(one.answer for one in members))
+        known = (self._spelled.get((answer, label)) for answer in answers)
+        number = next((number for number in known if number is not None), None)
+        if number is None:
+            number = self._classes.place(representative, label, unlike=unlike)
+        self._representatives.setdefault(number, representative)
+        if label is not None:
+            self._labels.setdefault(number, label)
+        return number
+
+    def _find_representative(self, members: Sequence[_Spelling]) -> str:
+        """The first way of writing it that has a unit, else the first: units tell classes apart."""
+        if len(members) > 1:
+            for member in members:
+                if normalise(member.answer, self._classes.task.percent).unit:
+                    return member.answer
+        return members[0].answer
+
+
+def _find_label(members: Sequence[_Spelling]) -> float | None:
+    return next((member.correct for member in members if member.correct is not None), None)
