@@ -26,7 +26,7 @@ from adacompute.replay.replay import (
     select_replayable,
     settle_policy,
 )
-from adacompute.score.score import compute_mean_output, count_prompt_tokens
+from adacompute.score.costs import compute_mean_output, count_prompt_tokens
 
 __all__ = ["RequestCosts", "calibrate", "check_calibration_budget", "find_dial", "parse_average"]
 

@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING, Literal
 from adacompute.errors import deprecated_names
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.score.grades import halves
+from adacompute.score.menu_score import MenuColumn, list_columns, score_menu
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.score import score
 
-__all__ = ["MeanEstimate", "SourceSummary", "Summary", "halves", "score", "summarise"]
+__all__ = [
+    "MeanEstimate",
+    "MenuColumn",
+    "SourceSummary",
+    "Summary",
+    "halves",
+    "list_columns",
+    "score",
+    "score_menu",
+    "summarise",
+]
 
 
 class _OldPricesType(type):

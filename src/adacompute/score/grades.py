@@ -1,4 +1,4 @@
-"""What each sample is worth, and two halves of every problem's samples for cross-fitting.
+"""What each sample is worth, which problems can be scored, and halves of their samples for cross-fitting.
 
 A sample's grade is what was recorded as `correct`. An abstention without a recorded grade is wrong
 where the problem's gold answer or other grades are known, and unknown elsewhere. A null answer
@@ -6,14 +6,16 @@ that was graded right means that answers were not recorded: a problem without an
 voted on then.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import ScoreError, TooFewSamples
+from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, renumber
+from adacompute.pool.menu import MenuBallots
 from adacompute.pool.pool import Pool
 
 __all__ = [
@@ -23,14 +25,18 @@ __all__ = [
     "ClassNumbers",
     "Floats",
     "Ints",
+    "ProblemFacts",
     "grade_samples",
+    "halve_modes",
     "halves",
     "mask_graded",
     "mask_votable",
     "measure_classes",
+    "select_scorable",
 ]
 
 _NAMED = 3  # problems in a message
+_MAX_NAMED = 5  # problems in a refusal to score
 DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal scores compare equal
 
 Floats = npt.NDArray[np.float64]
@@ -73,6 +79,52 @@ def mask_votable(ballots: Ballots) -> Bools:
     return np.asarray((ballots.classes >= 0).any(axis=1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProblemFacts:
+    """What decides which problems can be scored."""
+
+    ids: Sequence[str]  # (problems,)
+    drawn: Ints  # (problems,) samples
+    known: Bools  # (problems,) whether every sample's grade is
+    votes: Bools  # (problems,) whether answers were recorded
+
+    @classmethod
+    def of(cls, ballots: Ballots) -> "ProblemFacts":
+        """The facts of these ballots."""
+        known = mask_graded(ballots, grade_samples(ballots))
+        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=mask_votable(ballots))
+
+
+def select_scorable(facts: ProblemFacts, largest: int, *, aggregate: str, drop: bool) -> Ints:
+    """Rows of the problems that can be scored; raises for the others, unless `drop` leaves them out."""
+    voting = aggregate in ("vote", "weighted")
+    known, votes, drawn = facts.known, facts.votes | (not voting), facts.drawn
+    usable = known & votes & (drawn >= largest)
+    if usable.all() or (drop and usable.any()):
+        return np.flatnonzero(usable)
+    remedy = (
+        "or too_few='drop' (--too-few drop) leaves them out"
+        if usable.any()
+        else "there is nothing else to score"
+    )
+    if not known.all():
+        what, advice = "a sample whose correctness is not known", "give gold answers or grades"
+        raise NotRecorded(_format_refusal(facts, ~known, what, f"{advice}, {remedy}"))
+    if not votes.all():
+        what, advice = "grades but no recorded answers to vote on", "record answers"
+        raise NotRecorded(_format_refusal(facts, ~votes, what, f"{advice}, {remedy}"))
+    what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
+    raise TooFewSamples(_format_refusal(facts, drawn < largest, what, f"{advice}, {remedy}"))
+
+
+def _format_refusal(facts: ProblemFacts, bad: Bools, what: str, remedy: str) -> str:
+    rows, drawn = np.flatnonzero(bad), facts.drawn
+    count = f"{len(rows)} of {len(facts.ids)} problems {'has' if len(rows) == 1 else 'have'}"
+    names = ", ".join(f"{facts.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
+    more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
+    return f"{count} {what}: {names}{more}; {remedy}"
+
+
 def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
     """The number of samples of each class and their mean grade, both (problems, classes), 0 without samples.
 
@@ -94,9 +146,21 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
     Samples stay in drawing order, and classes are numbered by first appearance in their half. Choose
     on one half and judge on the other (cross-fitting).
     """
+    first, second = _split(source if isinstance(source, Ballots) else source.ballots(), rng)
+    return _number_classes(first), _number_classes(second)
+
+
+def halve_modes(ballots: MenuBallots, rng: np.random.Generator) -> tuple[MenuBallots, MenuBallots]:
+    """Each mode's samples of each problem, split as in `halves`; classes keep their numbers across modes."""
+    parts = [_split(votes, rng) for votes in ballots.ballots]
+    first, second = (replace(ballots, ballots=tuple(half)) for half in zip(*parts, strict=True))
+    return first, second
+
+
+def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
+    """Both halves, with classes numbered as they were."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
-    ballots = source if isinstance(source, Ballots) else source.ballots()
     drawn = ballots.drawn
     too_few = np.flatnonzero(drawn < 2).tolist()
     if too_few:
@@ -129,7 +193,6 @@ def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
         return result
 
     classes = np.where(mask, np.take_along_axis(ballots.classes, order, 1), ABSENT).astype(np.int32)
-    renumber(classes)
     classes.setflags(write=False)
     return replace(
         ballots,
@@ -140,3 +203,11 @@ def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
         entropy=move(ballots.entropy),
         signals=None if ballots.signals is None else move(ballots.signals),
     )
+
+
+def _number_classes(ballots: Ballots) -> Ballots:
+    """The same ballots, with classes numbered by first appearance."""
+    classes = ballots.classes.copy()
+    renumber(classes)
+    classes.setflags(write=False)
+    return replace(ballots, classes=classes)

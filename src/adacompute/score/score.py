@@ -1,8 +1,6 @@
 """Recorded samples -> an accuracy table, with the cost of each budget in samples, tokens or money."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,9 +8,10 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import Signal
-from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
+from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.pool import Pool
-from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.pool.ballots import Ballots
+from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score.aggregates import (
     fit_vote_weights,
@@ -20,57 +19,49 @@ from adacompute.score.aggregates import (
     score_best_of,
     score_weighted_vote,
 )
+from adacompute.score.costs import check_budgets, compute_costs
 from adacompute.score.grades import (
     AccuracyEstimates,
-    Bools,
     Floats,
     Ints,
+    ProblemFacts,
     grade_samples,
-    mask_graded,
-    mask_votable,
+    select_scorable,
 )
+from adacompute.score.menu_score import MENU_BUDGETS, Budgets, score_menu
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = [
     "SEED",
     "Aggregate",
-    "Costs",
     "Estimator",
-    "ProblemFacts",
-    "build_missing_tokens_error",
     "check_method",
-    "check_prompt_tokens",
     "check_ranking",
     "check_simulation",
     "check_weighting",
-    "compute_costs",
-    "compute_mean_output",
-    "count_prompt_tokens",
     "describe_score_protocol",
     "largest_simulation_error",
     "score",
-    "select_scorable",
 ]
 
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
+DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
+_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", False, None, None)  # all that a menu's table takes
 SEED = 0  # of a simulation without a given generator, so that results repeat
-_MAX_NAMED = 5  # problems in a message
-_UNITS = ("samples", "tokens")  # of cost; the third is money
-_TOKEN_CHARACTERS = 4  # of a token of English, about
-_MILLION = 1e6
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
 
 
 def score(
-    source: Pool | Ballots,
-    budgets: Sequence[int] = (1, 2, 4, 8, 16),
+    source: Pool | Ballots | JoinedPool | MenuBallots,
+    budgets: Budgets | None = None,
     *,
+    menu: Menu | None = None,
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
     by: By = "logprob",
@@ -90,7 +81,13 @@ def score(
     for weighted votes, which are simulated with at least `draws` subsets where there are more. `estimator`
     "windows" is the paper's, for plain votes. Problems with fewer samples than the largest budget, or without
     what the score needs, are an error, or are left out with `too_few="drop"` and listed in `table.dropped`.
-    `model` and `parameters` name the source of a pool that holds several.
+    `model` and `parameters` name the source of a pool that holds several. Without `budgets` they are 1, 2, 4,
+    8 and 16 samples.
+
+    Pools that were joined, or a pool with several sources and a `menu`, give a table over modes: each mode's
+    budgets and mixed votes of two modes, in the menu's unit of cost, as `score_menu` says; without `menu`, a
+    sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
+    8 by default.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -98,7 +95,16 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
-    sizes = check_method(budgets, estimator=estimator, aggregate=aggregate, too_few=too_few)
+    if menu is not None or isinstance(source, JoinedPool | MenuBallots):
+        options = (estimator, aggregate, by, cost, shrink, model, parameters)
+        _check_menu_options(*options)
+        return _score_modes(source, menu, budgets, too_few=too_few, rng=rng, draws=draws)
+    sizes = check_method(
+        DEFAULT_BUDGETS if budgets is None else budgets,
+        estimator=estimator,
+        aggregate=aggregate,
+        too_few=too_few,
+    )
     all_ballots = _read_ballots(source, model, parameters)
     rows = select_scorable(
         ProblemFacts.of(all_ballots), sizes[-1], aggregate=aggregate, drop=too_few == "drop"
@@ -121,24 +127,43 @@ def score(
     return shrink_table(table) if shrink else table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProblemFacts:
-    """What decides which problems can be scored."""
+def _check_menu_options(*options: object) -> None:
+    """Raises ScoreError for options that are for one mode only."""
+    names = ("estimator", "aggregate", "by", "cost", "shrink", "model", "parameters")
+    for name, value, default in zip(names, options, _PLAIN_OPTIONS, strict=True):
+        if value is not default and not (isinstance(value, str) and value == default):
+            raise ScoreError(
+                f"{name} {value!r} is for one mode, not for a menu; leave it out, or score one mode's pool"
+            )
 
-    ids: Sequence[str]  # (problems,)
-    drawn: Ints  # (problems,) samples
-    known: Bools  # (problems,) whether every sample's grade is
-    votes: Bools  # (problems,) whether answers were recorded
 
-    @classmethod
-    def of(cls, ballots: Ballots) -> "ProblemFacts":
-        """The facts of these ballots."""
-        known = mask_graded(ballots, grade_samples(ballots))
-        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=mask_votable(ballots))
+def _score_modes(
+    source: object,
+    menu: Menu | None,
+    budgets: Budgets | None,
+    *,
+    too_few: Literal["error", "drop"],
+    rng: np.random.Generator | None,
+    draws: int,
+) -> AccuracyTable:
+    """The table over the modes of joined pools, or of a pool with several sources."""
+    if not isinstance(source, Pool | JoinedPool | MenuBallots):
+        kind = type(source).__name__
+        raise ScoreError(
+            f"a {kind} can't be scored by a menu; give join_pools(…), or a pool of several sources"
+        )
+    return score_menu(
+        get_menu_ballots(source),
+        Menu.of(source) if menu is None else menu,
+        budgets=MENU_BUDGETS if budgets is None else budgets,
+        too_few=too_few,
+        rng=rng,
+        draws=draws,
+    )
 
 
 def check_method(
-    budgets: Sequence[int], *, estimator: Estimator, aggregate: Aggregate, too_few: str
+    budgets: object, *, estimator: Estimator, aggregate: Aggregate, too_few: str
 ) -> tuple[int, ...]:
     """The budgets, checked; raises ScoreError where they or the method can't be used."""
     _check_choice("estimator", estimator, get_args(Estimator))
@@ -146,7 +171,7 @@ def check_method(
     _check_choice("too_few", too_few, ("error", "drop"))
     if estimator == "windows" and aggregate != "vote":
         raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
-    return _check_budgets(budgets)
+    return check_budgets(budgets)
 
 
 def _estimate(
@@ -255,17 +280,6 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ScoreError(f"{name} {value!r} is not known; give one of {', '.join(map(repr, choices))}")
 
 
-def _check_budgets(budgets: object) -> tuple[int, ...]:
-    sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
-    whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
-    if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
-        raise ScoreError(
-            f"budgets {budgets!r} can't be used; "
-            "give whole numbers from 1, ascending, each once, e.g. (1, 2, 4)"
-        )
-    return tuple(int(b) for b in sizes)
-
-
 def _read_ballots(source: object, model: str | None, parameters: Mapping[str, Any] | None) -> Ballots:
     if not isinstance(source, Ballots | Pool):
         kind = type(source).__name__
@@ -281,36 +295,6 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
     return ballots
 
 
-def select_scorable(facts: ProblemFacts, largest: int, *, aggregate: Aggregate, drop: bool) -> Ints:
-    """Rows of the problems that can be scored; raises for the others, unless `drop` leaves them out."""
-    voting = aggregate in ("vote", "weighted")
-    known, votes, drawn = facts.known, facts.votes | (not voting), facts.drawn
-    usable = known & votes & (drawn >= largest)
-    if usable.all() or (drop and usable.any()):
-        return np.flatnonzero(usable)
-    remedy = (
-        "or too_few='drop' (--too-few drop) leaves them out"
-        if usable.any()
-        else "there is nothing else to score"
-    )
-    if not known.all():
-        what, advice = "a sample whose correctness is not known", "give gold answers or grades"
-        raise NotRecorded(_format_refusal(facts, ~known, what, f"{advice}, {remedy}"))
-    if not votes.all():
-        what, advice = "grades but no recorded answers to vote on", "record answers"
-        raise NotRecorded(_format_refusal(facts, ~votes, what, f"{advice}, {remedy}"))
-    what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
-    raise TooFewSamples(_format_refusal(facts, drawn < largest, what, f"{advice}, {remedy}"))
-
-
-def _format_refusal(facts: ProblemFacts, bad: Bools, what: str, remedy: str) -> str:
-    rows, drawn = np.flatnonzero(bad), facts.drawn
-    count = f"{len(rows)} of {len(facts.ids)} problems {'has' if len(rows) == 1 else 'have'}"
-    names = ", ".join(f"{facts.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
-    more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
-    return f"{count} {what}: {names}{more}; {remedy}"
-
-
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
     """The caller's own scores for these rows; they were given for all problems, (problems, samples)."""
     if isinstance(by, str | VoteWeights):
@@ -322,85 +306,3 @@ def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
             f"give (problems, samples) = {ballots.classes.shape}"
         )
     return scores[rows]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Costs:
-    """What each budget costs, and in which unit."""
-
-    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
-    unit: str
-    note: str = ""  # what was assumed, in words
-
-
-def compute_costs(
-    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
-) -> Costs:
-    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
-    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
-    if isinstance(cost, TokenPrices):
-        return Costs(
-            amounts=_compute_money(ballots, counts, cost, rows),
-            unit=cost.currency,
-            note=_describe_assumption(ballots, cost),
-        )
-    if cost not in _UNITS:
-        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
-    if cost == "samples":
-        return Costs(amounts=counts, unit="samples")
-    return Costs(amounts=compute_mean_output(ballots, rows)[:, None] * counts, unit="tokens")
-
-
-def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
-    """(problems, budgets)"""
-    output = np.zeros(len(rows))
-    if prices.output > 0:
-        output = compute_mean_output(ballots, rows) * prices.output / _MILLION
-    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
-    times = counts if prices.prompts == "each" else np.ones(len(counts))
-    return np.asarray(output[:, None] * counts + prompts[:, None] * times)
-
-
-def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
-    """Output tokens of a sample, (problems,)."""
-    tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
-    unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
-    if len(unknown):
-        raise build_missing_tokens_error(
-            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
-        )
-    return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
-
-
-def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
-    """The error where problems, `name` the first of them, have samples without a number of tokens."""
-    return NotRecorded(
-        f"problem {name!r} has samples without a number of tokens "
-        f"(the first of {unknown} of {problems} problems); "
-        "record them, or give cost='samples' (--cost samples)"
-    )
-
-
-def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Of every problem of the source, (problems,)."""
-    tokens = prices.prompt_tokens
-    if tokens is None:
-        return np.array([len(prompt) / _TOKEN_CHARACTERS for prompt in ballots.prompts])
-    check_prompt_tokens(prices, len(ballots))
-    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
-
-
-def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
-    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
-    tokens = prices.prompt_tokens
-    if isinstance(tokens, Sequence) and len(tokens) != problems:
-        raise ScoreError(
-            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
-            "give one for each, or one number for all"
-        )
-
-
-def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
-    if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
-        return ""
-    return f"prompt tokens estimated at {_TOKEN_CHARACTERS} characters of the question each"

@@ -36,7 +36,13 @@ from adacompute.score.aggregates import (
     score_best_of,
     score_weighted_vote,
 )
-from adacompute.score.grades import DECIMALS, AccuracyEstimates, grade_samples
+from adacompute.score.costs import (
+    Costs,
+    build_missing_tokens_error,
+    check_prompt_tokens,
+    compute_costs,
+)
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, grade_samples, select_scorable
 from adacompute.score.plain_vote import (
     check_exact_budgets,
     group_by_sample_count,
@@ -46,18 +52,13 @@ from adacompute.score.plain_vote import (
 from adacompute.score.score import (
     SEED,
     Aggregate,
-    Costs,
     Estimator,
-    build_missing_tokens_error,
     check_method,
-    check_prompt_tokens,
     check_ranking,
     check_simulation,
     check_weighting,
-    compute_costs,
     describe_score_protocol,
     largest_simulation_error,
-    select_scorable,
 )
 from adacompute.score.shrinkage import shrink as shrink_table
 

@@ -34,8 +34,7 @@ from adacompute.scale.shard_passes import (
     start_pass,
     unpack_ballots,
 )
-from adacompute.score.grades import grade_samples, mask_graded
-from adacompute.score.score import ProblemFacts
+from adacompute.score.grades import ProblemFacts, grade_samples, mask_graded
 
 __all__ = ["MAX_SHARDS", "ShardPart", "ShardedPool", "group_files", "open_sharded_pool"]
 

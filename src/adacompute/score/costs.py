@@ -1,0 +1,121 @@
+"""Budgets, checked, and what they cost by the recorded samples: in samples, tokens or money."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from adacompute.errors import NotRecorded, ScoreError
+from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.records import TokenPrices
+from adacompute.score.grades import Floats, Ints
+
+__all__ = [
+    "Costs",
+    "build_missing_tokens_error",
+    "check_budgets",
+    "check_prompt_tokens",
+    "compute_costs",
+    "compute_mean_output",
+    "count_prompt_tokens",
+]
+
+_UNITS = ("samples", "tokens")  # of cost; the third is money
+_TOKEN_CHARACTERS = 4  # of a token of English, about
+_MILLION = 1e6
+
+
+def check_budgets(budgets: object) -> tuple[int, ...]:
+    """Numbers of samples, checked; raises ScoreError where they can't be used."""
+    sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
+    whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
+    if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
+        raise ScoreError(
+            f"budgets {budgets!r} can't be used; "
+            "give whole numbers from 1, ascending, each once, e.g. (1, 2, 4)"
+        )
+    return tuple(int(b) for b in sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Costs:
+    """What each budget costs, and in which unit."""
+
+    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
+    unit: str
+    note: str = ""  # what was assumed, in words
+
+
+def compute_costs(
+    ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
+) -> Costs:
+    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
+    if isinstance(cost, TokenPrices):
+        return Costs(
+            amounts=_compute_money(ballots, counts, cost, rows),
+            unit=cost.currency,
+            note=_describe_assumption(ballots, cost),
+        )
+    if cost not in _UNITS:
+        raise ScoreError(f"cost {cost!r} is not known; give 'samples', 'tokens' or TokenPrices")
+    if cost == "samples":
+        return Costs(amounts=counts, unit="samples")
+    return Costs(amounts=compute_mean_output(ballots, rows)[:, None] * counts, unit="tokens")
+
+
+def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
+    """(problems, budgets)"""
+    output = np.zeros(len(rows))
+    if prices.output > 0:
+        output = compute_mean_output(ballots, rows) * prices.output / _MILLION
+    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
+    times = counts if prices.prompts == "each" else np.ones(len(counts))
+    return np.asarray(output[:, None] * counts + prompts[:, None] * times)
+
+
+def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
+    """Output tokens of a sample, (problems,)."""
+    tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
+    unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
+    if len(unknown):
+        raise build_missing_tokens_error(
+            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
+        )
+    return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
+
+
+def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
+    """The error where problems, `name` the first of them, have samples without a number of tokens."""
+    return NotRecorded(
+        f"problem {name!r} has samples without a number of tokens "
+        f"(the first of {unknown} of {problems} problems); "
+        "record them, or give cost='samples' (--cost samples)"
+    )
+
+
+def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
+    """Of every problem of the source, (problems,)."""
+    tokens = prices.prompt_tokens
+    if tokens is None:
+        return np.array([len(prompt) / _TOKEN_CHARACTERS for prompt in ballots.prompts])
+    check_prompt_tokens(prices, len(ballots))
+    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
+
+
+def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
+    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
+    tokens = prices.prompt_tokens
+    if isinstance(tokens, Sequence) and len(tokens) != problems:
+        raise ScoreError(
+            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
+            "give one for each, or one number for all"
+        )
+
+
+def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
+    if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
+        return ""
+    return f"prompt tokens estimated at {_TOKEN_CHARACTERS} characters of the question each"

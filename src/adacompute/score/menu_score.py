@@ -1,0 +1,633 @@
+"""Accuracy tables over a menu: votes of one mode, and mixed votes of two modes, with their costs.
+
+A column is a vote of b samples of one mode, scored as `score` does, or a mixed vote of k samples of one
+mode and j of another. The mixed vote's accuracy is the mean over all pairs of subsets, computed without
+listing them. Draw each sample of mode A with chance p and of mode B with chance q: classes are then
+independent, and the chance that a class has a certain number of votes, that no other class has more, and that
+k and j samples are drawn in all is a coefficient of a product of polynomials in two variables, one factor a
+class. Ties are shared by an integral over a third variable, as in `plain_vote`. All terms are positive, so
+nothing cancels. Standard errors are by the delete-one jackknife over the samples of both modes: the accuracy
+without a sample follows from that of the subsets that contain it, which the same product gives where the
+factor of that sample's class counts its samples.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from itertools import combinations
+from math import comb, inf, isfinite, sqrt
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from numpy.polynomial.legendre import leggauss
+
+from adacompute.errors import ScoreError
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.records import AccuracyTable
+from adacompute.score.costs import Costs, check_budgets, compute_costs
+from adacompute.score.grades import (
+    DECIMALS,
+    Bools,
+    Floats,
+    Ints,
+    ProblemFacts,
+    grade_samples,
+    measure_classes,
+    select_scorable,
+)
+from adacompute.score.plain_vote import score_exact_vote
+
+__all__ = ["MENU_BUDGETS", "Budgets", "MenuColumn", "list_columns", "score_menu"]
+
+Budgets = Mapping[str, Sequence[int]] | Sequence[int]
+
+MENU_BUDGETS = (1, 2, 4, 8)  # samples of each mode, where a caller gives none
+MAX_EXACT_MIX = 16  # samples of each mode in a mixed plain vote that is scored exactly
+MAX_EXACT_WEIGHTED_MIX = 8  # the same for weighted votes, which have many more totals
+_DRAWS = 2000  # pairs of subsets of a problem where a mixed vote is simulated
+_SEED = 0  # of a simulation without a given generator, so that results repeat
+_MIN_DRAWS = 2  # of which an error can be estimated
+_ROUND = 9  # decimals of the total weight of votes: totals that differ by less are ties
+
+
+@dataclass(frozen=True, slots=True)
+class MenuColumn:
+    """What one column of a menu's table draws: samples of one mode, or of two.
+
+    >>> str(MenuColumn((("smol", 2), ("qwen", 1))))
+    'smol x 2 + qwen x 1'
+    """
+
+    draws: tuple[tuple[str, int], ...]  # names of modes, and how many samples of each
+
+    def __str__(self) -> str:
+        return " + ".join(f"{name} x {count}" for name, count in self.draws)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Samples by mode."""
+        return dict(self.draws)
+
+
+def list_columns(
+    menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
+) -> tuple[MenuColumn, ...]:
+    """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
+
+    A mode of infinite cost is never drawn, so it has no column.
+    """
+    sizes = _check_menu_budgets(menu, budgets)
+    single = [MenuColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
+    if not mixed:
+        return tuple(single)
+    mixes = [
+        MenuColumn(((first, k), (second, j)))
+        for first, second in combinations(sizes, 2)
+        for k in sizes[first]
+        for j in sizes[second]
+    ]
+    return (*single, *mixes)
+
+
+def score_menu(
+    ballots: MenuBallots,
+    menu: Menu,
+    *,
+    budgets: Budgets = MENU_BUDGETS,
+    mixed: bool = True,
+    weights: Mapping[str, float] | None = None,
+    too_few: Literal["error", "drop"] = "error",
+    rng: np.random.Generator | None = None,
+    draws: int = _DRAWS,
+    errors: bool = True,
+) -> AccuracyTable:
+    """The accuracy of every problem for votes of each mode and mixed votes of each pair of modes, with costs.
+
+    `budgets` are the numbers of samples of every mode, or those of each by name. Columns are named as in
+    "qwen x 2" and "smol x 2 + qwen x 1"; `list_columns` gives them in the table's order. Votes of one mode
+    are scored as `score` does. In a mixed vote all votes count the same, or a vote of mode m counts
+    `weights[m]`; ties are shared. Mixed votes are exact up to 16 samples of each mode (8 where they are
+    weighted), and are simulated with `draws` seeded pairs of subsets of each problem beyond that; `protocol`
+    says which. Costs are in the menu's unit: (columns,) where each sample costs the same, else
+    (problems, columns), by each problem's own mean of recorded tokens. `errors=False` leaves the standard
+    errors of exact mixed votes out, as NaN, which takes a third of the time.
+    """
+    sizes = _check_menu_budgets(menu, budgets)
+    vote_weights = _check_vote_weights(sizes, weights)
+    rng = np.random.default_rng(_SEED) if rng is None else rng
+    _check_options(rng, draws, too_few)
+    mode_ballots = ballots.select(tuple(sizes))
+    rows = _select_rows(mode_ballots, sizes, drop=too_few == "drop")
+    costs = _MenuCosts.of(mode_ballots, menu, sizes, rows)
+    kept = mode_ballots if len(rows) == len(mode_ballots) else mode_ballots.only(rows)
+    scores = _MenuScores(kept, sizes, vote_weights, rng=rng, draws=draws, errors=errors)
+    columns = list_columns(menu, budgets, mixed=mixed)
+    accuracy, error = scores.gather(columns)
+    left_out = set(range(len(mode_ballots))) - set(rows.tolist())
+    return AccuracyTable.of(
+        accuracy,
+        costs=costs.gather(columns),
+        modes=[str(column) for column in columns],
+        standard_error=error,
+        ids=kept.ids,
+        unit=menu.currency if menu.unit == "money" and menu.currency else menu.unit,
+        order="any",
+        dropped=[mode_ballots.ids[row] for row in sorted(left_out)],
+        protocol="; ".join(filter(None, [scores.describe(mixed and len(sizes) > 1, weights), costs.note])),
+    )
+
+
+def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ...]]:
+    """Each mode's budgets, in the menu's order, without modes that are never drawn."""
+    names = [mode.name for mode in menu.modes if isfinite(mode.cost)]
+    if not names:
+        raise ScoreError(f"every mode of the menu ({', '.join(menu.names)}) costs {inf}; give one a cost")
+    if not isinstance(budgets, Mapping):
+        shared = check_budgets(budgets)
+        return dict.fromkeys(names, shared)
+    if unknown := [name for name in budgets if name not in menu.names]:
+        raise ScoreError(
+            f"budgets name {unknown[0]!r}, no mode of the menu; its modes are {', '.join(menu.names)}"
+        )
+    if missing := [name for name in names if name not in budgets]:
+        raise ScoreError(
+            f"budgets lack mode {missing[0]!r} of the menu; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
+            "or make a menu without it"
+        )
+    return {name: check_budgets(budgets[name]) for name in names}
+
+
+def _check_vote_weights(names: Mapping[str, object], weights: Mapping[str, float] | None) -> dict[str, float]:
+    """What a vote of each mode counts."""
+    if weights is None:
+        return dict.fromkeys(names, 1.0)
+    for name in names:
+        value = weights.get(name)
+        if not isinstance(value, int | float | np.number) or not 0 < float(value) < inf:
+            raise ScoreError(
+                f"weights give votes of mode {name!r} {value!r}; give each mode a number above 0, e.g. 1"
+            )
+    return {name: float(weights[name]) for name in names}
+
+
+def _check_options(rng: object, draws: object, too_few: object) -> None:
+    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int) or draws < _MIN_DRAWS:
+        raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
+    if too_few not in ("error", "drop"):
+        raise ScoreError(f"too_few {too_few!r} is not known; give one of 'error', 'drop'")
+
+
+def _select_rows(ballots: MenuBallots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
+    """Rows of the problems that can be scored in every mode."""
+    rows = np.arange(len(ballots))
+    for name, votes in zip(ballots.modes, ballots.ballots, strict=True):
+        try:
+            usable = select_scorable(ProblemFacts.of(votes), sizes[name][-1], aggregate="vote", drop=drop)
+        except ScoreError as exc:
+            raise type(exc)(f"mode {name!r}: {exc}") from exc
+        rows = np.intersect1d(rows, usable)
+    if not len(rows):
+        raise ScoreError(
+            "no problem can be scored in every mode; give smaller budgets, or record the same problems in all"
+        )
+    return rows
+
+
+# --- costs ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _MenuCosts:
+    """What the budgets of each mode cost: (budgets,), or (problems, budgets)."""
+
+    sizes: Mapping[str, tuple[int, ...]]
+    amounts: Mapping[str, Floats]
+    note: str
+
+    @classmethod
+    def of(
+        cls, ballots: MenuBallots, menu: Menu, sizes: Mapping[str, tuple[int, ...]], rows: Ints
+    ) -> "_MenuCosts":
+        costs: dict[str, Costs] = {}
+        for mode in menu.modes:
+            if mode.name not in sizes:
+                continue
+            counts = sizes[mode.name]
+            if mode.prices is None:
+                costs[mode.name] = Costs(amounts=np.array(counts) * float(mode.cost), unit=menu.unit)
+            else:
+                votes = ballots.ballots[ballots.modes.index(mode.name)]
+                costs[mode.name] = compute_costs(votes, counts, mode.prices, rows=rows)
+        notes = dict.fromkeys(cost.note for cost in costs.values() if cost.note)
+        return cls(sizes=sizes, amounts={n: c.amounts for n, c in costs.items()}, note="; ".join(notes))
+
+    def gather(self, columns: Sequence[MenuColumn]) -> Floats:
+        """(columns,) where no amount differs by problem, else (problems, columns)."""
+        parts = [
+            sum((self.amounts[name][..., self.sizes[name].index(count)] for name, count in column.draws), 0.0)
+            for column in columns
+        ]
+        return np.stack(np.broadcast_arrays(*parts), axis=-1)
+
+
+# --- accuracies ---
+
+
+class _MenuScores:
+    """The accuracies of the columns, each mode and each pair scored once."""
+
+    def __init__(
+        self,
+        ballots: MenuBallots,
+        sizes: Mapping[str, tuple[int, ...]],
+        weights: Mapping[str, float],
+        *,
+        rng: np.random.Generator,
+        draws: int,
+        errors: bool,
+    ) -> None:
+        self._ballots = dict(zip(ballots.modes, ballots.ballots, strict=True))
+        self._sizes, self._weights, self._rng, self._draws = sizes, weights, rng, draws
+        self._errors = errors
+        self._simulation_errors: list[float] = []
+        self._has_exact_mixes = False
+
+    def gather(self, columns: Sequence[MenuColumn]) -> tuple[Floats, Floats]:
+        """Accuracy and standard error, (problems, columns) both."""
+        accuracy, error = np.empty((2, len(next(iter(self._ballots.values()))), len(columns)))
+        by_modes: dict[tuple[str, ...], list[int]] = {}
+        for place, column in enumerate(columns):
+            by_modes.setdefault(tuple(name for name, _ in column.draws), []).append(place)
+        for names, places in by_modes.items():
+            counts = [tuple(count for _, count in columns[place].draws) for place in places]
+            if len(names) == 1:
+                votes = self._ballots[names[0]]
+                estimates = score_exact_vote(votes, grade_samples(votes), [c[0] for c in counts])
+                accuracy[:, places], error[:, places] = estimates.accuracy, estimates.standard_error
+            else:
+                accuracy[:, places], error[:, places] = self._score_pair(names[0], names[1], counts)
+        return accuracy, error
+
+    def _score_pair(
+        self, first: str, second: str, counts: Sequence[tuple[int, ...]]
+    ) -> tuple[Floats, Floats]:
+        weights = (self._weights[first], self._weights[second])
+        limit = MAX_EXACT_MIX if weights[0] == weights[1] else MAX_EXACT_WEIGHTED_MIX
+        exact = np.array([max(count) <= limit for count in counts])
+        pair = _Pair.of(self._ballots[first], self._ballots[second], weights)
+        accuracy, error = np.empty((2, len(pair), len(counts)))
+        if exact.any():
+            self._has_exact_mixes = True
+            chosen = [count for count, is_exact in zip(counts, exact, strict=True) if is_exact]
+            accuracy[:, exact], error[:, exact] = pair.score_exactly(chosen, errors=self._errors)
+        if not exact.all():
+            chosen = [count for count, is_exact in zip(counts, exact, strict=True) if not is_exact]
+            values, errors, noise = pair.simulate(chosen, rng=self._rng, draws=self._draws)
+            accuracy[:, ~exact], error[:, ~exact] = values, errors
+            self._simulation_errors.append(float(noise.max(initial=0.0)))
+        return np.clip(accuracy, 0.0, 1.0).round(DECIMALS), error.round(DECIMALS)
+
+    def describe(self, mixed: bool, weights: Mapping[str, float] | None) -> str:
+        """How the scores were made, in words."""
+        parts = ["plain votes of b samples of one mode"]
+        if mixed:
+            names = "plain" if weights is None else "weighted by mode ("
+            if weights is not None:
+                names += ", ".join(f"{name} {value:g}" for name, value in self._weights.items()) + ")"
+            parts.append(f"mixed votes of two modes, {names}")
+        text = " and ".join(parts)
+        text += ", mean over all subsets of a problem's samples, ties shared, abstentions ignored"
+        if self._simulation_errors:
+            which = "larger mixed votes" if self._has_exact_mixes else "mixed votes"
+            text += (
+                f"; {which} simulated with {self._draws} subsets a problem, "
+                f"their error up to {max(self._simulation_errors):.4f}"
+            )
+        return f"{text}; standard errors by the jackknife over samples"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Kind:
+    """Classes of one problem with the same numbers of samples and the same worth."""
+
+    votes: bool  # False: abstentions, which never lead
+    first: int  # samples of each class in the first mode
+    second: int
+    worth: float  # 0 to 1
+    classes: int = 1  # of this kind
+
+    def with_classes(self, classes: int) -> "_Kind":
+        """The same kind, with so many classes."""
+        return replace(self, classes=classes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Votes:
+    """All of a problem that its scores depend on; many problems have the same."""
+
+    drawn: tuple[int, int]  # samples of each mode
+    kinds: tuple[_Kind, ...]  # with abstentions as one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pair:
+    """Two modes' votes on the same problems; classes are numbered alike in both."""
+
+    classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # (problems, samples) of each mode
+    sizes: tuple[Floats, Floats]  # (problems, classes) samples of each class
+    worth: Floats  # (problems, classes) mean grade of a class's samples in both modes
+    weights: tuple[float, float]  # of a vote
+
+    @classmethod
+    def of(cls, first: Ballots, second: Ballots, weights: tuple[float, float]) -> "_Pair":
+        classes = np.hstack([first.classes, second.classes])
+        grades = np.hstack([grade_samples(first), grade_samples(second)])
+        worth = measure_classes(classes, grades)[1]
+        sizes = [np.zeros(worth.shape), np.zeros(worth.shape)]
+        for target, votes in zip(sizes, (first, second), strict=True):
+            counts = measure_classes(votes.classes, np.zeros(votes.classes.shape))[0]
+            target[:, : counts.shape[1]] = counts
+        return cls(
+            classes=(first.classes, second.classes), sizes=(sizes[0], sizes[1]), worth=worth, weights=weights
+        )
+
+    def __len__(self) -> int:
+        return len(self.worth)
+
+    def score_exactly(self, counts: Sequence[tuple[int, ...]], *, errors: bool) -> tuple[Floats, Floats]:
+        """Accuracy and jackknife error of each mix, (problems, mixes) both."""
+        accuracy, error = np.empty((2, len(self), len(counts)))
+        scored: dict[_Votes, tuple[Floats, Floats]] = {}
+        first, second = np.array(counts).T
+        product = _VoteProduct(int(first.max()), int(second.max()), self.weights, errors)
+        for row in range(len(self)):
+            votes = self._count_votes(row)
+            if votes not in scored:
+                values, spread = product.score(votes)
+                scored[votes] = values[first, second], spread[first, second]
+            accuracy[row], error[row] = scored[votes]
+        return accuracy, error
+
+    def _count_votes(self, row: int) -> _Votes:
+        drawn = [int(np.count_nonzero(classes[row] != ABSENT)) for classes in self.classes]
+        silent = [int(np.count_nonzero(classes[row] == ABSTAINS)) for classes in self.classes]
+        a, b = (sizes[row].astype(int).tolist() for sizes in self.sizes)
+        kinds = Counter(
+            _Kind(votes=True, first=i, second=j, worth=worth)
+            for i, j, worth in zip(a, b, self.worth[row].tolist(), strict=True)
+            if i or j
+        )
+        if any(silent):
+            kinds[_Kind(votes=False, first=silent[0], second=silent[1], worth=0.0)] = 1
+        grouped = (kind.with_classes(count) for kind, count in sorted(kinds.items()))
+        return _Votes((drawn[0], drawn[1]), tuple(grouped))
+
+    def simulate(
+        self, counts: Sequence[tuple[int, ...]], *, rng: np.random.Generator, draws: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Accuracy, standard error and simulation error of each mix, (problems, mixes) each."""
+        results = np.empty((3, len(self), len(counts)))
+        for row in range(len(self)):
+            samples = [votes[row][votes[row] != ABSENT] for votes in self.classes]
+            # each mode's samples in random order: the first k of them are a random subset
+            orders = [np.argsort(rng.random((draws, len(votes))), axis=1) for votes in samples]
+            for column, count in enumerate(counts):
+                right, inside = self._draw_votes(row, samples, orders, count)
+                results[:, row, column] = _summarise_simulation(right, inside, count)
+        return results[0], results[1], results[2]
+
+    def _draw_votes(
+        self, row: int, samples: Sequence[npt.NDArray[np.int32]], orders: Sequence[Ints], count: Sequence[int]
+    ) -> tuple[Floats, list[Bools]]:
+        """What each drawn vote is worth, (draws,); which samples it holds, (draws, samples) of each mode."""
+        draws, width = len(orders[0]), self.worth.shape[1]
+        totals = np.zeros((draws, width + 1))  # the last column takes abstentions
+        inside = []
+        for votes, order, size, weight in zip(samples, orders, count, self.weights, strict=True):
+            taken = order[:, :size]
+            held = np.zeros(order.shape, dtype=bool)
+            np.put_along_axis(held, taken, values=True, axis=1)
+            inside.append(held)
+            cells = np.arange(draws)[:, None] * (width + 1) + votes[taken] % (width + 1)
+            totals += weight * np.bincount(cells.ravel(), minlength=totals.size).reshape(totals.shape)
+        totals = totals[:, :width].round(_ROUND)
+        best = totals.max(axis=1, initial=0.0)
+        leads = (totals == best[:, None]) & (best > 0)[:, None]
+        ties = np.maximum(leads.sum(axis=1), 1)
+        return np.asarray(leads @ self.worth[row] / ties), inside
+
+
+def _summarise_simulation(
+    right: Floats, inside: Sequence[Bools], count: Sequence[int]
+) -> tuple[float, float, float]:
+    """Accuracy, standard error and simulation error of one problem's simulated votes.
+
+    The standard error is the jackknife over the drawn subsets, less the variance that drawing adds to it,
+    and at most the bound of U-statistics; the variance of the simulation is added. It is NaN where the vote
+    takes all samples of a mode.
+    """
+    spread, draws = float(right.var(ddof=1)), len(right)
+    noise = spread / draws
+    jackknife, bound = 0.0, 0.0
+    for held, size in zip(inside, count, strict=True):
+        samples = held.shape[1]
+        if size == samples:
+            return float(right.mean()), np.nan, sqrt(noise)
+        without = draws - held.sum(axis=0)  # (samples,) votes without each sample
+        means = ((right.sum() - right @ held) / np.maximum(without, 1))[without > 0]
+        added = spread * (1 / without[without > 0] - 1 / draws).sum()
+        jackknife += (samples - 1) / samples * (((means - means.mean()) ** 2).sum() - added)
+        bound = max(bound, size / samples * spread)
+    return float(right.mean()), sqrt(min(max(jackknife, 0.0), bound) + noise), sqrt(noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layers:
+    """The totals that a leader may have, and for each the nodes y of the integral that shares its ties."""
+
+    levels: Floats  # (levels,) totals above 0, rising
+    factors: Floats  # (layers, first + 1, second + 1) 1 below a layer's total, y at it, 0 above
+    weights: Floats  # (levels, layers) of the nodes; 0 in layers of other totals
+
+
+@dataclass(slots=True)
+class _VoteProduct:
+    """Scores all mixes of up to `first` samples of one mode and `second` of another, at once."""
+
+    first: int
+    second: int
+    weights: tuple[float, float]  # of a vote of each mode
+    errors: bool = True  # False: standard errors are NaN
+    totals: Floats = field(init=False)  # (first + 1, second + 1) of a class with so many votes of each mode
+
+    def __post_init__(self) -> None:
+        a, b = np.arange(self.first + 1), np.arange(self.second + 1)
+        self.totals = (a[:, None] * self.weights[0] + b * self.weights[1]).round(_ROUND)
+
+    def score(self, votes: _Votes) -> tuple[Floats, Floats]:
+        """Accuracy and standard error of each mix, (first + 1, second + 1) both.
+
+        Both are NaN where a mode has too few samples; the error also where a mix takes all samples of a mode.
+        """
+        chances = tuple(
+            min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
+        )
+        # plain, then for every kind of class its votes of the first mode and of the second in a right vote
+        sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
+        for place, kind in enumerate(votes.kinds):
+            if kind.worth > 0:
+                sums += kind.worth * self._sum_wins(votes.kinds, place, chances)
+        whole = np.multiply.outer(
+            *(
+                _list_chances(n, most, chance)
+                for n, most, chance in zip(votes.drawn, (self.first, self.second), chances, strict=True)
+            )
+        )
+        means = np.divide(sums, whole, out=np.full(sums.shape, np.nan), where=whole > 0)
+        error = _compute_jackknife(means, votes) if self.errors else np.full(whole.shape, np.nan)
+        return means[0], error
+
+    def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
+        """The chances that a class of the kind `winner` leads, summed over its classes, ties shared.
+
+        (1 + 2 * kinds, first + 1, second + 1): the chances, and the expected votes of a class of each kind,
+        of the first mode and of the second, where the winner leads.
+        """
+        own = kinds[winner]
+        others = [kind.with_classes(kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
+        layers = self._make_layers(own, others)
+        state, order = self._multiply_others(others, layers, chances)  # (1 + 2 * len(order), layers, …)
+        leads = np.einsum("vl,mlij->mvij", layers.weights, state)  # (…, levels, …)
+        result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
+        rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
+        own_votes = np.zeros((2, *self.totals.shape))
+        mine = self._list_votes(own, chances)  # (first votes, second votes)
+        for i, j in zip(*np.nonzero(mine), strict=True):
+            if not i and not j:
+                continue
+            level = int(np.searchsorted(layers.levels, self.totals[i, j]))
+            part = mine[i, j] * leads[:, level, : self.first + 1 - i, : self.second + 1 - j]
+            a, b = part.shape[1:]
+            result[rows, i : i + a, j : j + b] += own.classes * part
+            own_votes[0, i : i + a, j : j + b] += i * part[0]
+            own_votes[1, i : i + a, j : j + b] += j * part[0]
+        # a class of the winner's kind is the winner itself once, and one of the others elsewhere
+        place = 1 + 2 * winner
+        result[place : place + 2] *= (own.classes - 1) / own.classes
+        result[place : place + 2] += own_votes
+        return result
+
+    def _make_layers(self, own: "_Kind", others: "Sequence[_Kind]") -> _Layers:
+        reached = self._reach(own)
+        levels = np.unique(reached[reached > 0])
+        reaches = [(kind.classes, self._reach(kind)) for kind in others if kind.votes and kind.classes]
+        nodes, weights, places = [], [], []
+        for place, level in enumerate(levels.tolist()):
+            ties = sum(classes for classes, totals in reaches if (totals == level).any())
+            most = int((self.totals[-1, -1] + 10.0**-_ROUND) / level) - 1  # others for which votes are left
+            y, weight = _compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
+            nodes += y.tolist()
+            weights += weight.tolist()
+            places += [place] * len(y)
+        level_of, y = levels[places][:, None, None], np.array(nodes)[:, None, None]
+        spread = np.zeros((len(levels), len(places)))
+        spread[places, np.arange(len(places))] = weights
+        factors = np.where(self.totals < level_of, 1.0, np.where(self.totals == level_of, y, 0.0))
+        return _Layers(levels=levels, factors=factors, weights=spread)
+
+    def _reach(self, kind: "_Kind") -> Floats:
+        """The totals that a class of this kind may have."""
+        return self.totals[: kind.first + 1, : kind.second + 1]
+
+    def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
+        """The chance of each number of votes of a class, (first votes, second votes)."""
+        return np.multiply.outer(
+            _list_chances(kind.first, min(kind.first, self.first), chances[0]),
+            _list_chances(kind.second, min(kind.second, self.second), chances[1]),
+        )
+
+    def _multiply_others(
+        self, others: "Sequence[_Kind]", layers: _Layers, chances: Sequence[float]
+    ) -> tuple[Floats, list[int]]:
+        """The product of the factors of all other classes, and the kinds whose votes it counts, in order.
+
+        (1 + 2 * kinds counted, layers, first + 1, second + 1): plain, then with one class of each kind
+        counted by its votes of the first mode, and of the second. Classes that are counted come last, so
+        that few factors multiply many rows.
+        """
+        state = np.ones((1, len(layers.factors), 1, 1))
+        factors = {}
+        for place, kind in enumerate(others):
+            if kind.classes:
+                votes = self._list_votes(kind, chances)
+                a, b = votes.shape
+                factors[place] = votes * (layers.factors[:, :a, :b] if kind.votes else 1.0)
+        for place, factor in factors.items():
+            for _ in range(others[place].classes - self.errors):
+                state = self._multiply(state, factor)
+        order = sorted(factors, key=lambda place: -factors[place].size) if self.errors else []
+        for place in order:
+            factor = factors[place]
+            a, b = factor.shape[-2:]
+            counted = [
+                self._multiply(state[:1], factor * votes)
+                for votes in (np.arange(a)[:, None], np.arange(b)[None, :])
+            ]
+            state = np.concatenate([self._multiply(state, factor), *counted])
+        full = np.zeros((*state.shape[:2], *self.totals.shape))
+        full[:, :, : state.shape[2], : state.shape[3]] = state
+        return full, order
+
+    def _multiply(self, state: Floats, factor: Floats) -> Floats:
+        """The product of polynomials, cut at `first` and `second`; `factor` may differ by layer."""
+        factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
+        rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
+        columns = min(state.shape[3] + factor.shape[2] - 1, self.second + 1)
+        result = np.zeros((*state.shape[:2], rows, columns))
+        for i in range(factor.shape[1]):
+            for j in range(factor.shape[2]):
+                coefficient = factor[:, i, j]
+                if coefficient.any():
+                    part = state[:, :, : rows - i, : columns - j]
+                    target = result[:, :, i : i + part.shape[2], j : j + part.shape[3]]
+                    target += coefficient[:, None, None] * part
+        return result
+
+
+def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
+    """The delete-one jackknife over the samples of both modes, (first + 1, second + 1).
+
+    `means` are the accuracy, and the expected votes in a right vote of one class of each kind, by mode.
+    """
+    accuracy = means[0]
+    variance = np.zeros(accuracy.shape)
+    for mode, total in enumerate(votes.drawn):
+        taken = np.arange(accuracy.shape[mode]) / total  # the chance that a sample is drawn
+        taken = taken[:, None] if mode == 0 else taken[None, :]
+        left_out = np.where(taken < 1, 1 - taken, np.nan)
+        counts = np.array([(kind.first, kind.second)[mode] for kind in votes.kinds])
+        known = np.flatnonzero(counts)
+        inside = (
+            means[1 + mode + 2 * known] / counts[known, None, None]
+        )  # a sample is drawn, and the vote right
+        without = (accuracy - inside) / left_out  # (kinds, …) the accuracy without a sample of that kind
+        samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
+        centre = np.tensordot(samples, without, axes=1) / total
+        variance += (total - 1) / total * np.tensordot(samples, (without - centre) ** 2, axes=1)
+    return np.sqrt(variance)
+
+
+@cache
+def _compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
+    nodes, weights = leggauss(count)
+    return (nodes + 1) / 2, weights / 2  # from 0 to 1
+
+
+@lru_cache(maxsize=4096)
+def _list_chances(n: int, upto: int, chance: float) -> Floats:
+    """The chances that 0 to `upto` of n samples are drawn, each with this chance, (upto + 1,)."""
+    values = [comb(n, k) * chance**k * (1 - chance) ** (n - k) if k <= n else 0.0 for k in range(upto + 1)]
+    return np.array(values)
