@@ -7,8 +7,19 @@ import pytest
 
 from adacompute import AccuracyTable, Ballots, TokenPrices, bundled, frontier, score, solve
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate import Scoring, compare_with_uniform, cross_fit, paired_interval, score_halves
+from adacompute.evaluate import (
+    Scoring,
+    bracket_menu_oracle,
+    compare_with_uniform,
+    cross_fit,
+    paired_interval,
+    score_halves,
+    score_menu_halves,
+)
 from adacompute.evaluate.oracle_bounds import compute_expectation
+from adacompute.pool.ballots import ABSENT
+from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.score.grades import halve_modes
 
 BUDGETS = (1, 2, 4, 8)
 VOTE = Scoring()
@@ -25,9 +36,9 @@ def table(words: Ballots) -> AccuracyTable:
     return score(words, BUDGETS)
 
 
-def coins(problems: int, samples: int) -> Ballots:
+def coins(problems: int, samples: int, *, seed: int = 3) -> Ballots:
     """Problems that are all alike: each sample is right by the throw of a coin, whatever the problem."""
-    right = np.random.default_rng(3).random((problems, samples)) < 0.5
+    right = np.random.default_rng(seed).random((problems, samples)) < 0.5
     nothing = np.full(right.shape, np.nan)
     return Ballots(
         ids=tuple(f"coin-{i}" for i in range(problems)),
@@ -183,3 +194,70 @@ def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
     assert one.ids == table.ids
     assert one.costs[:, 0] == pytest.approx(table.costs[:, 0], rel=0.9)
     assert np.corrcoef(one.costs[:, 0], table.costs[:, 0])[0, 1] > 0.99
+
+
+def two_coins(problems: int, first: int, second: int) -> MenuBallots:
+    """Two modes that throw coins; right answers are class 0 in both, and wrong ones class 1."""
+    modes = (coins(problems, first), coins(problems, second, seed=4))
+    return two_modes(*(replace(mode, classes=(mode.correct == 0).astype(np.int32)) for mode in modes))
+
+
+def two_modes(first: Ballots, second: Ballots) -> MenuBallots:
+    return MenuBallots(modes=("cheap", "dear"), ballots=(first, second))
+
+
+def test_of_pure_luck_in_two_modes_in_sample_claims_much_and_crossfitted_nothing():
+    ballots = two_coins(300, 8, 8)
+    menu = Menu.of(ballots, costs={"cheap": 0.5, "dear": 1.0})
+    (found,) = bracket_menu_oracle(ballots, menu, [1.2], choices=(1, 2, 4))
+    assert found.low is not None
+    assert found.high > 0.6
+    assert found.low.mean == pytest.approx(0.5, abs=0.03)
+    assert found.cost == pytest.approx(1.2)
+
+
+def test_a_menu_of_one_mode_has_the_bracket_of_that_mode(words, table):
+    ballots = MenuBallots(modes=("qwen",), ballots=(words,))
+    menu = Menu.of(ballots, costs={"qwen": 1.0})
+    pairs = score_halves(words, table, scoring=VOTE, rng=np.random.default_rng(8), splits=2)
+    menu_pairs = score_menu_halves(ballots, menu, choices=BUDGETS, rng=np.random.default_rng(8), splits=2)
+    for left, right in zip(pairs, menu_pairs, strict=True):
+        assert all((a.accuracy == b.accuracy).all() for a, b in zip(left, right, strict=True))
+    (found,) = bracket_menu_oracle(ballots, menu, [2.0], choices=BUDGETS, splits=1)
+    assert found.high == solve(table, budget=2.0).mixed_accuracy
+
+
+def test_halves_of_modes_hold_every_sample_once_and_keep_the_classes_of_both_modes():
+    ballots = two_coins(20, 6, 9)
+    first, second = halve_modes(ballots, np.random.default_rng(1))
+    for mode in range(2):
+        whole, parts = ballots.ballots[mode], (first.ballots[mode], second.ballots[mode])
+        for row in range(20):
+            both = np.concatenate([part.classes[row] for part in parts])
+            assert sorted(both[both != ABSENT].tolist()) == sorted(whole.classes[row].tolist())
+            for part in parts:  # a class has one grade, as in the whole
+                grade = dict(zip(whole.classes[row].tolist(), whole.correct[row].tolist(), strict=True))
+                kept = part.classes[row] != ABSENT
+                grades = [grade[kind] for kind in part.classes[row][kept].tolist()]
+                assert grades == part.correct[row][kept].tolist()
+
+
+def test_an_oracle_over_modes_is_no_worse_than_over_one_and_says_where_halves_are_too_small():
+    ballots = two_coins(30, 6, 6)
+    alone = Menu.of(ballots, costs={"dear": 1.0})
+    both = Menu.of(ballots, costs={"cheap": 0.5, "dear": 1.0})
+    (one_mode,) = bracket_menu_oracle(ballots, alone, [2.0], choices=(1, 4))
+    (two,) = bracket_menu_oracle(ballots, both, [2.0], choices=(1, 4))
+    assert two.high >= one_mode.high
+    assert two.low is one_mode.low is None
+    assert two.why.startswith("half of each mode's samples are too few to choose on: mode 'cheap': 30 of 30")
+
+
+def test_the_bracket_of_a_menu_in_money(words):
+    shuffled = words.only(np.arange(len(words))[:60])
+    ballots = two_modes(shuffled, shuffled)
+    prices = {"cheap": TokenPrices(output=1.0, prompt_tokens=0), "dear": TokenPrices(output=9.0)}
+    menu = Menu.of(ballots, prices=prices)
+    (found,) = bracket_menu_oracle(ballots, menu, [2 * menu.costs[0]], choices=(1, 2), splits=2)
+    assert found.low is not None
+    assert found.low.mean < found.high

@@ -24,10 +24,12 @@ from adacompute.evaluate.oracle_bounds import (
     OracleComparison,
     Pair,
     UniformAllocation,
+    bracket_menu_oracle,
     compare_with_uniform,
     cost_for_accuracy,
     cross_fit,
     score_halves,
+    score_menu_halves,
     solve_uniform,
     uniform_frontier,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "UniformAllocation",
     "Verdict",
     "VerdictRow",
+    "bracket_menu_oracle",
     "compare_with_uniform",
     "cost_for_accuracy",
     "cross_fit",
@@ -64,6 +67,7 @@ __all__ = [
     "match_cost",
     "paired_interval",
     "score_halves",
+    "score_menu_halves",
     "solve_uniform",
     "uniform_frontier",
 ]

@@ -1,4 +1,4 @@
-"""The uniform baseline, and the lower and upper bound of the one-shot oracle.
+"""The uniform baseline, and the lower and upper bound of the one-shot oracle, of one mode or of a menu.
 
 An oracle that is chosen and judged on the same samples is too good: it picks what luck has
 raised. One that is chosen on half of the samples and judged on the other half (cross-fitted) is
@@ -20,8 +20,12 @@ from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interva
 from adacompute.evaluate.scored_pool import Scoring
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.pool import Ballots
+from adacompute.pool.menu import Menu, MenuBallots
 from adacompute.records import AccuracyTable, Allocation, Frontier, ModeName, format_lower_bound
 from adacompute.score import MeanEstimate, halves
+from adacompute.score.grades import halve_modes
+from adacompute.score.menu_score import MENU_BUDGETS, score_menu
+from adacompute.score.menu_score import Budgets as Choices
 from adacompute.score.pool_summary import estimate_mean
 from adacompute.score.shrinkage import shrink as shrink_table
 from adacompute.solve import frontier, solve
@@ -31,12 +35,14 @@ __all__ = [
     "Oracle",
     "OracleComparison",
     "UniformAllocation",
+    "bracket_menu_oracle",
     "bracket_oracle",
     "compare_with_uniform",
     "compute_expectation",
     "cost_for_accuracy",
     "cross_fit",
     "score_halves",
+    "score_menu_halves",
     "solve_uniform",
     "uniform_frontier",
 ]
@@ -201,6 +207,36 @@ def score_halves(
     return tuple(pairs)
 
 
+def score_menu_halves(
+    ballots: MenuBallots,
+    menu: Menu,
+    *,
+    choices: Choices = MENU_BUDGETS,
+    mixed: bool = True,
+    splits: int = _SPLITS,
+    rng: np.random.Generator | None = None,
+) -> tuple[Pair, ...]:
+    """Pairs of tables over (mode, samples), to choose on and to judge on, two for each split.
+
+    Each mode's samples of a problem are split in halves, and each half serves as both. `choices` are the
+    numbers of samples of every mode, or of each by name.
+    """
+    rng = np.random.default_rng(_SEED) if rng is None else rng
+    ballots = ballots.select(menu.names)
+    pairs: list[Pair] = []
+    for _ in range(splits):
+        first, second = (_score_half(half, menu, choices, mixed=mixed) for half in halve_modes(ballots, rng))
+        pairs += [(first, second), (second, first)]
+    return tuple(pairs)
+
+
+def _score_half(ballots: MenuBallots, menu: Menu, choices: Choices, *, mixed: bool) -> AccuracyTable:
+    try:
+        return score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
+    except TooFewSamples as exc:
+        raise TooFewSamples(f"half of each mode's samples are too few to choose on: {exc}") from exc
+
+
 def _shrink_half(half: AccuracyTable) -> AccuracyTable:
     try:
         return shrink_table(half)
@@ -263,7 +299,7 @@ def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
 class Oracle:
     """What the oracle chooses by and is judged by: all samples for the upper bound, halves for the lower."""
 
-    choices: tuple[int, ...]  # numbers of samples that it may give a problem
+    choices: tuple[int, ...]  # numbers of samples that it may give a problem; empty: the table's columns
     table: AccuracyTable = field(repr=False)
     pairs: Sequence[Pair] = field(repr=False)  # empty where there are too few samples
     why: str  # why there are no pairs
@@ -300,9 +336,47 @@ def bracket_oracle(
 ) -> tuple[OracleBracket, ...]:
     """Both bounds at each budget, with votes counted as the policies count them."""
     oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
-    boot = Bootstrap.of(len(setup.ballots), rng=np.random.default_rng([setup.seed, 0xB007]))
+    return _bracket(oracle, setup.budgets, seed=setup.seed)
+
+
+def bracket_menu_oracle(
+    ballots: MenuBallots,
+    menu: Menu,
+    budgets: Sequence[float],
+    *,
+    choices: Choices = MENU_BUDGETS,
+    mixed: bool = True,
+    splits: int = _SPLITS,
+    seed: int = _SEED,
+) -> tuple[OracleBracket, ...]:
+    """Both bounds of an oracle over (mode, samples) at each average cost, in the menu's unit.
+
+    It knows for each problem which column of the menu's table is best: one mode's vote, or a mixed vote. The
+    upper bound chooses and judges on the same samples, the lower one is cross-fitted by halves of each mode's
+    samples.
+    """
+    table = score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
+    pairs: Sequence[Pair] = ()
+    why = ""
+    try:
+        pairs = score_menu_halves(
+            ballots,
+            menu,
+            choices=choices,
+            mixed=mixed,
+            splits=splits,
+            rng=np.random.default_rng([seed, 0x0AC1]),
+        )
+    except TooFewSamples as exc:
+        why = str(exc)
+    oracle = Oracle(choices=(), table=table, pairs=pairs, why=why)
+    return _bracket(oracle, budgets, seed=seed)
+
+
+def _bracket(oracle: Oracle, budgets: Sequence[float], *, seed: int) -> tuple[OracleBracket, ...]:
+    boot = Bootstrap.of(len(oracle.table), rng=np.random.default_rng([seed, 0xB007]))
     rows = []
-    for budget in setup.budgets:
+    for budget in budgets:
         plan = solve(oracle.table, budget=budget)
         each = oracle.cross_fit_accuracy(budget)
         rows.append(
