@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from adacompute.answers.normalise import Form, must_differ, normalise
+from adacompute.answers.normalise import Form, find_other_keys, must_differ, normalise
 from adacompute.answers.sandbox import HelperProcess
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
@@ -137,7 +137,7 @@ def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool
     if a == b:
         return True
     x, y = normalise(a, task.percent), normalise(b, task.percent)
-    if (x.kind, x.key) == (y.kind, y.key) or _is_rounding(x, y):
+    if (x.kind, x.key) == (y.kind, y.key) or _is_rounding(x, y) or _share_key(a, b):
         return _units_agree(x.unit, y.unit)
     return _is_open(x, y) and get_judge().same(a, b) is True
 
@@ -223,7 +223,7 @@ class Classes:
         if number is not None or answer is None:
             return -1 if number is None else number
         form = normalise(answer, self.task.percent)
-        group = self._find_in_buckets(form, correct) or self._ask_judge(
+        group = self._find_in_buckets(answer, form, correct) or self._ask_judge(
             answer, self._select_candidates(form, correct, unlike)
         )
         return self._join(answer, form, correct, group)
@@ -234,7 +234,7 @@ class Classes:
         if number is not None or answer is None:
             return -1 if number is None else number
         form = normalise(answer, self.task.percent)
-        group = self._find_in_buckets(form, correct)
+        group = self._find_in_buckets(answer, form, correct)
         candidates = [] if group else self._select_candidates(form, correct)
         if candidates:
             import asyncio  # imported here: commands without an event loop start faster
@@ -247,15 +247,16 @@ class Classes:
         _check_answer(answer)
         return -1 if answer is None else self._numbers.get((answer, correct))
 
-    def _find_in_buckets(self, form: Form, correct: float | None) -> _AnswerClass | None:
+    def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         if not self._classes:
             return None
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
             return group_of_form  # it accepted this form before, so it accepts it again
-        for group in self._buckets.get((form.kind, form.key), ()):
-            if group.accepts(form, correct):
-                return group
+        for key in ((form.kind, form.key), *find_other_keys(answer)):
+            for group in self._buckets.get(key, ()):
+                if group.accepts(form, correct):
+                    return group
         near = _make_rounding_key(form)
         for group in self._buckets.get(("near", near), ()) if near else ():
             if group.accepts(form, correct) and _is_rounding(form, group.form):
@@ -302,8 +303,11 @@ class Classes:
             if form.kind == "open":
                 self._open.append(group)
         self._by_form[form.kind, form.key, form.unit, correct] = group
+        keys = [(form.kind, form.key), *find_other_keys(answer)]
         near = _make_rounding_key(form)
-        for key in ((form.kind, form.key), ("near", near)) if near else ((form.kind, form.key),):
+        if near:
+            keys.append(("near", near))
+        for key in keys:
             bucket = self._buckets.setdefault(key, [])
             if len(bucket) < _CLASSES_COMPARED and all(group is not other for other in bucket):
                 bucket.append(group)
@@ -333,6 +337,12 @@ def _is_rounding(x: Form, y: Form) -> bool:
     if isinstance(exact.key, Fraction):
         return bool(abs(exact.key - short.key) * 2 * 10**short.places <= 1)
     return bool(_make_rounding_key(short) and f"{float(short.key):.9e}" == exact.key)
+
+
+def _share_key(a: str, b: str) -> bool:
+    """Whether both are one Python literal, or one duration."""
+    keys = find_other_keys(a)
+    return bool(keys) and keys == find_other_keys(b)
 
 
 def _units_agree(a: str, b: str) -> bool:

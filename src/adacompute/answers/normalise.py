@@ -18,13 +18,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
-from adacompute.answers.structured import canonicalise_text
+from adacompute.answers.structured import canonicalise_literal, canonicalise_text
 from adacompute.answers.task import Percent
-from adacompute.answers.units import split_unit
+from adacompute.answers.units import count_seconds, split_unit
 
 __all__ = [
     "Form",
     "clear_form_cache",
+    "find_other_keys",
     "find_relation_signs",
     "has_outer_brackets",
     "must_differ",
@@ -395,6 +396,27 @@ def normalise(answer: str, percent: Percent = "unit") -> Form:
 def clear_form_cache() -> None:
     """Empties the cache of forms."""
     _normalise_short.cache_clear()
+    find_other_keys.cache_clear()
+
+
+_LITERAL_STARTS = ("[", "(", "{", "'", '"')
+_DURATION_SIGN = re.compile(r"\d\s?(?::|\\text|d|h|m|s)|sec:\d", re.IGNORECASE)
+
+
+@lru_cache(maxsize=65_536)
+def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
+    """What else answers share that mean the same: the value of a Python literal, the seconds of a duration.
+
+    >>> find_other_keys("5:18"), find_other_keys("42")
+    ((('seconds', Fraction(19080, 1)),), ())
+    """
+    if len(answer) > ANSWER_LIMIT:
+        return ()
+    if answer.lstrip().startswith(_LITERAL_STARTS):
+        literal = canonicalise_literal(answer)
+        return () if literal is None else (("literal", literal),)
+    seconds = count_seconds(clean(answer)) if _DURATION_SIGN.search(answer) else None
+    return () if seconds is None else (("seconds", seconds),)
 
 
 @lru_cache(maxsize=65_536)

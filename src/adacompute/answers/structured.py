@@ -1,8 +1,11 @@
-"""JSON and calls of tools as answers: one text for all spellings of a value, so that they can be voted on.
+"""JSON, Python literals and calls of tools as answers: one text for all spellings of a value, to vote on.
 
 Canonical JSON has sorted keys and no blanks; 1, 1.0 and 1e0 are one number, and decimals count to 15 digits;
 strings are in Unicode's composed form, without blanks at their ends. Nothing else is merged: true is not 1,
 and "1" is 1 only where a schema says that the value is a number.
+
+A Python literal is a text, list, tuple, set or dict as Python writes and compares it: 'x' is "x", the order
+of keys doesn't count, the last of equal keys holds, True is 1. Blanks inside texts count.
 
 A call of a tool is an object of its name and its arguments, `{"weather":{"city":"Rome"}}`; several calls are
 a sorted list. The arguments' schema fills in defaults and says which texts are numbers.
@@ -27,6 +30,7 @@ __all__ = [
     "ToolCall",
     "apply_schema",
     "bound_answer",
+    "canonicalise_literal",
     "canonicalise_text",
     "convert_to_snake_case",
     "find_free_text",
@@ -151,6 +155,111 @@ def write_number(text: str) -> str:
     if not number:
         return "0"
     return f"{number:f}" if -7 <= number.adjusted() < _MAX_EXPONENT else f"{number:e}"
+
+
+_LITERAL_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
+    r"""|(?P<number>[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)"""
+    r"""|(?P<name>True|False|None)\b|(?P<sign>[\[\](){},:]))\s*"""
+)
+_LITERAL_STARTS = frozenset("'\"[({")
+_CLOSING_SIGNS = {"[": "]", "(": ")", "{": "}"}
+_LITERAL_NAMES = {"True": "1", "False": "0", "None": "None"}
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0"}
+_MAX_LITERAL = 1000  # characters
+
+
+def canonicalise_literal(text: str) -> str | None:
+    """One text for all spellings of a Python text, list, tuple, set or dict; None for any other answer.
+
+    >>> canonicalise_literal("{'b': [1.0, (2,)], 'a': \\"x\\"}"), canonicalise_literal("'it\\\\'s'")
+    ('{"a":"x","b":[1,(2,)]}', '"it\\'s"')
+    """
+    text = text.strip()
+    if text[:1] not in _LITERAL_STARTS or len(text) > _MAX_LITERAL:
+        return None
+    try:
+        literal = _LiteralReader(text)
+        written = literal.read(_MAX_LEVELS)
+    except (ValueError, OverflowError):
+        return None
+    is_number = written[:1] not in _LITERAL_STARTS  # in round brackets
+    return None if is_number or not literal.at_end else written
+
+
+class _LiteralReader:
+    """Reads one Python literal, and writes each of its values in one way."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._place = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._place == len(self._text)
+
+    def read(self, levels: int) -> str:
+        if levels == 0:
+            raise ValueError("nested too deeply")
+        token = self._take()
+        if token["string"] is not None:
+            return json.dumps(_ESCAPE.sub(_decode_escape, token["string"][1:-1]))
+        if token["number"] is not None:
+            return write_number(token["number"])
+        if token["name"] is not None:
+            return _LITERAL_NAMES[token["name"]]
+        if token["sign"] not in _CLOSING_SIGNS:
+            raise ValueError("not a value")
+        return self._read_items(token["sign"], levels - 1)
+
+    def _read_items(self, opening: str, levels: int) -> str:
+        closing = _CLOSING_SIGNS[opening]
+        items: list[str] = []
+        fields: dict[str, str] = {}
+        has_comma = False
+        while not self._skip(closing):
+            if (items or fields) and not has_comma:
+                raise ValueError("no comma between two items")
+            item = self.read(levels)
+            if opening == "{" and not items and self._skip(":"):
+                fields[item] = self.read(levels)
+            elif fields:
+                raise ValueError("a dict with an item that has no key")
+            else:
+                items.append(item)
+            has_comma = self._skip(",")
+        if opening == "[":
+            return f"[{','.join(items)}]"
+        if opening == "(":
+            if len(items) == 1 and not has_comma:
+                return items[0]
+            return f"({','.join(items)},)"
+        parts = [f"{key}:{value}" for key, value in sorted(fields.items())] or sorted(set(items))
+        return "{" + ",".join(parts) + "}"
+
+    def _take(self) -> re.Match[str]:
+        token = _LITERAL_TOKEN.match(self._text, self._place)
+        if token is None:
+            raise ValueError("not a literal")
+        self._place = token.end()
+        return token
+
+    def _skip(self, sign: str) -> bool:
+        """Goes past a sign, where it comes next; ValueError at the end of the text."""
+        place = self._place
+        if self._take()["sign"] == sign:
+            return True
+        self._place = place
+        return False
+
+
+def _decode_escape(match: re.Match[str]) -> str:
+    digits = match[1] or match[2] or match[3]
+    if digits:
+        return chr(int(digits, 16))
+    sign = match[4]
+    return _ESCAPES.get(sign) or (sign if sign in "\\'\"" else match[0])
 
 
 _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")

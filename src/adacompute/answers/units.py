@@ -1,14 +1,15 @@
-"""Splits the unit off a number: money, percent, degrees, measures, counted things. Converts nothing.
+"""Splits the unit off a number: money, percent, degrees, measures, counted things. Converts only durations.
 
 A word behind a number is a unit only where it can be nothing else: not a function, a month, an era, a
 fraction or a direction. Without a space before it, it must be a unit known here: 2xy is a product.
 """
 
 import re
+from fractions import Fraction
 
 from adacompute.answers.formula import FUNCTIONS
 
-__all__ = ["is_measure", "split_unit"]
+__all__ = ["count_seconds", "is_measure", "split_unit"]
 
 Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
 
@@ -160,6 +161,42 @@ def is_measure(word: str) -> bool:
         _make_singular(part.lower()) not in _COUNTED and part.lower() not in _COUNTED and _is_known_unit(part)
         for part in parts
     )
+
+
+_NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
+_CLOCK = re.compile(
+    r"(?:(?P<days>\d{1,6}) ?d(?:ays?)?,? ?(?:and )?)?"
+    r"(?P<hours>\d{1,4}) ?: ?(?P<minutes>[0-5]\d)(?: ?: ?(?P<seconds>[0-5]\d(?:\.\d{1,9})?))?"
+)
+_PLAIN_SECONDS = re.compile(rf"sec:({_NUMBER})")
+_TIME_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
+_TIME_WORD = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
+_TIME_PART = re.compile(rf"({_NUMBER}) ?({_TIME_WORD})", re.IGNORECASE)
+_DURATION = re.compile(
+    rf"{_NUMBER} ?{_TIME_WORD}(?:,? ?(?:and )?{_NUMBER} ?{_TIME_WORD}){{0,3}}", re.IGNORECASE
+)
+
+
+def count_seconds(text: str) -> Fraction | None:
+    """The seconds of a duration in a cleaned answer: 5:18 is hours and minutes; None for any other text.
+
+    >>> [count_seconds(text) for text in ("5:18", "5 hours and 18 minutes", "5:18 pm")]
+    [Fraction(19080, 1), Fraction(19080, 1), None]
+    """
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        days, hours, minutes, seconds = (Fraction(part or 0) for part in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    plain = _PLAIN_SECONDS.fullmatch(text)
+    if plain is not None:
+        return Fraction(plain[1])
+    if _DURATION.fullmatch(text) is None:
+        return None
+    parts = _TIME_PART.findall(text)
+    sizes = [_TIME_UNITS[word[0].lower()] for _, word in parts]
+    if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
+        return None  # 5 m is a length, 5 m 3 s a duration
+    return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
 
 
 def _join_fraction_unit(match: re.Match[str]) -> str:
