@@ -78,7 +78,7 @@ _ENTRIES = (
         "pool",
         _RECORD,
         "Show what is in a pool, and how often its votes are right.",
-        ("--budgets",),
+        ("--budgets", "--join"),
     ),
     CommandEntry(
         "score",

@@ -48,6 +48,7 @@ __all__ = [
     "JsonFlag",
     "KeyEnvOption",
     "KeyFileOption",
+    "OptionalPoolPath",
     "OutputPriceOption",
     "PercentMode",
     "PercentOption",
@@ -219,6 +220,14 @@ PoolPath = Annotated[
     typer.Argument(
         metavar="POOL",
         help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
+    ),
+]
+OptionalPoolPath = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="POOL",
+        help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
+        show_default=False,
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]

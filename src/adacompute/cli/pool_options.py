@@ -1,10 +1,11 @@
 """Options that say which recorded samples a command works on and how they are scored, and reading them.
 
-The samples are of a pool, a file, a bundled recording or a folder of shards.
+The samples are of a pool, a file, a bundled recording or a folder of shards; or of several joined pools, each
+a mode of a menu, whose costs options say.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -16,10 +17,18 @@ import typer
 
 from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source, parse_finite
 from adacompute.cli.terminal import format_count, format_path, print_message
-from adacompute.config import AnswersConfig
-from adacompute.errors import BudgetOutOfRange, ScaleError, TooFewSamples
+from adacompute.config import AnswersConfig, read_toml
+from adacompute.errors import (
+    BudgetOutOfRange,
+    ConfigError,
+    PriceInvalid,
+    ScaleError,
+    TooFewSamples,
+    format_value,
+    suggest_name,
+)
 from adacompute.evaluate import Scoring
-from adacompute.pool import Ballots, bundled_names
+from adacompute.pool import Ballots, Menu, MenuBallots, Pool, bundled_names, get_menu_ballots, join_pools
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import ShardedPool
 from adacompute.scale.stages import open_sharded_pool as open_on_ray
@@ -32,17 +41,25 @@ __all__ = [
     "CurrencyOption",
     "Estimator",
     "EstimatorOption",
+    "JoinOption",
+    "MissingOption",
+    "MissingProblems",
+    "ModeCostOption",
     "ModelOption",
     "ParametersOption",
+    "PricesFileOption",
     "ShrinkFlag",
     "SignalOption",
     "TooFew",
     "TooFewOption",
     "build_cost",
+    "build_menu",
     "build_scoring",
     "limit_budgets",
     "parse_budget",
     "read_ballots",
+    "read_menu",
+    "read_menu_ballots",
     "read_shards",
 ]
 
@@ -266,3 +283,189 @@ def build_cost(
         output=output_price,
         currency=(currency or DEFAULT_CURRENCY).strip(),
     )
+
+
+class MissingProblems(StrEnum):
+    error = "error"
+    drop = "drop"
+
+
+JoinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        metavar="NAME=POOL",
+        help="A pool of the same problems, as one mode of a menu; once for each.",
+    ),
+]
+ModeCostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cost",
+        metavar="NAME=NUMBER",
+        help="What a sample of a mode costs, in any unit; once for each mode.",
+    ),
+]
+PricesFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
+    ),
+]
+MissingOption = Annotated[
+    MissingProblems,
+    typer.Option("--missing", help="What to do about problems that a mode has no samples of."),
+]
+
+_PRICE_KEYS = ("input_price", "output_price", "prompt_tokens", "currency")
+_OTHER_MODE_KEYS = ("upstream", "model", "key_env", "options")  # of a menu's file, for those who ask models
+
+
+def read_menu(
+    source: Path | None,
+    joins: Sequence[str] | None,
+    *,
+    answers: AnswersConfig,
+    costs: Sequence[str] | None = None,
+    prices: Path | None = None,
+    missing: MissingProblems = MissingProblems.error,
+    extract: str | None = None,
+    percent: PercentMode | None = None,
+) -> tuple[MenuBallots, Menu]:
+    """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
+    given = parse_mode_costs(costs)  # refused before any sample is read
+    price_table = read_prices(prices)
+    ballots = read_menu_ballots(
+        source, joins, answers=answers, missing=missing, extract=extract, percent=percent
+    )
+    return ballots, build_menu(ballots, given, price_table)
+
+
+def read_menu_ballots(
+    source: Path | None,
+    joins: Sequence[str] | None,
+    *,
+    answers: AnswersConfig,
+    missing: MissingProblems = MissingProblems.error,
+    extract: str | None = None,
+    percent: PercentMode | None = None,
+) -> MenuBallots:
+    """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
+
+    With --join the pool itself is a mode as well, called by its name.
+    """
+    paths = parse_joins(source, joins)
+    task, default_task = build_tasks(answers, extract, percent)
+    with ExitStack() as stack:
+        pools: dict[str, Pool] = {
+            name: stack.enter_context(open_source(path, task=task, default_task=default_task))
+            for name, path in paths.items()
+        }
+        if joins:
+            return join_pools(pools, missing=missing.value).ballots()
+        (pool,) = pools.values()
+        return get_menu_ballots(pool, missing=missing.value)
+
+
+def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
+    """The pools of the modes by name, that of the argument first."""
+    paths = {} if source is None else {_name_pool(source): source}
+    for text in joins or ():
+        name, path = _split_pair(text, "--join", "POOL", "smol=facts")
+        if name in paths:
+            raise typer.BadParameter(f"mode {name!r} is there twice; give each its own", param_hint="--join")
+        paths[name] = Path(path)
+    if not paths:
+        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    if joins and len(paths) == 1:
+        raise typer.BadParameter(
+            f"{joins[0]!r} alone is no menu; give --join once more, or a pool beside it", param_hint="--join"
+        )
+    return paths
+
+
+def _name_pool(source: Path) -> str:
+    name = source.name
+    for suffix in (".jsonl.gz", ".jsonl", ".parquet", ".sqlite"):
+        name = name.removesuffix(suffix)
+    return name or str(source)
+
+
+def _split_pair(text: str, option: str, what: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip() and value.strip()):
+        raise typer.BadParameter(f"{text!r} is not NAME={what}; give e.g. {example}", param_hint=option)
+    return name.strip(), value.strip()
+
+
+def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
+    """What a sample of each mode costs, by its name; None where no option says so."""
+    parsed: dict[str, float] = {}
+    for text in costs or ():
+        name, number = _split_pair(text, "--cost", "NUMBER", "smol=0.1")
+        if name in parsed:
+            raise typer.BadParameter(f"mode {name!r} has two costs; give one", param_hint="--cost")
+        try:
+            parsed[name] = float(number)
+        except ValueError as exc:
+            raise typer.BadParameter(
+                f"{number!r} of mode {name!r} is no number; give e.g. {name}=0.1", param_hint="--cost"
+            ) from exc
+    return parsed or None
+
+
+def read_prices(path: Path | None) -> dict[str, TokenPrices] | None:
+    """The prices of each mode in a TOML file, by its name; None where no file is given."""
+    if path is None:
+        return None
+    tables = read_toml(path, "the prices file")
+    if not tables:
+        raise ConfigError(f"{format_path(path)}: has no mode; give a table for each, e.g. [small]")
+    return {
+        name: _read_mode_prices(table, f"{format_path(path)}: mode {name!r}")
+        for name, table in tables.items()
+    }
+
+
+def _read_mode_prices(table: object, place: str) -> TokenPrices:
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"{place}: {format_value(table)} is no table; give input_price and output_price in one"
+        )
+    for key in table:
+        if key not in (*_PRICE_KEYS, *_OTHER_MODE_KEYS):
+            hint = suggest_name(key, _PRICE_KEYS)
+            raise ConfigError(f"{place}: has no field {key!r}; {hint}give {', '.join(_PRICE_KEYS)}")
+    for key in ("input_price", "output_price"):
+        if key not in table:
+            raise ConfigError(f"{place}: has no {key}; give the money for a million tokens, 0 where free")
+    currency = table.get("currency", DEFAULT_CURRENCY)
+    if not isinstance(currency, str):
+        raise ConfigError(f"{place}: currency {format_value(currency)} is no name; give one, e.g. 'EUR'")
+    try:
+        return TokenPrices(
+            input=table["input_price"],
+            output=table["output_price"],
+            prompt_tokens=table.get("prompt_tokens"),
+            currency=currency,
+        )
+    except PriceInvalid as exc:
+        raise PriceInvalid(f"{place}: {exc}") from exc
+
+
+def build_menu(
+    ballots: MenuBallots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
+) -> Menu:
+    """Build the menu that the options ask for; refuse costs and prices together."""
+    if costs is not None and prices is not None:
+        raise typer.BadParameter("costs are given by --prices already; leave one out", param_hint="--cost")
+    for name in costs or prices or ():
+        if name not in ballots.modes:
+            hint = suggest_name(name, ballots.modes)
+            raise typer.BadParameter(
+                f"there is no mode {name!r} in the pool; {hint}there are {', '.join(ballots.modes)}",
+                param_hint="--prices" if costs is None else "--cost",
+            )
+    return Menu.of(ballots, costs=costs, prices=prices)

@@ -1,11 +1,13 @@
 """`adacompute import`, `export` and `pool`: samples into a pool, out of it, and what a pool holds."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from adacompute.cli.options import (
@@ -13,6 +15,8 @@ from adacompute.cli.options import (
     BudgetsOption,
     ExtractOption,
     JsonFlag,
+    OptionalPoolPath,
+    PercentMode,
     PercentOption,
     PoolPath,
     build_tasks,
@@ -20,8 +24,22 @@ from adacompute.cli.options import (
     open_source,
     parse_budgets,
 )
+from adacompute.cli.pool_options import (
+    JoinOption,
+    MissingOption,
+    MissingProblems,
+    ModeCostOption,
+    PricesFileOption,
+    build_menu,
+    parse_joins,
+    parse_mode_costs,
+    read_menu_ballots,
+    read_prices,
+)
 from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
+    CostScale,
+    choose_scale,
     format_count,
     format_interval,
     format_path,
@@ -31,10 +49,20 @@ from adacompute.cli.terminal import (
     print_line,
     print_table,
 )
-from adacompute.errors import PoolDamaged, shorten
-from adacompute.pool import Verification, export_file, export_shards, import_file
-from adacompute.records import Account
-from adacompute.score import SourceSummary, Summary, summarise
+from adacompute.config import AnswersConfig
+from adacompute.errors import NotRecorded, PoolDamaged, shorten
+from adacompute.pool import (
+    Ballots,
+    Menu,
+    MenuBallots,
+    Verification,
+    export_file,
+    export_shards,
+    import_file,
+)
+from adacompute.records import Account, TokenPrices
+from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
+from adacompute.score.pool_summary import estimate_mean
 
 __all__ = ["export", "import_", "pool"]
 
@@ -246,9 +274,120 @@ def export(
     print_line(f"{format_path(file)}: {size}, {result.bytes:,} bytes")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeSummary:
+    """What one mode gave on the problems that all modes have. Shares and accuracies are 0 to 1."""
+
+    mode: str
+    model: str | None
+    problems: int
+    samples: int
+    answered: float  # share of samples with an answer
+    accuracy: MeanEstimate | None  # of one sample; None: nothing is graded
+    tokens: float | None  # output tokens of a sample, on average; None: not recorded
+    cost: float | None  # of a sample, on average, in the menu's unit; None: not known
+
+
+def summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> ModeSummary:
+    """What one mode gave; without a menu, or not in it, its cost is not known."""
+    present = ballots.classes >= -1
+    graded = ~np.isnan(ballots.correct).all(axis=1)  # (problems,)
+    tokens = ballots.tokens[present]
+    return ModeSummary(
+        mode=name,
+        model=ballots.model,
+        problems=len(ballots),
+        samples=int(present.sum()),
+        answered=float((ballots.classes[present] >= 0).mean()),
+        accuracy=(
+            estimate_mean(np.nanmean(ballots.correct[graded].astype(np.float64), axis=1))
+            if graded.any()
+            else None
+        ),
+        tokens=None if np.isnan(tokens).any() else float(tokens.mean()),
+        cost=menu[name].cost if menu is not None and name in menu.names else None,
+    )
+
+
+def show_modes(modes: Sequence[ModeSummary], menu: Menu | None) -> None:
+    """Show a line of what is joined, then a table of its modes."""
+    print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0].problems, 'problem')}")
+    unit = "" if menu is None or menu.unit == "cost" else f", {menu.currency or menu.unit}"
+    scale = choose_scale(unit, 0.0 if menu is None else menu.modes[-1].cost)
+    cost_of = "a sample" if scale.problems == 1 else f"{scale.problems:,} samples"
+    headings = ["mode", "problems", "samples", "answer found", "accuracy of one", "95% interval", "tokens"]
+    print_table(
+        [*headings, f"cost of {cost_of}{unit}"],
+        [
+            [
+                shorten(mode.mode, 40),
+                f"{mode.problems:,}",
+                f"{mode.samples:,}",
+                format_percent(mode.answered),
+                "not known" if mode.accuracy is None else format_percent(mode.accuracy.mean),
+                "" if mode.accuracy is None else format_interval(mode.accuracy.low, mode.accuracy.high),
+                "not known" if mode.tokens is None else f"{mode.tokens:,.1f}",
+                "not known" if mode.cost is None else _format_mode_cost(mode.cost, scale),
+            ]
+            for mode in modes
+        ],
+    )
+
+
+def _format_mode_cost(cost: float, scale: CostScale) -> str:
+    return scale.format_number(cost) if math.isfinite(cost) else "never drawn"
+
+
+def _show_joined(
+    source: Path | None,
+    join: Sequence[str] | None,
+    *,
+    answers: AnswersConfig,
+    costs: Sequence[str] | None,
+    prices: Path | None,
+    missing: MissingProblems,
+    extract: str | None,
+    percent: PercentMode | None,
+    json: bool,
+) -> None:
+    """Show the modes of joined pools, or of one pool."""
+    given, price_table = parse_mode_costs(costs), read_prices(prices)
+    ballots = read_menu_ballots(
+        source, join, answers=answers, missing=missing, extract=extract, percent=percent
+    )
+    menu = _find_menu(ballots, given, price_table)
+    modes = [
+        summarise_mode(name, votes, menu) for name, votes in zip(ballots.modes, ballots.ballots, strict=True)
+    ]
+    if not json:
+        show_modes(modes, menu)
+        return
+    body: dict[str, Any] = {"problems": len(ballots), "modes": [asdict(mode) for mode in modes]}
+    if join:
+        paths = parse_joins(source, join)
+        body = {"pools": {name: format_path(path) for name, path in paths.items()}, **body}
+    print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})
+
+
+def _find_menu(
+    ballots: MenuBallots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
+) -> Menu | None:
+    """The menu, or None where no option says what modes cost and their tokens are not recorded."""
+    try:
+        return build_menu(ballots, costs, prices)
+    except NotRecorded:
+        if costs is None and prices is None:
+            return None
+        raise
+
+
 def pool(
     context: typer.Context,
-    source: PoolPath,
+    source: OptionalPoolPath = None,
+    join: JoinOption = None,
+    mode_costs: ModeCostOption = None,
+    prices: PricesFileOption = None,
+    missing: MissingOption = MissingProblems.error,
     budgets: BudgetsOption = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
@@ -260,9 +399,28 @@ def pool(
     """Show what is in a pool, and how often its votes are right.
 
     Shown are problems, samples, models, the share of answers found, agreement, and the accuracy of one sample
-    and of votes at each budget, with its 95% interval over problems.
+    and of votes at each budget, with its 95% interval over problems. With --join, or with costs, the modes
+    are shown: problems, samples, accuracy of one sample, tokens and cost of each.
     """
     config = load_settings(context)
+    if join or mode_costs or prices is not None:
+        for is_given, option in ((budgets is not None, "--budgets"), (verify, "--verify")):
+            if is_given:
+                raise typer.BadParameter("is for one pool; leave it out beside modes", param_hint=option)
+        _show_joined(
+            source,
+            join,
+            answers=config.answers,
+            costs=mode_costs,
+            prices=prices,
+            missing=missing,
+            extract=extract,
+            percent=percent,
+            json=json,
+        )
+        return
+    if source is None:
+        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
     budget_list = parse_budgets(config.score, budgets)
     task, default_task = build_tasks(config.answers, extract, percent)
     with open_source(source, task=task, default_task=default_task) as opened_pool:
