@@ -434,3 +434,42 @@ def test_a_samples_mode_is_not_stored(tmp_path: Path):
         pool.add_samples("p1", [(0, ac.Sample(answer="4", mode="small"))], model="m")
         (recorded,) = pool
     assert recorded.samples == (ac.Sample(answer="4"),)
+
+
+PAIRS = {
+    "facts": ("facts-smollm2-135m", "modes/facts-qwen2.5-coder-1.5b"),
+    **{
+        name: (f"{name}-qwen2.5-coder-1.5b", f"modes/{name}-qwen2.5-coder-1.5b-direct")
+        for name in ("words", "reasoning-gym", "gsm8k", "math")
+    },
+    "crux": ("modes/crux-output-gpt-3.5-turbo-0613-cot", "modes/crux-output-gpt-4-0613-cot"),
+    "crux-direct": ("modes/crux-output-gpt-3.5-turbo-0613", "modes/crux-output-gpt-4-0613"),
+}
+APART = {"reasoning-gym": {"coin_flip": 11}, "crux-direct": {"CRUXEval-O": 1}}
+
+
+@pytest.mark.recordings
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_both_modes_got_right_is_one_class(recordings: Path, name: str):
+    """Except decimals that the recording rounded to four places, and an expression that Python computes."""
+    one, other = (recordings / f"{stem}.jsonl.gz" for stem in PAIRS[name])
+    with ac.join_pools({"one": one, "other": other}) as pool:
+        ballots = pool.ballots()
+    apart: dict[str | None, int] = {}
+    for row, subject in enumerate(ballots.subjects):
+        right = [set(b.classes[row][(b.correct[row] == 1) & (b.classes[row] >= 0)]) for b in ballots.ballots]
+        if all(right) and len(right[0] | right[1]) > 1:
+            apart[subject] = apart.get(subject, 0) + 1
+    assert apart == APART.get(name, {})
+
+
+@pytest.mark.recordings
+@pytest.mark.slow
+def test_read_from_the_texts_again_no_right_answer_stays_apart(recordings: Path, tmp_path: Path):
+    for mode, stem in zip(("steps", "direct"), PAIRS["reasoning-gym"], strict=True):
+        ac.import_file(recordings / f"{stem}.jsonl.gz", tmp_path / f"{mode}.sqlite", reread=True)
+    with ac.join_pools({mode: tmp_path / f"{mode}.sqlite" for mode in ("steps", "direct")}) as pool:
+        joined = pool.ballots().joined
+    for row in range(len(joined)):
+        assert len(set(joined.classes[row][(joined.correct[row] == 1) & (joined.classes[row] >= 0)])) <= 1
