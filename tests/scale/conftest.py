@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS / room) for room in ("scale", "sampling", "client")]
+sys.path[:0] = [str(TESTS / room) for room in ("scale", "sampling", "client", "policies")]

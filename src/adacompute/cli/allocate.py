@@ -1,4 +1,4 @@
-"""`adacompute allocate`: a number of samples for each prompt of a batch, decided before sampling."""
+"""`adacompute allocate`: samples, and a mode, for each prompt of a batch, decided before sampling."""
 
 from pathlib import Path
 from typing import Annotated
@@ -57,12 +57,18 @@ OutputOption = Annotated[
 ]
 BudgetOption = Annotated[
     float | None,
-    typer.Option(metavar="B", parser=parse_budget, help="Samples a prompt, on average over all."),
+    typer.Option(
+        metavar="B",
+        parser=parse_budget,
+        help="Samples a prompt, on average over all; of a router, cost in its menu's unit.",
+    ),
 ]
 PriceOption = Annotated[
     float | None,
     typer.Option(
-        metavar="P", parser=parse_price, help="Instead of a budget: accuracy that one more sample must add."
+        metavar="P",
+        parser=parse_price,
+        help="Instead of a budget: accuracy that one more sample, or unit of cost, must add.",
     ),
 ]
 ColumnOption = Annotated[
@@ -86,7 +92,8 @@ def allocate(
     """Decide beforehand how many samples each prompt of a batch gets.
 
     The numbers are B on average over all prompts, at one price for a sample. The output has the input's
-    columns and `budget`, in the same order; it is written whole or not at all.
+    columns and `budget`, in the same order; it is written whole or not at all. A router, which was fitted
+    over a menu, chooses a mode too: B is then an average cost, and the output has `mode` and `budget`.
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
@@ -122,12 +129,17 @@ def _show(result: AllocateResult, output: Path) -> None:
         (f"{budget:,}", f"{count:,}", format_percent(count / result.problems))
         for budget, count in zip(result.budgets, result.counts, strict=True)
     ]
-    print_table(["samples", "prompts", "share"], rows)
+    head = ["samples", "prompts", "share"]
+    if result.modes:
+        print_table(["mode", *head], [(mode, *row) for mode, row in zip(result.modes, rows, strict=True)])
+    else:
+        print_table(head, rows)
     requested = "" if result.budget is None else f" of {result.budget:g} asked for"
     print_line()
-    print_fact("average", f"{result.cost:.4g} samples{requested}")
+    print_fact("average", f"{result.cost:.4g} {result.unit}{requested}")
     if result.price is not None:
-        print_fact("price", f"{result.price:.4g} of accuracy a sample")
+        unit = "a sample" if result.unit == "samples" else f"per unit of {result.unit}"
+        print_fact("price", f"{result.price:.4g} of accuracy {unit}")
     if result.accuracy is not None:
         print_fact("accuracy", f"{format_percent(result.accuracy)}, as the policy predicts it: not measured")
     if result.bound is not None:

@@ -3,10 +3,14 @@
 The curves come from boosted trees. On few problems trees find patterns that aren't there, so each group
 of columns is tested on held-out prompts and trusted only as far as it helped there. Where entropies are
 recorded, one sample is drawn first, and the curve is that of votes that begin with such a sample.
+
+With a menu it is a router: it predicts a curve for each mode from the prompt's text alone, and chooses the
+mode and the number of samples whose predicted accuracy, less its price, is best.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +18,14 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
-from adacompute.errors import NotFitted, PolicyError, needs_extra
+from adacompute.errors import NotFitted, PolicyError, format_value, needs_extra
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
     Floats,
     Ints,
     VoteState,
+    check_ascending,
     check_dial,
     check_flag,
     dump_weights,
@@ -34,11 +39,14 @@ from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, join_trees, read_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
-from adacompute.score import score
+from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.score import MenuColumn, list_columns, score, score_menu
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
+from adacompute.score.menu_score import Budgets
+from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
-__all__ = ["CurvePolicy", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
+__all__ = ["CurvePolicy", "MenuRoute", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
 
 _CELLS = 1 << 22  # pairs of draws compared at a time
 _ROUNDS = 60  # of boosting
@@ -153,21 +161,25 @@ def fit_curves(
     groups: Sequence[Ints],
     seed: int,
     prompt_ids: Ints | None = None,
+    curves: Sequence[slice] = (slice(None),),
 ) -> Trees:
     """Trees whose outputs are a curve's first value and what each later one adds to it.
 
     `rows` are (rows, features), `targets` (rows, budgets), `owner` each row's problem, `groups` the
     columns that are tried together. `prompt_ids` numbers problems from 0, equal for those of one prompt
-    (None: all differ): trees are never tested on a prompt they were trained on.
+    (None: all differ): trees are never tested on a prompt they were trained on. `curves` are the columns
+    of each curve in `targets`, where there are several.
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
-    parts = np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])  # (rows, budgets)
+    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # (rows, budgets)
     mean = np.average(parts, axis=0, weights=weights)
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return make_constant(mean)
-    trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed)  # (groups, budgets)
+    trust = _estimate_trust(
+        rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves
+    )  # (groups, budgets)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])
         for g, columns in enumerate(groups)
@@ -178,13 +190,25 @@ def fit_curves(
     return join_trees(boosters, outputs, base=mean) if boosters else make_constant(mean)
 
 
+def _split_curve(targets: Floats) -> Floats:
+    """A curve's first value, and what each later one adds to it, (rows, budgets)."""
+    return np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])
+
+
 def make_constant(mean: Floats) -> Trees:
     """Trees that give the same curve for every row."""
     return join_trees([], [], base=mean)
 
 
 def _estimate_trust(
-    rows: Floats, parts: Floats, row_prompts: Ints, weights: Floats, *, groups: Sequence[Ints], seed: int
+    rows: Floats,
+    parts: Floats,
+    row_prompts: Ints,
+    weights: Floats,
+    *,
+    groups: Sequence[Ints],
+    seed: int,
+    curves: Sequence[slice],
 ) -> Floats:
     """How far each group's trees are trusted, for the first value and for the gains, (groups, budgets).
 
@@ -204,10 +228,11 @@ def _estimate_trust(
                 predicted[g, held_out, k] = trees.scores(rows[held_out])[:, 0]
     truth = parts - means
     trust = np.zeros((len(groups), parts.shape[1]))
-    for outputs in (slice(0, 1), slice(1, None)):
-        trust[:, outputs] = _fit_blend(predicted[:, :, outputs], truth[:, outputs], row_prompts, weights)[
-            :, None
-        ]
+    for curve in curves:
+        places = np.arange(parts.shape[1])[curve]
+        for outputs in (places[:1], places[1:]):
+            blend = _fit_blend(predicted[:, :, outputs], truth[:, outputs], row_prompts, weights)
+            trust[:, outputs] = blend[:, None]
     return trust
 
 
@@ -243,6 +268,10 @@ class CurvePolicy(FeaturePolicy):
     The price is accuracy per sample. `features` is "text+entropy", "text" or "entropy"; the entropy is
     left out where it isn't recorded.
 
+    With a `menu` it routes prompts: `columns` are the votes of each mode, `budgets` the numbers of samples of
+    every mode or, by name, of each, and `choose` says which column each prompt gets at a price in the menu's
+    unit. It then looks at the text alone and counts plain votes.
+
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
     ...     policy = CurvePolicy(features="text").fit(pool)
@@ -254,27 +283,63 @@ class CurvePolicy(FeaturePolicy):
     dial = "price"
 
     trees_: Trees  # outputs: accuracy of the cheapest budget, and what each larger one adds to it
-    rises_: Ints  # (budgets - 1,) 1 where hardly any curve falls: there no predicted one may
+    rises_: Ints  # (budgets - 1,) of each curve: 1 where hardly any falls, and no predicted one may
     feature_set_: FeatureSet
 
     def __init__(
         self,
         *,
-        budgets: Sequence[int] = BUDGETS,
+        budgets: Budgets = BUDGETS,
         features: str = "text+entropy",
         seed: int = 0,
         longest: int = DEFAULT_LONGEST,
         weigh: VoteWeights | None = None,
+        menu: Menu | None = None,
     ) -> None:
-        super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
+        self.route = None if menu is None else MenuRoute.of(menu, budgets, longest=longest)
+        super().__init__(
+            budgets=self.route.counts if self.route else budgets,  # type: ignore[arg-type] # checked there
+            features=features,
+            seed=seed,
+            longest=longest,
+            weigh=weigh,
+        )
+        if self.route and (weigh is not None or not FeatureSet.parse(features).text):
+            fault = f"features {features!r}" if weigh is None else f"weigh {weigh!r}"
+            raise PolicyError(
+                f"{fault} can't be used with a menu, whose modes are chosen by the text, before any sample; "
+                "leave it out"
+            )
+
+    @property
+    def menu(self) -> Menu | None:
+        """The modes it chooses among; None: it has one."""
+        return self.route.menu if self.route else None
+
+    @property
+    def columns(self) -> tuple[MenuColumn, ...]:
+        """What it chooses among with a menu, cheapest first: a mode and a number of samples each."""
+        return self.route.columns if self.route else ()
+
+    @property
+    def costs(self) -> Floats:
+        """What each column costs on average, in the menu's unit, (columns,), rising."""
+        return self.route.costs if self.route else np.zeros(0)
 
     @property
     def uses_features(self) -> bool:
         """Whether requests get different curves: the features helped on held-out problems."""
         return bool((self._check_fitted().output > 0).any())
 
-    def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns curves from graded samples, as many of each problem as the largest budget."""
+    def fit(self, pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+        """Learns curves from graded samples, as many of each problem as the largest budget.
+
+        With a menu, from joined pools or a pool with several sources.
+        """
+        if self.route:
+            return self._fit_route(self.route, pool)
+        if isinstance(pool, JoinedPool | MenuBallots):
+            raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
         table = score(ballots, self.modes)  # refuses what can't be scored, saying why
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
@@ -298,8 +363,46 @@ class CurvePolicy(FeaturePolicy):
         self._set_model(trees, _find_rising(table.accuracy), feature_set)
         return self
 
+    def _fit_route(self, route: "MenuRoute", pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+        """Learns one curve for each mode, from the prompts' texts."""
+        if isinstance(pool, Ballots):
+            raise PolicyError("a menu can't be learned from the ballots of one mode; give join_pools(…)")
+        ballots = get_menu_ballots(pool)
+        table = score_menu(ballots, route.menu, budgets=route.budgets, mixed=False)
+        feature_set = FeatureSet(text=True, entropy=False)
+        trees = fit_curves(
+            feature_set.read(ballots.prompts),
+            table.accuracy,
+            np.arange(len(ballots)),
+            prompt_ids=number_prompts(ballots.prompts),
+            groups=[np.arange(feature_set.width)],
+            seed=self.seed,
+            curves=route.curves,
+        )
+        rises = np.concatenate([_find_rising(table.accuracy[:, curve]) for curve in route.curves])
+        self._set_model(trees, rises, feature_set)
+        return self
+
+    def choose(self, prompts: Sequence[str], price: float) -> Ints:
+        """The column that each prompt gets at a price in the menu's unit, (prompts,), numbered as `columns`.
+
+        It is the one of highest predicted accuracy, less the price times its cost; ties go to the cheaper, so
+        that cost never rises with the price.
+        """
+        self._check_fitted()
+        if not self.route:
+            raise PolicyError("a curve of one mode has no columns to choose; use more(…), or give it a menu")
+        limit = float(round_slopes(np.array([check_dial("price", price)], dtype=np.float64))[0])
+        slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # (columns - 1, prompts)
+        return count_steps(slopes > limit).astype(np.int64)
+
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
-        """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples, in nats."""
+        """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples, in nats.
+
+        With a menu, of each of its columns, (prompts, columns).
+        """
+        if self.route:
+            return self._predict_curves(self.read(prompts))[:, self.route.order]
         known_entropy = (
             np.full(len(prompts), np.nan) if entropy is None else np.asarray(entropy, dtype=np.float64)
         )
@@ -317,6 +420,10 @@ class CurvePolicy(FeaturePolicy):
 
     def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
         self._check_fitted()
+        if self.route:
+            raise PolicyError(
+                "a curve over a menu chooses a mode and a number of samples; ask choose(prompts, price)"
+            )
         price = check_dial("price", dial)
         more = np.full(len(state), self.modes[0], dtype=np.int64)
         started = np.arange(len(state))
@@ -333,13 +440,10 @@ class CurvePolicy(FeaturePolicy):
 
     def _predict_curves(self, rows: Floats) -> Floats:
         """(rows, budgets)"""
-        curves = self.trees_.scores(rows)
-        steps = curves[:, 1:].copy()
-        steps[:, 1:] -= curves[:, 1:-1]
-        np.maximum(steps, self._min_steps, out=steps)
-        np.clip(curves[:, 0], 0.0, 1.0, out=curves[:, 0])
-        np.add(curves[:, :1], np.cumsum(steps, axis=1), out=curves[:, 1:])
-        return curves
+        outputs = self.trees_.scores(rows)
+        for curve, min_steps in self._curves:
+            _build_curve(outputs[:, curve], min_steps)
+        return outputs
 
     def _check_fitted(self) -> Trees:
         if not hasattr(self, "trees_"):
@@ -351,7 +455,10 @@ class CurvePolicy(FeaturePolicy):
         self.one_shot = not feature_set.entropy
         self.reads_entropy = feature_set.entropy
         self.max_waves = 1 if self.one_shot else 2
-        self._min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound of each step of a curve
+        curves = self.route.curves if self.route else [slice(0, len(self.modes))]
+        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound of each step of a curve
+        ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
+        self._curves = list(zip(curves, np.split(min_steps, ends), strict=True))
         modes = np.array(self.modes, dtype=np.float64)
         self._critical_prices = RowCache(
             lambda rows: compute_critical_prices(self._predict_curves(rows), modes)
@@ -359,8 +466,10 @@ class CurvePolicy(FeaturePolicy):
 
     def settings(self) -> dict[str, Any]:
         learned = {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None
+        menu: dict[str, Any] = {"menu": self.route.menu.dump()} if self.route else {}
         return {
-            "budgets": list(self.budgets),
+            **menu,
+            "budgets": self.route.dump_budgets() if self.route else list(self.budgets),
             "features": self.features,
             "seed": self.seed,
             "longest": self.longest,
@@ -374,7 +483,10 @@ class CurvePolicy(FeaturePolicy):
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*_SETTING_NAMES, "learned"))
+            names = (*_SETTING_NAMES, "learned", *(["menu"] if "menu" in settings else []))
+            arguments = load_settings(settings, names)
+            if "menu" in arguments:
+                arguments["menu"] = Menu.load(arguments["menu"])
             learned = arguments.pop("learned")
             policy = cls(**arguments)
             if learned is not None:
@@ -387,8 +499,88 @@ class CurvePolicy(FeaturePolicy):
         feature_set = FeatureSet.parse(self.features).with_entropy(
             check_flag("learned entropy", learned["entropy"])
         )
-        trees = Trees.restore(arrays, features=feature_set.width, outputs=len(self.modes))
-        self._set_model(trees, read_array(arrays, "rises", np.int64, (len(self.modes) - 1,)), feature_set)
+        curves = self.route.curves if self.route else [slice(0, len(self.modes))]
+        outputs = curves[-1].stop
+        trees = Trees.restore(arrays, features=feature_set.width, outputs=outputs)
+        rises = read_array(arrays, "rises", np.int64, (outputs - len(curves),))
+        self._set_model(trees, rises, feature_set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuRoute:
+    """The columns of a router: each mode's votes, and what they cost."""
+
+    menu: Menu
+    budgets: Mapping[str, tuple[int, ...]]  # numbers of samples of each mode that has a cost
+
+    @classmethod
+    def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
+        """Checks the menu and the budgets; those above `longest` are left out."""
+        if not isinstance(menu, Menu):
+            raise PolicyError(f"menu {format_value(menu)} is no menu; give Menu.of(pool, costs={{…}})")
+        named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
+        if set(named) != set(menu.names):
+            raise PolicyError(
+                f"budgets are for {', '.join(map(str, named))}, and the menu has {', '.join(menu.names)}; "
+                "give each mode its own, or one sequence for all"
+            )
+        allowed = {
+            mode.name: tuple(b for b in check_ascending("budgets", named[mode.name]) if b <= longest)
+            for mode in menu.modes
+            if isfinite(mode.cost)
+        }
+        if not allowed or not all(allowed.values()):
+            raise PolicyError(
+                f"a mode has no budget up to longest {longest}, or none has a finite cost; "
+                "give smaller budgets, or costs"
+            )
+        return cls(menu=menu, budgets=allowed)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of samples of any mode, rising."""
+        return tuple(sorted({count for counts in self.budgets.values() for count in counts}))
+
+    @property
+    def curves(self) -> list[slice]:
+        """Where each mode's columns are in the menu's table."""
+        ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
+        return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    @property
+    def order(self) -> Ints:
+        """The columns of the menu's table by cost, cheapest first."""
+        return np.argsort(self._table_costs, kind="stable")
+
+    @property
+    def columns(self) -> tuple[MenuColumn, ...]:
+        """In the order of their costs."""
+        columns = list_columns(self.menu, self.budgets, mixed=False)
+        return tuple(columns[place] for place in self.order)
+
+    @property
+    def costs(self) -> Floats:
+        """Of each column, (columns,), rising."""
+        return np.sort(self._table_costs)
+
+    @property
+    def _table_costs(self) -> Floats:
+        costs = {mode.name: mode.cost for mode in self.menu.modes}
+        return np.array([costs[name] * count for name, counts in self.budgets.items() for count in counts])
+
+    def dump_budgets(self) -> dict[str, list[int]]:
+        """The budgets as plain data; a mode of infinite cost has those of the first."""
+        first = next(iter(self.budgets.values()))
+        return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
+
+
+def _build_curve(outputs: Floats, min_steps: Floats) -> None:
+    """Turns a first value and what later ones add to it into a curve, in place, (rows, budgets)."""
+    steps = outputs[:, 1:].copy()
+    steps[:, 1:] -= outputs[:, 1:-1]
+    np.maximum(steps, min_steps, out=steps)
+    np.clip(outputs[:, 0], 0.0, 1.0, out=outputs[:, 0])
+    np.add(outputs[:, :1], np.cumsum(steps, axis=1), out=outputs[:, 1:])
 
 
 def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values

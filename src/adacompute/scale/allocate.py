@@ -23,7 +23,7 @@ from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleErr
 from adacompute.policies.base import Policy, VoteState
 from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
 from adacompute.records import Move
 from adacompute.scale.cluster import cluster
@@ -32,6 +32,7 @@ from adacompute.scale.prompt_files import (
     PromptSet,
     check_destination,
     iterate_batches,
+    list_added,
     map_write_errors,
     open_prompts,
     open_working_folder,
@@ -116,11 +117,11 @@ class AllocateResult:
 
     problems: int
     policy: str  # its kind
-    budget: float | None  # samples on average that were asked for; None: a price was
-    price: float | None  # accuracy a sample that one more must buy; None: the policy has no price
-    budgets: tuple[int, ...]  # rising
+    budget: float | None  # cost on average that was asked for, in `unit`; None: a price was
+    price: float | None  # accuracy a unit of cost that one more must buy; None: the policy has no price
+    budgets: tuple[int, ...]  # rising; with modes, by cost
     counts: tuple[int, ...]  # (budgets,) prompts that were given each
-    cost: float  # samples on average
+    cost: float  # on average, in `unit`
     accuracy: float | None = None  # on average, as the policy predicts it; None: it predicts none
     bound: float | None = None  # no allocation within the budget is predicted to be more accurate
     mix: Move | None = None  # the one prompt that is mixed, its row over all files, so that all is spent
@@ -130,9 +131,11 @@ class AllocateResult:
     summary_bytes: int = 0  # of all summaries
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
+    unit: str = "samples"  # of cost; with modes, that of the menu
+    modes: tuple[str, ...] = ()  # (budgets,) of a router: the mode that each budget is drawn from
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Plain data, for JSON; modes and their unit are there for a router only."""
         data = asdict(self)
         if self.mix is not None:
             data["mix"] = {
@@ -140,6 +143,10 @@ class AllocateResult:
                 "budget": self.budgets[self.mix.mode],
                 "probability": self.mix.probability,
             }
+            if self.modes:
+                data["mix"]["mode"] = self.modes[self.mix.mode]
+        if not self.modes:
+            del data["modes"], data["unit"]
         return data
 
 
@@ -185,10 +192,32 @@ class BudgetRule:
         return isinstance(self.policy, CurvePolicy)
 
     @property
+    def route(self) -> MenuRoute | None:
+        """The columns of a router; None: it gives numbers of samples."""
+        return self.policy.route if isinstance(self.policy, CurvePolicy) else None
+
+    @property
     def modes(self) -> tuple[int, ...]:
-        """The budgets it may give, rising."""
+        """The budgets it may give, rising; of a router, the numbers of its columns."""
+        if self.route is not None:
+            return tuple(range(len(self.route.columns)))
         modes: tuple[int, ...] = self.policy.modes  # type: ignore[attr-defined] # all of these have them
         return modes
+
+    @property
+    def draws(self) -> tuple[tuple[str, int], ...] | None:
+        """Of a router, the mode and the number of samples of each of its columns; None: it has no modes."""
+        return None if self.route is None else tuple(column.draws[0] for column in self.route.columns)
+
+    @property
+    def costs(self) -> Floats:
+        """What each of `modes` costs, rising."""
+        return np.array(self.modes, dtype=np.float64) if self.route is None else self.route.costs
+
+    @property
+    def unit(self) -> str:
+        """Of cost."""
+        return "samples" if self.route is None else self.route.menu.currency or self.route.menu.unit
 
     @property
     def own_budget(self) -> float | None:
@@ -205,10 +234,13 @@ class BudgetRule:
 
     def build_shard(self, curves: Floats) -> TableShard:
         """Prompts with what they may buy, from their curves."""
-        return TableShard.of(curves, costs=np.array(self.modes, dtype=np.float64))
+        return TableShard.of(curves, costs=self.costs)
 
     def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, ChoiceTotal]:
-        """The budget of each prompt, (prompts,), at a price, or without one, and what they come to."""
+        """The budget of each prompt, (prompts,), at a price, or without one, and what they come to.
+
+        Of a router, the number of its column.
+        """
         modes = np.array(self.modes, dtype=np.int64)
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
@@ -243,7 +275,8 @@ def allocate(
 
     The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
     searched, so that they get at most that many samples on average; with `price`, that is the price.
-    Both engines give every prompt the same budget.
+    Both engines give every prompt the same budget. A router (`CurvePolicy` with a menu) writes a column
+    `mode` too, and its `budget` is an average cost in the menu's unit.
     """
     start = time.monotonic()
     if engine not in ("local", "ray"):
@@ -253,7 +286,8 @@ def allocate(
     check_destination(Path(into), Path(source), overwrite=overwrite)
     check_text_output(Path(into), Path(source))
     is_text = bool(find_text_kind(Path(source)))
-    prompts = None if is_text else open_prompts(Path(source), column=column)
+    added = list_added(rule.draws)
+    prompts = None if is_text else open_prompts(Path(source), column=column, added=added)
     # a policy that isn't fitted raises here
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     tell = progress or _ignore_progress
@@ -261,7 +295,7 @@ def allocate(
         # again: another run may just have ended
         check_destination(Path(into), Path(source), overwrite=overwrite)
         if prompts is None:
-            prompts = read_text_prompts(Path(source), place, column=column)
+            prompts = read_text_prompts(Path(source), place, column=column, added=added)
         if engine == "ray":
             outcome = allocate_on_ray(
                 prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
@@ -271,7 +305,7 @@ def allocate(
         else:
             outcome = allocate_directly(prompts, rule, place, price=price, tell=tell)
         if is_text:
-            publish_text(Path(source), prompts, place, Path(into))
+            publish_text(Path(source), prompts, place, Path(into), added=added)
         else:
             publish(prompts, place, Path(into))
     result = _build_result(prompts, rule, outcome, budget, price)
@@ -284,7 +318,7 @@ def _ignore_progress(progress: AllocateProgress) -> None:
 
 def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
     """Refuses an average, or a price, that the policy has no budgets for."""
-    kind, modes, own_budget = rule.policy.kind, rule.modes, rule.own_budget
+    kind, own_budget = rule.policy.kind, rule.own_budget
     if (budget is None) == (price is None):
         raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
     if price is not None:
@@ -292,7 +326,7 @@ def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -
             raise BudgetOutOfRange(f"{kind} has no price; give the budget it was made for, {own_budget:g}")
         check_price(price)
         return
-    check_budget(budget, cheapest=float(modes[0]), dearest=float(modes[-1]), unit="samples")
+    check_budget(budget, cheapest=float(rule.costs[0]), dearest=float(rule.costs[-1]), unit=rule.unit)
     if own_budget is not None and budget is not None and not math.isclose(own_budget, budget):
         raise BudgetOutOfRange(
             f"{kind} was made for {own_budget:g} samples on average, not {budget:g}; "
@@ -309,7 +343,9 @@ def _build_result(
         policy=rule.policy.kind,
         budget=None if budget is None else float(budget),
         price=price if plan is None else plan.price,
-        budgets=rule.modes,
+        budgets=rule.modes if rule.draws is None else tuple(count for _, count in rule.draws),
+        modes=() if rule.draws is None else tuple(name for name, _ in rule.draws),
+        unit=rule.unit,
         counts=total.counts,
         cost=total.cost / total.problems,
         accuracy=min(1.0, total.accuracy / total.problems) if rule.has_price else None,
@@ -339,11 +375,16 @@ def _write_notes(result: AllocateResult, rule: BudgetRule) -> tuple[str, ...]:
             f"{result.policy} gives {result.cost:.2f} samples on average, {side} the {result.budget:g} asked "
             "for: it has no price that could be moved"
         )
-    if result.budget is not None and result.price == 0 and result.cost < result.budget - _TOLERANCE:
+    margin = _TOLERANCE * (1.0 if result.unit == "samples" else result.budget or 0.0)
+    if result.budget is not None and result.price == 0 and result.cost < result.budget - margin:
         notes.append(
-            f"no more than {result.cost:.2f} samples on average are predicted to help; the rest is unspent"
+            f"no more than {_format_cost(result)} on average are predicted to help; the rest is unspent"
         )
     return tuple(notes)
+
+
+def _format_cost(result: AllocateResult) -> str:
+    return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
 @dataclass(slots=True)
@@ -376,7 +417,7 @@ def allocate_directly(
             totals.append(total)
             return chosen
 
-        write_file(file, place, budgets, on_rows=counter)
+        write_file(file, place, budgets, draws=rule.draws, on_rows=counter)
     return AllocateOutcome(total=reduce(add, totals))
 
 
@@ -385,7 +426,7 @@ def allocate_by_price(
 ) -> AllocateOutcome:
     """Budgets at the price that meets an average."""
     curve_file = place / "curves"
-    search = PriceSearch(budget=budget)
+    search = PriceSearch(budget=budget, unit=rule.unit)
     with map_write_errors(curve_file), curve_file.open("wb") as out:
         search.narrow([_predict_curves(prompts, rule, out, _ProgressCounter("reading", len(prompts), tell))])
     while (bracket := search.bracket) is not None:
@@ -394,7 +435,7 @@ def allocate_by_price(
         taker = _BudgetTaker(rule=rule, curves=curves, share=search.total_quota)
         counter = _ProgressCounter("writing", len(prompts), tell)
         for file in prompts.files:
-            write_file(file, place, taker, on_rows=counter)
+            write_file(file, place, taker, draws=rule.draws, on_rows=counter)
     assert taker.total is not None  # there is a prompt
     plan = build_sharded_allocation(
         taker.total, taker.edge, budget=budget, price=search.price, start=taker.start
@@ -547,9 +588,9 @@ def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_FilePart, 
 
 
 def _search_price(curves: ShardDataset, rule: BudgetRule, budget: float) -> PriceSearch:
-    search = PriceSearch(budget=budget)
+    search = PriceSearch(budget=budget, unit=rule.unit)
     while (bracket := search.bracket) is not None:
-        reports = curves.ask(partial(_summarise_shard, rule.modes), [bracket] * len(curves))
+        reports = curves.ask(partial(_summarise_shard, rule.costs), [bracket] * len(curves))
         search.narrow(parse_histogram(report, bracket) for report in reports)
     return search
 
@@ -576,14 +617,12 @@ def _keep_curves(job: _RayJob, _: ShardRecord, shard: int) -> tuple[ShardRecord,
     return {"curves": np.concatenate(curves)}, {}
 
 
-def _load_shard(kept: ShardRecord, modes: Sequence[int]) -> TableShard:
-    return TableShard.of(kept["curves"], costs=np.array(modes, dtype=np.float64))
+def _load_shard(kept: ShardRecord, costs: Floats) -> TableShard:
+    return TableShard.of(kept["curves"], costs=costs)
 
 
-def _summarise_shard(
-    modes: Sequence[int], kept: ShardRecord, bracket: SlopeBracket
-) -> tuple[None, ShardRecord]:
-    return None, report_histogram(_load_shard(kept, modes).histogram(bracket))
+def _summarise_shard(costs: Floats, kept: ShardRecord, bracket: SlopeBracket) -> tuple[None, ShardRecord]:
+    return None, report_histogram(_load_shard(kept, costs).histogram(bracket))
 
 
 def _take_budgets(
@@ -591,9 +630,9 @@ def _take_budgets(
 ) -> tuple[None, ShardRecord]:
     """A shard's budgets at the price, kept in a file."""
     shard, share = argument
-    modes = BudgetRule.unpack(job.packed).modes
-    taken = _load_shard(kept, modes).take(share)
-    _write_budgets(job, shard, np.array(modes, dtype=np.int64)[taken.choice])
+    rule = BudgetRule.unpack(job.packed)
+    taken = _load_shard(kept, rule.costs).take(share)
+    _write_budgets(job, shard, np.array(rule.modes, dtype=np.int64)[taken.choice])
     return None, report_total(taken.total, taken.edge)
 
 
@@ -632,7 +671,8 @@ def _write_output(job: _RayJob, _: ShardRecord, number: int) -> tuple[None, Shar
         done += len(batch)
         return budgets[done - len(batch) : done]
 
-    write_file(job.files[number], Path(job.place), next_budgets)
+    draws = BudgetRule.unpack(job.packed).draws
+    write_file(job.files[number], Path(job.place), next_budgets, draws=draws)
     return None, {}
 
 

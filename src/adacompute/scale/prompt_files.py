@@ -1,4 +1,4 @@
-"""Parquet files of prompts: read in bounded batches, and written back with their budgets.
+"""Parquet files of prompts: read in bounded batches, and written back with their budgets, and modes.
 
 Files may be larger than memory. The output is made in a hidden, locked folder beside its final place and
 published by a rename, so it is complete or not there; a killed run's remains are removed by the next.
@@ -24,11 +24,14 @@ from adacompute.pool.rows import DAMAGE_ERRORS
 __all__ = [
     "BUDGET",
     "COLUMN_NAMES",
+    "MODE",
+    "Draws",
     "PromptFile",
     "PromptSet",
     "check_destination",
     "find_finished",
     "iterate_batches",
+    "list_added",
     "map_write_errors",
     "open_prompts",
     "open_working_folder",
@@ -40,7 +43,9 @@ __all__ = [
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]
 Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
+Draws = Sequence[tuple[str, int]]  # a router's columns: the mode and the number of samples of each
 BUDGET = "budget"  # the column that is added
+MODE = "mode"  # added before it by a router
 COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
 _MAX_ROWS = 8192  # of a batch, at the most
 _MAX_BYTES = 16 << 20  # of a batch, about, at the most
@@ -87,10 +92,15 @@ class PromptSet:
         return sum(file.rows for file in self.files)
 
 
-def open_prompts(source: Path, *, column: str | None = None, with_budgets: bool = False) -> PromptSet:
+def list_added(draws: Draws | None) -> tuple[str, ...]:
+    """The columns that are added: the budget, and a router's mode before it."""
+    return (BUDGET,) if draws is None else (MODE, BUDGET)
+
+
+def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str] = (BUDGET,)) -> PromptSet:
     """The Parquet file, or those of a folder in the order of their names; inspected, but not read.
 
-    `with_budgets`: they have their budgets already.
+    `added` are the columns that will be added, so they can't be there yet.
     """
     if not source.exists():
         raise ScaleError(
@@ -109,7 +119,7 @@ def open_prompts(source: Path, *, column: str | None = None, with_budgets: bool 
     prompt_column, files = column, []
     for path in paths:
         file, schema = _inspect_file(path)
-        prompt_column = _find_column(schema, prompt_column, path, with_budgets=with_budgets)
+        prompt_column = _find_column(schema, prompt_column, path, added)
         files.append(file)
     prompts = PromptSet(path=source, folder=source.is_dir(), files=tuple(files), column=prompt_column or "")
     if not len(prompts):
@@ -144,14 +154,15 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
         return file, source.schema_arrow
 
 
-def _find_column(schema: Arrow, wanted: str | None, path: Path, *, with_budgets: bool) -> str:
+def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[str]) -> str:
     """The column of prompts, which must occur once and hold text."""
     import pyarrow as pa
 
     present = ", ".join(schema.names[:20]) or "none"
-    if BUDGET in schema.names and not with_budgets:
+    if taken := [name for name in added if name in schema.names]:
         raise ScaleError(
-            f"{path}: has a column {BUDGET!r} already, which is what would be added; rename or drop it first"
+            f"{path}: has a column {taken[0]!r} already, "
+            "which is what would be added; rename or drop it first"
         )
     name = wanted or next((name for name in COLUMN_NAMES if name in schema.names), None)
     if name is None:
@@ -304,9 +315,17 @@ def _lock_folder(place: Path, into: Path) -> int:
 
 
 def write_file(
-    file: PromptFile, place: Path, budgets: Budgets, *, on_rows: Callable[[int], None] | None = None
+    file: PromptFile,
+    place: Path,
+    budgets: Budgets,
+    *,
+    draws: Draws | None = None,
+    on_rows: Callable[[int], None] | None = None,
 ) -> None:
-    """Writes one file with its budgets into the working folder; written twice, it is the same."""
+    """Writes one file with its budgets into the working folder; written twice, it is the same.
+
+    With `draws`, `budgets` gives numbers of these, and modes are written too.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -315,7 +334,9 @@ def write_file(
     temporary = place / _UNFINISHED / uuid4().hex
     with open_parquet(file.path) as source:
         schema = source.schema_arrow
-    schema = schema.append(pa.field(BUDGET, pa.int64(), nullable=False))
+    for name in list_added(draws):
+        kind = pa.int64() if name == BUDGET else pa.string()
+        schema = schema.append(pa.field(name, kind, nullable=False))
     with map_write_errors(target):
         with (
             temporary.open("wb") as out,
@@ -323,13 +344,24 @@ def write_file(
         ):
             for batch in iterate_batches(file):
                 values = budgets(batch)
-                columns = [*batch.columns, pa.array(values, type=pa.int64())]
+                columns = [*batch.columns, *_build_columns(values, draws)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
                 if on_rows is not None:
                     on_rows(len(values))
         sync_path(temporary)
     temporary.replace(target)
     file.check()
+
+
+def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
+    """The columns that are added."""
+    import pyarrow as pa
+
+    if draws is None:
+        return [pa.array(values, type=pa.int64())]
+    modes, counts = zip(*draws, strict=True)
+    budgets = np.array(counts, dtype=np.int64)[values]
+    return [pa.array([modes[value] for value in values.tolist()], type=pa.string()), pa.array(budgets)]
 
 
 def find_finished(place: Path, file: PromptFile) -> Path:

@@ -1,14 +1,14 @@
 """Prompts in JSONL and CSV files: turned into Parquet for the engines, and back, with their budgets.
 
 Both ways take a bounded number of rows at a time. Lines of JSON are kept as they are written, and so are the
-cells of CSV, so that nothing but `budget` is new in the output.
+cells of CSV, so that nothing but `budget`, and a router's `mode`, is new in the output.
 """
 
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -37,6 +37,9 @@ _GROUP_CHARACTERS = 8 << 20
 _READ_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
+_Added = Mapping[str, str | int]  # what is added to a row, by name
+
+
 class _Row(NamedTuple):
     """One row: its prompt, and the whole of it as text."""
 
@@ -62,7 +65,9 @@ def check_text_output(into: Path, source: Path) -> None:
     raise ScaleError(f"{into}: would be {kind}, as {source} is; give a name such as {example}")
 
 
-def read_text_prompts(source: Path, place: Path, *, column: str | None) -> PromptSet:
+def read_text_prompts(
+    source: Path, place: Path, *, column: str | None, added: Sequence[str] = (BUDGET,)
+) -> PromptSet:
     """The prompts of a JSONL or CSV file, as Parquet in the working folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -74,7 +79,7 @@ def read_text_prompts(source: Path, place: Path, *, column: str | None) -> Promp
     schema = pa.schema([(_PROMPT, pa.large_string()), (_ROW, pa.large_string())])
     table = place / _TABLE
     with map_write_errors(table), pq.ParquetWriter(table, schema) as writer:
-        for group in _group_rows(_read_rows(source, column)):
+        for group in _group_rows(_read_rows(source, column, added)):
             prompts, texts = zip(*group, strict=True)
             writer.write_table(pa.table([prompts, texts], schema))
     try:
@@ -83,47 +88,52 @@ def read_text_prompts(source: Path, place: Path, *, column: str | None) -> Promp
         raise ScaleError(str(exc).replace(str(table), str(source))) from exc
 
 
-def publish_text(source: Path, prompts: PromptSet, place: Path, into: Path) -> None:
+def publish_text(
+    source: Path, prompts: PromptSet, place: Path, into: Path, *, added: Sequence[str] = (BUDGET,)
+) -> None:
     """Writes the prompts with their budgets, in the source's format, and moves them to their destination."""
     finished = find_finished(place, prompts.files[0])
     written = finished.with_name("text")
-    (table,) = open_prompts(finished, column=_PROMPT, with_budgets=True).files
-    pairs = (
-        (text, budget)
-        for batch in iterate_batches(table, columns=[_ROW, BUDGET])
-        for text, budget in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    (table,) = open_prompts(finished, column=_PROMPT, added=()).files
+    rows = (
+        (text, dict(zip(added, values, strict=True)))
+        for batch in iterate_batches(table, columns=[_ROW, *added])
+        for text, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
     kind, packed = find_text_kind(source), into.suffix.lower() == ".gz"
     with map_write_errors(into):
         with written.open("wb") as raw:
             if packed:
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as out:
-                    _write_rows(kind, pairs, cast("IO[bytes]", out), source)
+                    _write_rows(kind, rows, cast("IO[bytes]", out), source, added)
             else:
-                _write_rows(kind, pairs, raw, source)
+                _write_rows(kind, rows, raw, source, added)
         sync_path(written)
         written.replace(into.resolve())
         sync_path(into.resolve().parent)
 
 
-def _write_rows(kind: str, pairs: Iterable[tuple[str, int]], out: IO[bytes], source: Path) -> None:
+def _write_rows(
+    kind: str, rows: Iterable[tuple[str, _Added]], out: IO[bytes], source: Path, added: Sequence[str]
+) -> None:
     if kind == "JSONL":
-        out.writelines(_add_budget(text, budget) for text, budget in pairs)
+        out.writelines(_add_keys(text, values) for text, values in rows)
         return
     text_out = io.TextIOWrapper(out, "utf-8", newline="", write_through=True)
     with _open_text(source) as file:
         head = next(_make_csv_reader(file, source))
     writer = csv.writer(text_out, delimiter=_find_delimiter(source), lineterminator="\n")
-    writer.writerow([*head, BUDGET])
-    writer.writerows([*orjson.loads(text), budget] for text, budget in pairs)
+    writer.writerow([*head, *added])
+    writer.writerows([*orjson.loads(text), *values.values()] for text, values in rows)
     text_out.detach()
 
 
-def _add_budget(line: str, budget: int) -> bytes:
-    """A line of JSON with one key more; the rest of it stays as it is written."""
+def _add_keys(line: str, values: _Added) -> bytes:
+    """A line of JSON with these keys more; the rest of it stays as it is written."""
     head = line.rstrip().removesuffix("}").rstrip()
     comma = "" if head.endswith("{") else ", "
-    return f'{head}{comma}"{BUDGET}": {budget}}}\n'.encode()
+    keys = ", ".join(f'"{name}": {orjson.dumps(value).decode()}' for name, value in values.items())
+    return f"{head}{comma}{keys}}}\n".encode()
 
 
 @contextmanager
@@ -137,12 +147,13 @@ def _open_text(source: Path) -> Iterator[IO[str]]:
         raise ScaleError(f"{source}: can't be read ({to_one_line(exc)}); write or copy it again") from exc
 
 
-def _read_rows(source: Path, column: str | None) -> Iterator[_Row]:
+def _read_rows(source: Path, column: str | None, added: Sequence[str]) -> Iterator[_Row]:
+    read = _read_jsonl if find_text_kind(source) == "JSONL" else _read_csv
     with _open_text(source) as file:
-        yield from (_read_jsonl if find_text_kind(source) == "JSONL" else _read_csv)(file, source, column)
+        yield from read(file, source, column, added)
 
 
-def _read_jsonl(file: IO[str], source: Path, column: str | None) -> Iterator[_Row]:
+def _read_jsonl(file: IO[str], source: Path, column: str | None, added: Sequence[str]) -> Iterator[_Row]:
     for number, line in enumerate(file, start=1):
         text = line.strip()
         if not text:
@@ -154,14 +165,14 @@ def _read_jsonl(file: IO[str], source: Path, column: str | None) -> Iterator[_Ro
             raise ScaleError(f"{place} is not JSON ({exc}); write one object a line") from exc
         if not isinstance(value, dict):
             raise ScaleError(f"{place} is no JSON object; write one object a line")
-        column = _find_column(list(value), column, place)
+        column = _find_column(list(value), column, place, added)
         yield _Row(_check_prompt(value.get(column), column, place), text)
 
 
-def _read_csv(file: IO[str], source: Path, column: str | None) -> Iterator[_Row]:
+def _read_csv(file: IO[str], source: Path, column: str | None, added: Sequence[str]) -> Iterator[_Row]:
     reader = _make_csv_reader(file, source)
     head = next(reader, [])
-    column = _find_column(head, column, str(source))
+    column = _find_column(head, column, str(source), added)
     index = head.index(column)
     for number, cells in enumerate(reader, start=1):
         if not cells:
@@ -180,10 +191,10 @@ def _find_delimiter(source: Path) -> str:
     return "\t" if ".tsv" in source.name.lower() else ","
 
 
-def _find_column(names: list[str], wanted: str | None, place: str) -> str:
+def _find_column(names: list[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
     """The key or column of prompts."""
-    if BUDGET in names:
-        raise ScaleError(f"{place}: has {BUDGET!r} already, which is what would be added; rename it first")
+    if taken := [name for name in added if name in names]:
+        raise ScaleError(f"{place}: has {taken[0]!r} already, which is what would be added; rename it first")
     present = ", ".join(names[:20]) or "nothing"
     if wanted is None:
         wanted = next((name for name in COLUMN_NAMES if name in names), None)
