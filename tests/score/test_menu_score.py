@@ -1,6 +1,7 @@
 """Tables over a menu against votes counted pair of subsets by pair, HiGHS, and `score` itself."""
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ from made_ballots import Draw, made, worths
 
 import adacompute as ac
 from adacompute.answers.vote import VoteWeights
-from adacompute.errors import ScoreError, TooFewSamples
+from adacompute.errors import ScoreError, SourceAmbiguous, TooFewSamples
 from adacompute.pool.ballots import ABSTAINS
 from adacompute.pool.menu import Menu, MenuBallots, Mode, join_pools
 from adacompute.records import AccuracyTable, TokenPrices
@@ -334,6 +335,22 @@ def test_problems_with_too_few_samples_in_a_mode_are_named_or_left_out():
     assert table.dropped == ("p1", "p2")
     with pytest.raises(ScoreError, match="no problem can be scored in every mode"):
         score_menu(pair((long, short), (short, long)), TWO, budgets=(1, 3), too_few="drop")
+
+
+def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):
+    files = []
+    for model, answers in (("a", ["4", "5", "4"]), ("b", ["4", "4", "4"])):
+        samples = [{"answer": answer, "tokens": 10} for answer in answers]
+        line = {"id": "p", "question": "2 + 2?", "gold": "4", "model": model, "samples": samples}
+        files.append(json.dumps(line) + "\n")
+    path = tmp_path / "both.jsonl"
+    path.write_text("".join(files))
+    with ac.open_pool(path) as pool:
+        table = ac.score(pool, menu=Menu.of(pool, costs={"a": 1.0, "b": 3.0}), budgets=(1, 2))
+        with pytest.raises(SourceAmbiguous):
+            ac.score(pool, budgets=(1, 2))  # without a menu, one source is named, as before
+    assert table.modes[:4] == ("a x 1", "a x 2", "b x 1", "b x 2")
+    assert table.accuracy[0] == pytest.approx([2 / 3, 2 / 3, 1, 1, 5 / 6, 1, 1, 1], abs=1e-12)
 
 
 def test_two_real_modes_on_facts(recordings: Path):
