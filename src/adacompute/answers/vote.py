@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
 
 from adacompute.answers.equal import Classes
@@ -81,10 +81,10 @@ class SignalModel:
         unknown = [name for name in self.names if name not in MODEL_SIGNALS]
         if unknown or len(set(self.names)) < len(self.names) or not self.names:
             raise TaskError(f"signals {self.names!r} can't be read; give some of {', '.join(MODEL_SIGNALS)}")
-        for field in ("centre", "spread", "coefficients", "bare"):
-            values = getattr(self, field)
+        for part in ("centre", "spread", "coefficients", "bare"):
+            values = getattr(self, part)
             if len(values) != len(self.names) or not all(map(_is_number, values)):
-                raise TaskError(f"{field} {values!r} of a signal model is not one number for each signal")
+                raise TaskError(f"{part} {values!r} of a signal model is not one number for each signal")
         if min(self.spread) <= 0:
             raise TaskError(f"spread {self.spread!r} of a signal model holds a number that is not above 0")
         if not _is_number(self.sharpness) or self.sharpness < 0:
@@ -169,7 +169,7 @@ class SignalModel:
     @classmethod
     def load(cls, value: object) -> "SignalModel":
         """The model that `dump` wrote."""
-        names = {field.name for field in fields(cls)}
+        names = {each.name for each in fields(cls)}
         numbers = {"sharpness", "slope", "intercept"}
         if not isinstance(value, Mapping) or not names - numbers <= set(value) <= names:
             raise TaskError(f"{format_value(value)} is not a signal model; it has {', '.join(sorted(names))}")
@@ -218,6 +218,8 @@ class VoteWeights:
     average: of the mean log-probability per token (negative), or of the mean entropy (positive).
     With a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead.
     With `score`, a verifier's score multiplies the weight; a sample without one keeps its own.
+    `modes` are the weights of the samples of each mode of a menu, `factor` what a vote of such a mode is
+    multiplied by.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -229,8 +231,12 @@ class VoteWeights:
     sharpness: float = 2.0
     model: SignalModel | None = None
     score: ScoreWeights | None = None
+    factor: float = 1.0  # of every vote
+    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; other samples are weighed as this says
 
     def __post_init__(self) -> None:
+        if not _is_number(self.factor) or self.factor <= 0:
+            raise TaskError(f"factor {format_value(self.factor)} can't be used; give a number above 0")
         if self.score is not None and not isinstance(self.score, ScoreWeights):
             raise TaskError(f"score {format_value(self.score)} can't weigh votes; give ScoreWeights, or None")
         if self.model is not None and not isinstance(self.model, SignalModel):
@@ -260,6 +266,15 @@ class VoteWeights:
 
     def units(self, sample: Sample) -> int:
         """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
+        weights = self.get_mode(sample.mode)
+        return scale_units(weights.own_units(sample), weights.factor)
+
+    def get_mode(self, name: str | None) -> "VoteWeights":
+        """The weights of the samples of one mode."""
+        return next((weights for mode, weights in self.modes if mode == name), self)
+
+    def own_units(self, sample: Sample) -> int:
+        """As `units`, without the factor."""
         exponent = self._compute_confidence(sample)
         score = None if self.score is None or sample.signals is None else sample.signals.score
         if self.score is not None and score is not None and math.isfinite(score):
@@ -300,6 +315,11 @@ class VoteWeights:
         return cls(signal=signal, scale=scale, sharpness=sharpness)
 
 
+def scale_units(units: int, factor: float) -> int:
+    """So many units times a factor, rounded."""
+    return units if factor == 1.0 else round(units * factor)
+
+
 def _read_signal(sample: Sample, signal: Signal) -> float | None:
     value = sample.mean_logprob if signal == "logprob" else sample.entropy
     return value if value is not None and math.isfinite(value) else None
@@ -329,6 +349,15 @@ class Vote:
     margin: float  # the winner's lead over the runner-up, in votes of average weight
 
 
+@dataclass(slots=True)
+class ModeVotes:
+    """The votes of one mode's samples, by class; `weights` are in units and without the mode's factor."""
+
+    drawn: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    weights: dict[int, int] = field(default_factory=dict)
+
+
 class Tally:
     """The votes so far on one request: answer classes and their counts, kept in constant work per sample.
 
@@ -347,6 +376,7 @@ class Tally:
         "_cut_off",
         "_entropy",
         "_last",
+        "_modes",
         "_placed",
         "_run",
         "_runner",
@@ -383,6 +413,7 @@ class Tally:
         self._placed: list[int] = []  # the class of each sample; -1: it abstained
         self._last = -1  # the class of the last sample; -1: it abstained, or there is none
         self._run = 0
+        self._modes: dict[str, ModeVotes] = {}  # of the samples that have a mode
         self.abstained = 0  # samples without an answer
 
     @classmethod
@@ -408,6 +439,7 @@ class Tally:
         number = self._classes.place(answer, correct)
         self._note_signals(item, weight)
         self._count_vote(number, answer, weight)
+        self._count_mode(item, number)
 
     async def add_async(self, item: VoteItem) -> None:
         """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
@@ -415,11 +447,13 @@ class Tally:
         number = await self._classes.place_async(answer, correct)
         self._note_signals(item, weight)
         self._count_vote(number, answer, weight)
+        self._count_mode(item, number)
 
     def pass_over(self, item: VoteItem) -> None:
         """Counts a sample that is not voted on, such as a text among calls of tools: it weighs nothing."""
         self._note_signals(item, 0)
         self._count_vote(-1, None, 0)
+        self._count_mode(item, -1)
 
     @property
     def drawn(self) -> int:
@@ -441,6 +475,30 @@ class Tally:
         """As `votes`, weighted; equal to it where votes are plain."""
         units = _sum_by_spelling(self._spellings, self._weights)
         return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
+
+    @property
+    def drawn_by_mode(self) -> dict[str, int]:
+        """Samples counted of each mode, of those that have one."""
+        return {mode: votes.drawn for mode, votes in self._modes.items()}
+
+    @property
+    def votes_by_mode(self) -> dict[str, dict[str, int]]:
+        """As `votes`, for each mode of a menu."""
+        return {
+            mode: _sum_by_spelling(
+                [self._spellings[number] for number in votes.counts], list(votes.counts.values())
+            )
+            for mode, votes in self._modes.items()
+        }
+
+    def get_mode_votes(self, mode: str) -> ModeVotes:
+        """The votes of one mode's samples, by class number."""
+        return self._modes.get(mode) or ModeVotes()
+
+    @property
+    def class_weights(self) -> Sequence[int]:
+        """The weight of each class in units, in order of first appearance; factors of modes included."""
+        return tuple(self._weights)
 
     @property
     def leader(self) -> str | None:
@@ -586,6 +644,17 @@ class Tally:
                 self._top, self._runner = number, self._top
             elif number != self._runner and self._beats(number, self._runner):
                 self._runner = number
+
+    def _count_mode(self, item: VoteItem, number: int) -> None:
+        if not isinstance(item, Sample) or item.mode is None:
+            return
+        votes = self._modes.setdefault(item.mode, ModeVotes())
+        votes.drawn += 1
+        if number < 0 or item.answer is None:
+            return
+        units = WEIGHT_UNIT if self._weigh is None else self._weigh.get_mode(item.mode).own_units(item)
+        votes.counts[number] = votes.counts.get(number, 0) + 1
+        votes.weights[number] = votes.weights.get(number, 0) + units
 
     def _beats(self, number: int, other: int) -> bool:
         if other < 0:

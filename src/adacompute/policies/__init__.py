@@ -22,6 +22,7 @@ from adacompute.policies.baselines import (
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.guarantee import GuaranteePolicy
+from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "FixedPolicy",
     "GuaranteePolicy",
     "HeuristicPolicy",
+    "MenuPolicy",
     "OraclePolicy",
     "PetsPolicy",
     "Policy",
@@ -62,6 +64,7 @@ POLICIES: dict[str, type[Policy]] = {
         ClassifierPolicy,
         CurvePolicy,
         StoppingPolicy,
+        MenuPolicy,
     )
 }
 

@@ -47,6 +47,7 @@ __all__ = [
     "SHARPNESS",
     "Arrays",
     "Dial",
+    "Draw",
     "Floats",
     "Ints",
     "Policy",
@@ -66,6 +67,7 @@ __all__ = [
     "fit_signal_model",
     "get_ballots",
     "load_settings",
+    "load_weights",
     "parse_finite",
     "read_array",
     "score_votes",
@@ -362,6 +364,14 @@ _RENAMED_HOOKS = {  # what a subclass may define, by its old name
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """So many samples to draw now, of one mode of a menu; `mode` is None where there is only one."""
+
+    mode: str | None = None
+    count: int = 1
+
+
 class Policy(ABC):
     """Decides from the prompt and the tally how many more samples to draw.
 
@@ -399,6 +409,11 @@ class Policy(ABC):
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
         return int(self.decide(reading, VoteState.from_tallies([tally]), dial)[0])
+
+    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
+        """What to draw now, or None: stop. A policy over a menu names the mode."""
+        count = self.more(prompt, tally, price)
+        return Draw(count=count) if count else None
 
     def convert_price(self, price: float) -> float:
         """A price of one sample in the unit of the policy's own prices, such as tokens."""

@@ -1,0 +1,375 @@
+"""Backward induction over the lattice of draws by mode: what to do in every state, at every price.
+
+A cell of the lattice is a number of draws of each mode. Trees predict, from the votes of a state, how right
+its leader is and how right it would be after two more samples of each mode. By these predictions, and by
+each mode's own critical price, the states of a cell are divided into a few leaves. At a price, the leaves are
+decided cell by cell from the last one back: stop, or draw from the mode whose paths went on to be worth
+most over their price. Predictions are made by trees that haven't seen the problem, and a decision's worth
+is measured on problems that it was not taken from.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.errors import PolicyInvalid, needs_extra
+from adacompute.policies.base import Arrays, Floats, Ints, read_array
+from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
+from adacompute.policies.trees import Trees, read_booster
+
+__all__ = ["STOP", "Lattice", "LatticeModel", "LatticePoint", "choose_caps", "fit_lattice"]
+
+Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
+
+STOP = -1
+_MAX_CELLS = 130  # of a lattice of two modes; of more, three times as many
+_CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes
+_LOOKAHEAD = 2  # samples of a mode that predictions look ahead
+_FOLDS = 3  # that predictions and decisions are cross-fitted by
+_LEAVES = 10  # of a cell, at most
+_LEAF_PROBLEMS = 16  # problems' worth of paths in a leaf, at least
+_ROWS = 100_000  # states that trees are learned on, at most
+_TREES = 50
+_SETTINGS: dict[str, Any] = {
+    "max_depth": 5,
+    "eta": 0.15,
+    "tree_method": "hist",
+    "max_bin": 64,
+    "subsample": 0.7,
+    "colsample_bynode": 0.7,
+    "nthread": 1,
+    "verbosity": 0,
+}
+_MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0  # of a leaf of these trees, and their penalty, in problems' rows
+
+
+def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
+    """How many draws of each mode the lattice has, given the samples that are recorded of each."""
+    modes = len(recorded)
+    if modes == 2:
+        return min(_CHEAP_CAP, recorded[0]), min(_DEAR_CAP, recorded[1])
+    side = int((3 * _MAX_CELLS) ** (1 / modes)) - 1
+    return tuple(min(max(2, side), count) for count in recorded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lattice:
+    """Every state of some paths, cell by cell. `worth` is what each leader is worth, (cells, paths)."""
+
+    caps: tuple[int, ...]
+    cells: Ints  # (cells, modes) draws
+    features: npt.NDArray[np.float32]  # (cells, paths, features)
+    critical: npt.NDArray[np.float32]  # (cells, paths, modes) logarithms; 0 before a mode's first sample
+    worth: Floats  # (cells, paths)
+    first: npt.NDArray[np.int16]  # (cells, paths, modes) votes of each mode's commonest answer
+    owner: Ints  # (paths,) problems
+    problems: int
+
+    @classmethod
+    def of(
+        cls,
+        paths: MenuPaths,
+        *,
+        caps: tuple[int, ...],
+        critical: Sequence[Floats],
+        hints: Floats,
+        by_agreement: bool,
+    ) -> "Lattice":
+        """All states of these paths.
+
+        `critical` are each mode's critical prices after 0, 1, ... draws, (draws + 1, paths); `hints` are
+        (paths, hints).
+        """
+        cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
+        rows = np.arange(len(paths))
+        features, worth, first, prices = [], [], [], []
+        for cell in cells:
+            drawn = np.broadcast_to(cell, (len(rows), len(caps)))
+            votes = paths.votes_after(rows, drawn)
+            own_prices = np.stack([critical[k][cell[k]] for k in range(len(caps))], axis=1)
+            features.append(compute_features(votes, own_prices, hints).astype(np.float32))
+            prices.append(np.nan_to_num(own_prices).astype(np.float32))
+            leader = votes.find_leaders()[0]
+            grade = paths.worth_of(rows, leader)
+            agrees = paths.worth_of(rows, leader, by_agreement=True)
+            worth.append(agrees if by_agreement else np.where(np.isnan(grade), agrees, grade))
+            first.append(votes.counts.max(axis=2).astype(np.int16))
+        return cls(
+            caps=caps,
+            cells=cells,
+            features=np.stack(features),
+            critical=np.stack(prices),
+            worth=np.stack(worth),
+            first=np.stack(first),
+            owner=paths.owner,
+            problems=int(paths.owner.max(initial=-1)) + 1,
+        )
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart two cells are that differ by one draw of each mode."""
+        return _compute_strides(self.caps)
+
+    def moves(self, cell: int) -> Iterator[tuple[int, int]]:
+        """The modes that can be drawn from at a cell, each with the cell that follows."""
+        for mode, stride in enumerate(self.strides):
+            if self.cells[cell, mode] < self.caps[mode]:
+                yield mode, cell + stride
+
+
+def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(cap + 1 for cap in caps[mode + 1 :]) for mode in range(len(caps)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Partition:
+    """Small trees, one a cell, that divide its states into leaves; leaves are numbered over all cells."""
+
+    roots: npt.NDArray[np.int32]  # (cells,)
+    feature: npt.NDArray[np.int32]  # (nodes,) column of a prediction
+    threshold: Floats  # (nodes,) up to it a state goes left
+    left: npt.NDArray[np.int32]  # (nodes,) of a leaf: itself
+    right: npt.NDArray[np.int32]
+    leaf: npt.NDArray[np.int32]  # (nodes,) number of the leaf; 0 of inner nodes
+
+    def find(self, cells: Ints, predictions: npt.NDArray[np.float32]) -> Ints:
+        """The leaf of each state, (requests,), by its cell and its predictions, (requests, columns)."""
+        node = self.roots[cells].astype(np.intp)
+        rows = np.arange(len(node))
+        while True:
+            goes_left = predictions[rows, self.feature[node]] <= self.threshold[node]
+            following = np.where(goes_left, self.left[node], self.right[node])
+            if (following == node).all():
+                return self.leaf[node].astype(np.int64)
+            node = following
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LatticeModel:
+    """States of a menu -> leaves. Decisions are kept by leaf, price by price."""
+
+    caps: tuple[int, ...]
+    trees: Trees  # features -> how right the leader is now, and after more samples of each mode
+    partition: _Partition
+    leaves: int
+
+    def find_leaves(self, votes: MenuVotes, critical: Floats, hints: Floats) -> Ints:
+        """The leaf of each request, (requests,); `critical` is as for `compute_features`.
+
+        A state beyond the lattice counts as its last one.
+        """
+        drawn = np.minimum(votes.drawn, self.caps)
+        cells = drawn @ np.array(_compute_strides(self.caps))
+        scores = self.trees.scores(compute_features(votes, critical, hints))
+        prices = np.nan_to_num(critical)
+        # scikit-learn divided states by predictions of 32 bits
+        return self.partition.find(cells, np.hstack([scores, prices]).astype(np.float32))
+
+    def arrays(self) -> Arrays:
+        """What was learned."""
+        parts = {
+            f"leaf_{name}": getattr(self.partition, name)
+            for name in ("roots", "feature", "threshold", "left", "right", "leaf")
+        }
+        return {**parts, **{f"menu_{name}": array for name, array in self.trees.arrays().items()}}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
+        """The model that gave these arrays; PolicyInvalid where none could have."""
+        modes = len(caps)
+        cells = math.prod(cap + 1 for cap in caps)
+        nodes = len(read_array(arrays, "leaf_feature", np.int32, (None,)))
+        kinds: dict[str, Any] = {"threshold": np.float64}
+        parts = {
+            name: read_array(arrays, f"leaf_{name}", kinds.get(name, np.int32), (size,))
+            for name, size in (
+                ("roots", cells),
+                ("feature", nodes),
+                ("threshold", nodes),
+                ("left", nodes),
+                ("right", nodes),
+                ("leaf", nodes),
+            )
+        }
+        own = np.arange(nodes)
+        is_leaf = (parts["left"] == own) & (parts["right"] == own)
+        is_inner = (parts["left"] > own) & (parts["right"] > own)
+        valid = (is_leaf | is_inner).all() and nodes > 0
+        for name, limit in (("roots", nodes), ("feature", 1 + 2 * modes), ("left", nodes), ("right", nodes)):
+            valid = valid and bool(((parts[name] >= 0) & (parts[name] < limit)).all())
+        if not valid or (parts["leaf"] < 0).any():
+            raise PolicyInvalid("arrays 'leaf_...' are not trees of a lattice; save the policy again")
+        tree_arrays = {
+            name.removeprefix("menu_"): array for name, array in arrays.items() if name.startswith("menu_")
+        }
+        return cls(
+            caps=caps,
+            trees=Trees.restore(tree_arrays, features=features, outputs=1 + modes),
+            partition=_Partition(**parts),
+            leaves=int(parts["leaf"].max()) + 1,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LatticePoint:
+    """The decisions at one price, and what they give on problems that they were not taken from."""
+
+    price: float
+    actions: Actions
+    cost: Floats  # (problems,)
+    worth: Floats  # (problems,)
+
+
+class LatticeSolver:
+    """Decides the leaves of a lattice at any price."""
+
+    def __init__(self, lattice: Lattice, leaf: Ints, folds: Ints, costs: Floats) -> None:
+        self._lattice = lattice
+        self._leaf = leaf  # (cells, paths)
+        self._folds = folds  # (paths,)
+        self._costs = costs  # (modes,)
+        self._leaves = int(leaf.max()) + 1
+        self._ranges = [(int(row.min()), int(row.max()) + 1) for row in leaf]
+
+    def solve(self, price: float) -> LatticePoint:
+        """The decisions at a price, and their worth by cross-fitting."""
+        cost = np.zeros(self._leaf.shape[1])
+        worth = np.zeros(self._leaf.shape[1])
+        for fold in range(_FOLDS):
+            own = self._folds == fold
+            _, fold_cost, fold_worth = self._induce(price, (~own).astype(np.float64))
+            cost[own], worth[own] = fold_cost[own], fold_worth[own]
+        actions, _, _ = self._induce(price, np.ones(len(cost)))
+        paths = len(cost) // self._lattice.problems
+        return LatticePoint(
+            price=price,
+            actions=actions,
+            cost=cost.reshape(-1, paths).mean(axis=1),
+            worth=worth.reshape(-1, paths).mean(axis=1),
+        )
+
+    def _induce(self, price: float, weights: Floats) -> tuple[Actions, Floats, Floats]:
+        """Actions by leaf from the paths with a weight; what every path costs and is worth by them."""
+        lattice = self._lattice
+        actions = np.full(self._leaves, STOP, dtype=np.int8)
+        worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
+        for cell in range(len(lattice.cells) - 1, -1, -1):
+            start, end = self._ranges[cell]
+            leaf = self._leaf[cell] - start
+            best = np.full(end - start, -math.inf if cell == 0 else 0.0)
+            chosen = np.full(end - start, STOP, dtype=np.int8)
+            moves = list(lattice.moves(cell))
+            for mode, following in moves:
+                gain = worth[following] - price * (cost[following] + self._costs[mode]) - worth[cell]
+                total = np.bincount(leaf, weights * gain, minlength=end - start)
+                better = total > best
+                best[better], chosen[better] = total[better], mode
+            actions[start:end] = chosen
+            own = chosen[leaf]
+            for mode, following in moves:
+                rows = own == mode
+                worth[cell, rows] = worth[following, rows]
+                cost[cell, rows] = cost[following, rows] + self._costs[mode]
+        return actions, cost[0], worth[0]
+
+
+def fit_lattice(lattice: Lattice, costs: Floats, *, seed: int) -> tuple[LatticeModel, LatticeSolver]:
+    """The model of these states, and what decides its leaves at any price."""
+    with needs_extra("fit"):
+        from sklearn.tree import DecisionTreeRegressor
+
+    rng = np.random.default_rng(seed)
+    folds = (rng.permutation(lattice.problems) % _FOLDS)[lattice.owner]  # (paths,)
+    targets = _compute_targets(lattice)  # (cells, paths, outputs)
+    predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
+    columns = np.concatenate([predictions, lattice.critical], axis=2).astype(np.float64)
+    least = max(1, round(_LEAF_PROBLEMS * len(lattice.owner) / lattice.problems))
+    cell_trees, leaf, count = [], np.empty(lattice.worth.shape, dtype=np.int64), 0
+    for cell in range(len(lattice.cells)):
+        tree = DecisionTreeRegressor(
+            max_leaf_nodes=_LEAVES, min_samples_leaf=min(least, len(lattice.owner)), random_state=seed
+        )
+        tree.fit(columns[cell], targets[cell])
+        numbers = np.full(tree.tree_.node_count, 0)
+        is_leaf = tree.tree_.children_left < 0
+        numbers[is_leaf] = count + np.arange(int(is_leaf.sum()))
+        leaf[cell] = numbers[tree.apply(columns[cell])]
+        count += int(is_leaf.sum())
+        cell_trees.append((tree.tree_, numbers))
+    model = LatticeModel(
+        caps=lattice.caps, trees=trees, partition=_join_cell_trees(cell_trees), leaves=count
+    )
+    return model, LatticeSolver(lattice, leaf, folds, costs)
+
+
+def _compute_targets(lattice: Lattice) -> Floats:
+    """Worth of the leader now, and after more samples of each mode, (cells, paths, 1 + modes)."""
+    targets = [lattice.worth]
+    strides = np.array(lattice.strides)
+    for mode in range(len(lattice.caps)):
+        ahead = np.minimum(_LOOKAHEAD, lattice.caps[mode] - lattice.cells[:, mode])
+        targets.append(lattice.worth[np.arange(len(lattice.cells)) + ahead * strides[mode]])
+    return np.stack(targets, axis=2)
+
+
+def _fit_trees(
+    lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
+) -> tuple[Floats, Trees]:
+    """Cross-fitted predictions of every state, (cells, paths, outputs), and trees learned on all problems."""
+    with needs_extra("fit"):
+        import xgboost as xgb
+
+    from adacompute.policies.trees import join_trees
+
+    cells, paths, outputs = targets.shape
+    rows = lattice.features.reshape(cells * paths, -1)
+    fold_of = np.tile(folds, cells)
+    kept = rng.random(len(rows)) < _ROWS / len(rows)
+    per_problem = kept.sum() / lattice.problems
+    settings = {
+        **_SETTINGS,
+        "seed": seed,
+        "min_child_weight": _MIN_PROBLEMS * per_problem,
+        "reg_lambda": _RIDGE_PROBLEMS * per_problem,
+    }
+    predictions, final = np.empty(targets.shape), []
+    for fold in (*range(_FOLDS), None):
+        taught = kept if fold is None else kept & (fold_of != fold)
+        data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
+        judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
+        for output in range(outputs):
+            labels = targets[:, :, output].reshape(-1)
+            data.set_label(labels[taught])
+            base = float(np.round(labels[taught].mean(), 6))
+            booster = xgb.train({**settings, "base_score": base}, data, _TREES)
+            if fold is None:
+                final.append(read_booster(booster.save_raw("json"), outputs=1))
+            else:
+                predictions[:, folds == fold, output] = booster.predict(judged).reshape(cells, -1)
+    return predictions, join_trees(final, range(outputs), base=np.zeros(outputs))
+
+
+def _join_cell_trees(cell_trees: Sequence[tuple[Any, Ints]]) -> _Partition:
+    """scikit-learn's trees, one a cell, in one set of arrays; children come after their parents."""
+    sizes = [tree.node_count for tree, _ in cell_trees]
+    starts = np.cumsum([0, *sizes[:-1]])
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "left", "right", "leaf")}
+    for start, (tree, numbers) in zip(starts, cell_trees, strict=True):
+        own = np.arange(tree.node_count)
+        is_leaf = tree.children_left < 0
+        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
+        parts["threshold"].append(np.where(is_leaf, 0.0, tree.threshold))
+        parts["left"].append(start + np.where(is_leaf, own, tree.children_left))
+        parts["right"].append(start + np.where(is_leaf, own, tree.children_right))
+        parts["leaf"].append(numbers)
+    joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    return _Partition(
+        roots=starts.astype(np.int32),
+        threshold=joined.pop("threshold").astype(np.float64),
+        **{name: array.astype(np.int32) for name, array in joined.items()},
+    )

@@ -1,0 +1,513 @@
+"""One policy over a menu: stop, ask the same mode again, or ask another, at one price.
+
+`fit` learns three kinds of rules from recorded samples: the lattice's decisions (backward induction over
+draws by mode), cascades of two modes, and each mode's own stopping. Every rule is a point of cost and
+accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
+between two corners, and requests are divided between these by a hash of their prompt. So cost never rises
+with the price on the problems that it was fitted on, every budget can be met, and with few problems, where
+the lattice is no better, a cascade or a single mode decides.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from adacompute.answers import Tally, VoteWeights
+from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.policies.base import (
+    Arrays,
+    Dial,
+    Draw,
+    Floats,
+    Ints,
+    Policy,
+    VoteState,
+    check_dial,
+    check_flag,
+    check_integer,
+    check_number,
+    dump_weights,
+    load_settings,
+    load_weights,
+    read_array,
+    wrap_restore_errors,
+)
+from adacompute.policies.baselines import MAX_SEED, hash_to_unit
+from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
+from adacompute.policies.menu.rules import (
+    LatticeRule,
+    Rule,
+    RulePoint,
+    StateInputs,
+    list_cascade_points,
+    list_stopping_points,
+    load_rule,
+)
+from adacompute.policies.menu.votes import (
+    FEATURES_PER_MODE,
+    JOINT_FEATURES,
+    MenuPaths,
+    MenuVotes,
+    draw_menu_paths,
+)
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, Pool
+from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.score.grades import grade_samples, mask_graded
+
+__all__ = ["MenuPolicy", "MenuSource"]
+
+MenuSource = Pool | JoinedPool | MenuBallots
+
+_LONGEST = 16  # samples of one mode, at most
+_PATHS = 5000  # that a lattice is learned on
+_ORDERS = (4, 24)  # paths a problem, at least and at most
+_MIN_PROBLEMS = 24  # problems: with fewer no lattice is learned
+_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # of a vote of a mode beside one of the dearest
+_FACTOR_CELLS = 24  # states that factors are compared on
+_PRICES = 22  # at which the lattice is decided first
+_REFINEMENTS = 14  # prices that are added between those furthest apart in cost
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
+_END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
+_SETTING_NAMES = (
+    "menu", "longest", "weigh", "features", "seed", "stoppers", "rules", "points", "caps", "votes", "labels"
+)  # fmt: skip
+
+
+class MenuPolicy(Policy):
+    """Stops, or draws from the mode whose next sample is worth most over its price.
+
+    `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
+    does. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
+    confidence, where log-probabilities are recorded.
+    """
+
+    kind: ClassVar[str] = "menu"
+    dial: Dial | None = "price"
+
+    def __init__(
+        self,
+        menu: Menu,
+        *,
+        longest: int = _LONGEST,
+        weigh: Literal["auto"] | None = "auto",
+        features: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(menu, Menu):
+            raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
+        if weigh not in ("auto", None):
+            raise PolicyError(f"weigh {weigh!r} can't be used; give 'auto', or None for plain votes")
+        self.menu = menu
+        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # that may be drawn
+        if not self.modes:
+            raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
+        self.mode_longest = check_integer("longest", longest)
+        self.longest = self.mode_longest * len(self.modes)
+        self.auto = weigh == "auto"
+        self.features = check_flag("features", features)
+        self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
+        self.stoppers_: tuple[StoppingPolicy, ...] = ()
+        self.rules_: tuple[Rule, ...] = ()
+        self.cost_: Floats = np.zeros(0)  # (rules,) of each rule on the pool, ascending
+        self.accuracy_: Floats = np.zeros(0)  # (rules,)
+        self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
+        self.model_: LatticeModel | None = None
+        self.labels_ = False
+        if len(self.modes) == 1:
+            self.stoppers_ = (self._make_stopper(self.mode_longest, cost=self.modes[0].cost),)
+            self.weigh = self.stoppers_[0].weigh
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes that may be drawn, cheapest first."""
+        return tuple(mode.name for mode in self.modes)
+
+    @property
+    def costs(self) -> Floats:
+        """Of one sample of each of them, (modes,)."""
+        return np.array([mode.cost for mode in self.modes])
+
+    def _make_stopper(self, longest: int, *, cost: float | None = None) -> StoppingPolicy:
+        options: dict[str, Any] = {} if cost is None else {"unit": "money", "draw_cost": max(cost, 1e-12)}
+        if not self.auto:
+            options["weigh"] = None
+        return StoppingPolicy(longest=longest, features=self.features, seed=self.seed, **options)
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, pool: "MenuSource | Ballots", *, labels: bool | None = None) -> Self:  # type: ignore[override]
+        """Learns from recorded samples of every mode. `labels`: None uses them where they exist.
+
+        Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
+        """
+        if len(self.modes) == 1:
+            votes = pool if isinstance(pool, Ballots) else get_menu_ballots(pool).select(self.names).ballots[0]
+            self.stoppers_[0].fit(votes, labels=labels)
+            self.weigh, self.labels_ = self.stoppers_[0].weigh, labels is not False
+            return self
+        if isinstance(pool, Ballots):
+            raise PolicyError(
+                f"one mode's samples were given, and the menu has {', '.join(self.names)}; give a joined pool"
+            )
+        ballots = get_menu_ballots(pool).select(self.names)
+        if not len(ballots):
+            raise TooFewSamples("a pool without samples teaches nothing; collect some first")
+        graded = mask_graded(ballots.joined, grade_samples(ballots.joined))
+        if labels and not graded.any():
+            raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
+        self.labels_ = bool(graded.any()) if labels is None else labels
+        recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.ballots]
+        self.stoppers_ = tuple(
+            self._make_stopper(count).fit(votes, labels=self.labels_ and None)
+            for votes, count in zip(ballots.ballots, recorded, strict=True)
+        )
+        self.weigh = self._fit_factors(ballots, recorded)
+        self._fit_rules(ballots, recorded)
+        return self
+
+    def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
+        """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
+        weigh = _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes)))
+        counts = [min(8, count) for count in recorded]
+        rng = np.random.default_rng(self.seed)
+        paths = draw_menu_paths(ballots, self._active_menu, weigh=weigh, longest=counts, orders=4, rng=rng)
+        cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
+        rows = np.arange(len(paths))
+        weights = [
+            np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells
+        ]  # (modes, paths, classes) each
+        worth = self._get_worth(paths)
+        factors = np.full(len(self.modes), 1.0)
+        for _ in range(2 if len(factors) > 2 else 1):
+            for mode in range(len(factors) - 1):
+                scores = []
+                for factor in _FACTORS:
+                    factors[mode] = factor
+                    leaders = [np.tensordot(factors, each, axes=1).argmax(axis=1) for each in weights]
+                    scores.append(np.mean([worth[rows, leader].mean() for leader in leaders]))
+                factors[mode] = _FACTORS[int(np.argmax(scores))]
+        return _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
+
+    @property
+    def _active_menu(self) -> Menu:
+        return replace(self.menu, modes=self.modes)
+
+    def _get_worth(self, paths: MenuPaths) -> Floats:
+        """What each answer is worth, (paths, classes): its grade where labels are used and known."""
+        if not self.labels_:
+            return paths.agrees
+        return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
+
+    def _fit_rules(self, ballots: MenuBallots, recorded: Sequence[int]) -> None:
+        orders = int(np.clip(_PATHS // len(ballots), *_ORDERS))
+        paths = draw_menu_paths(
+            ballots,
+            self._active_menu,
+            weigh=self.weigh,
+            longest=recorded,
+            orders=orders,
+            rng=np.random.default_rng(self.seed + 1),
+        )
+        readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
+        critical, worth = self._follow_modes(paths, readings)
+        points: list[RulePoint] = []
+        for mode, cost in enumerate(self.costs):
+            points += list_stopping_points(mode, critical[mode], worth[mode], cost, _STOPPING_PRICES.tolist())
+        lattice = Lattice.of(
+            paths,
+            caps=choose_caps(recorded),
+            critical=critical,
+            hints=np.hstack(readings),
+            by_agreement=not self.labels_,
+        )
+        points += list_cascade_points(lattice, self.costs)
+        self.model_ = None
+        if len(ballots) >= _MIN_PROBLEMS:
+            self.model_, solver = fit_lattice(lattice, self.costs, seed=self.seed)
+            found = [solver.solve(float(price)) for price in self._list_prices()]
+            for _ in range(_REFINEMENTS):
+                found.sort(key=lambda point: point.price)
+                gaps = [abs(a.cost.mean() - b.cost.mean()) for a, b in zip(found, found[1:], strict=False)]
+                widest = int(np.argmax(gaps))
+                found.append(solver.solve(math.sqrt(found[widest].price * found[widest + 1].price)))
+            points += [
+                RulePoint(
+                    rule=LatticeRule(point.actions),
+                    cost=float(point.cost.mean()),
+                    worth=float(point.worth.mean()),
+                )
+                for point in found
+            ]
+        self._keep_hull(points)
+
+    def _list_prices(self) -> Floats:
+        costs = self.costs[self.costs > 0]
+        if not len(costs):
+            return np.geomspace(0.001, 1.0, _PRICES)
+        return np.geomspace(0.002 / costs.max(), 0.6 / costs.min(), _PRICES)
+
+    def _follow_modes(self, paths: MenuPaths, readings: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
+        """Each mode alone: critical prices and the leader's worth after 0, 1, ... draws, (draws + 1, paths)."""
+        rows, known = np.arange(len(paths)), self._get_worth(paths)
+        critical, worth = [], []
+        for mode, stopper in enumerate(self.stoppers_):
+            longest = paths.longest[mode]
+            prices, values = np.full((longest + 1, len(paths)), np.nan), np.zeros((longest + 1, len(paths)))
+            drawn = np.zeros((len(paths), len(self.modes)), dtype=np.int64)
+            for count in range(1, longest + 1):
+                drawn[:, mode] = count
+                votes = paths.votes_after(rows, drawn)
+                prices[count] = stopper.estimate_critical_prices(readings[mode], votes.state_of(mode))
+                leader = votes.find_leaders()[0]
+                values[count] = np.where(leader >= 0, known[rows, np.maximum(leader, 0)], 0.0)
+            critical.append(prices)
+            worth.append(values)
+        return critical, worth
+
+    def _keep_hull(self, points: Sequence[RulePoint]) -> None:
+        """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
+        cost = np.array([point.cost for point in points])
+        worth = np.array([point.worth for point in points])
+        corners = find_hull(cost, worth)
+        self.rules_ = tuple(points[k].rule for k in corners)
+        self.cost_, self.accuracy_ = cost[corners], worth[corners]
+        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+
+    # ------------------------------------------------------------------ deciding
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        """What the prompts' words hint at for each mode, and a hash of each prompt, (prompts, numbers)."""
+        if len(self.modes) == 1:
+            return self.stoppers_[0].read(prompts)
+        self._check_fitted()
+        hints = [stopper.read(prompts) for stopper in self.stoppers_]
+        return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
+
+    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
+        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes."""
+        if len(self.modes) == 1:
+            count = self.stoppers_[0].more(prompt, tally, price)
+            return Draw(mode=self.names[0], count=count) if count else None
+        unknown = set(tally.drawn_by_mode) - set(self.menu.names)
+        if unknown or sum(tally.drawn_by_mode.values()) < tally.drawn:
+            raise PolicyError(
+                f"a sample of mode {next(iter(unknown), None)!r} is in the tally, and the menu has "
+                f"{', '.join(self.menu.names)}; give every Sample its mode"
+            )
+        choice = self.choose(self.read([prompt]), MenuVotes.from_tallies([tally], self.names), price)
+        return None if choice[0] == STOP else Draw(mode=self.names[choice[0]], count=1)
+
+    def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
+        """The mode that each request draws a sample from now, (requests,); -1 stops."""
+        self._check_fitted()
+        rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
+        inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
+        for number in np.unique(rules):
+            rows = rules == number
+            chosen[rows] = self.rules_[number].decide(_select_inputs(inputs, rows))
+        full = votes.drawn[np.arange(len(votes)), np.maximum(chosen, 0)] >= self.mode_longest
+        return np.where((chosen != STOP) & full, STOP, chosen)
+
+    def _pick_rules(self, hashes: Floats, price: float | None) -> Ints:
+        """Which rule decides about each request, (requests,), by its hash."""
+        log = math.log(max(check_dial("price", price), 1e-300))
+        logs = -np.log(self.prices_)  # ascending
+        above = int(np.searchsorted(logs, -log, side="right"))
+        if above == 0 or above == len(logs):
+            return np.full(len(hashes), min(above, len(logs) - 1), dtype=np.int64)
+        share = (-log - logs[above - 1]) / (logs[above] - logs[above - 1])
+        return np.where(hashes < share, above, above - 1)
+
+    def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
+        critical = np.full((len(votes), len(self.modes)), np.nan)
+        start = 0
+        for mode, stopper in enumerate(self.stoppers_):
+            width = stopper.read([""]).shape[1] if not start and not len(votes) else _hint_width(stopper)
+            rows = np.flatnonzero(votes.drawn[:, mode] > 0)
+            if len(rows):
+                critical[rows, mode] = stopper.estimate_critical_prices(
+                    reading[rows, start : start + width], votes.select(rows).state_of(mode)
+                )
+            start += width
+        leaf = None
+        if self.model_ is not None and any(isinstance(rule, LatticeRule) for rule in rules):
+            leaf = self.model_.find_leaves(votes, critical, reading[:, :-1])
+        return StateInputs(votes=votes, critical=critical, leaf=leaf)
+
+    def more(
+        self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
+    ) -> int:
+        """As of every policy of one mode; with several, `next` says which mode to draw from."""
+        self._check_single()
+        return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+        """As of every policy of one mode; with several, `choose` decides."""
+        self._check_single()
+        return self.stoppers_[0].decide(reading, state, dial)
+
+    def count_in_sample(self, ballots: "Ballots | MenuBallots") -> int:
+        """How many of these problems it was fitted on."""
+        votes = ballots if isinstance(ballots, Ballots) else ballots.ballots[-1]
+        return self.stoppers_[-1].count_in_sample(votes) if self.stoppers_ else 0
+
+    def _check_single(self) -> None:
+        if len(self.modes) > 1:
+            raise PolicyError(
+                f"a menu of {', '.join(self.names)} decides by mode; call next(prompt, tally, price)"
+            )
+
+    def _check_fitted(self) -> None:
+        if not self.rules_:
+            raise NotFitted("a menu policy has to be fitted first; call fit(pool)")
+
+    # ------------------------------------------------------------------ storing
+
+    def settings(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "menu": self.menu.dump(),
+            "longest": self.mode_longest,
+            "weigh": "auto" if self.auto else None,
+            "features": self.features,
+            "seed": self.seed,
+            "stoppers": [stopper.settings() for stopper in self.stoppers_],
+            "rules": [rule.dump() for rule in self.rules_],
+            "points": np.stack([self.cost_, self.accuracy_], axis=1).tolist(),
+            "caps": None if self.model_ is None else list(self.model_.caps),
+            "votes": None if len(self.modes) == 1 else _dump_mode_weights(self.weigh),
+            "labels": self.labels_,
+        }
+
+    def arrays(self) -> Arrays:
+        """What was learned."""
+        arrays = {
+            f"mode{k}.{name}": array
+            for k, stopper in enumerate(self.stoppers_)
+            for name, array in stopper.arrays().items()
+        }
+        actions = [rule.actions for rule in self.rules_ if isinstance(rule, LatticeRule)]
+        if self.model_ is not None:
+            arrays |= self.model_.arrays()
+            arrays["actions"] = np.array(actions, dtype=np.int8).reshape(-1, self.model_.leaves)
+        return arrays
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The policy that gave these."""
+        with wrap_restore_errors(cls.kind):
+            votes = settings.get("votes")
+            auto = settings.get("weigh")
+            arguments = load_settings({**settings, "weigh": None}, _SETTING_NAMES)
+            learned = {name: arguments.pop(name) for name in ("stoppers", "rules", "points", "caps", "votes")}
+            labels = check_flag("labels", arguments.pop("labels"))
+            menu = Menu.load(arguments.pop("menu"))
+            policy = cls(menu, **{**arguments, "weigh": auto})
+            policy.labels_ = labels
+            policy._restore_learned(learned, votes, arrays)
+        return policy
+
+    def _restore_learned(self, learned: Mapping[str, Any], votes: object, arrays: Arrays) -> None:
+        stoppers = learned["stoppers"]
+        if not isinstance(stoppers, list) or len(stoppers) not in (0, len(self.modes)):
+            raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
+        self.stoppers_ = tuple(
+            StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}.")) for k, each in enumerate(stoppers)
+        )
+        if len(self.modes) == 1:
+            self.weigh = self.stoppers_[0].weigh
+            return
+        if not learned["rules"]:
+            return
+        self.weigh = _load_mode_weights(votes, self.names)
+        actions = iter(())
+        if learned["caps"] is not None:
+            caps = tuple(check_integer("cap", cap) for cap in learned["caps"])
+            hints = sum(_hint_width(stopper) for stopper in self.stoppers_)
+            features = JOINT_FEATURES + FEATURES_PER_MODE * len(self.modes) + hints
+            self.model_ = LatticeModel.restore(arrays, caps=caps, features=features)
+            table = read_array(arrays, "actions", np.int8, (None, self.model_.leaves))
+            if ((table < STOP) | (table >= len(self.modes))).any():
+                raise PolicyInvalid("array 'actions' names a mode that isn't there")
+            actions = iter(table)
+        self.rules_ = tuple(load_rule(each, modes=len(self.modes), actions=actions) for each in learned["rules"])
+        points = np.array(learned["points"], dtype=np.float64)
+        if points.shape != (len(self.rules_), 2) or not np.isfinite(points).all():
+            raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
+        self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
+        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+
+
+def find_hull(cost: Floats, worth: Floats) -> Ints:
+    """The corners of the upper concave hull by rising cost, from the cheapest point to the best."""
+    corners: list[int] = []
+    for k in np.lexsort((-worth, cost)).tolist():
+        if corners and not worth[k] > worth[corners[-1]]:
+            continue
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (worth[b] - worth[a]) * (cost[k] - cost[a]) > (worth[k] - worth[a]) * (cost[b] - cost[a]):
+                break
+            corners.pop()
+        corners.append(k)
+    return np.array(corners, dtype=np.int64)
+
+
+def _compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
+    """The price at which each corner decides alone: between the slopes on both sides; descending."""
+    if len(cost) == 1:
+        return np.ones(1)
+    slopes = np.diff(accuracy) / np.diff(cost)  # descending
+    if not (np.isfinite(slopes).all() and (slopes > 0).all() and (np.diff(slopes) < 0).all()):
+        raise PolicyError("the points of a menu's rules are not the corners of a hull")
+    inner = np.sqrt(slopes[:-1] * slopes[1:])
+    return np.concatenate([[slopes[0] * _END_RATIO], inner, [slopes[-1] / _END_RATIO]])
+
+
+def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> StateInputs:
+    return StateInputs(
+        votes=inputs.votes.select(rows),
+        critical=inputs.critical[rows],
+        leaf=None if inputs.leaf is None else inputs.leaf[rows],
+    )
+
+
+def _hint_width(stopper: StoppingPolicy) -> int:
+    """How many numbers a stopping policy reads off a prompt."""
+    return stopper.read([]).shape[1]
+
+
+def _join_weights(
+    names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats
+) -> VoteWeights:
+    """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
+    plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
+    modes = tuple(
+        (name, replace(plain if own is None else own, factor=float(factor)))
+        for name, own, factor in zip(names, weights, factors, strict=True)
+    )
+    return replace(plain, modes=modes)
+
+
+def _dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
+    if weigh is None or not weigh.modes:
+        return None
+    return [
+        {"mode": name, "factor": own.factor, "weigh": dump_weights(replace(own, factor=1.0))}
+        for name, own in weigh.modes
+    ]
+
+
+def _load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
+    if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
+        raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
+    factors = [check_number("factor", each["factor"], low=1e-6, high=1e6) for each in stored]
+    return _join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
+
+
+def _strip_prefix(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

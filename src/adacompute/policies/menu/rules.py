@@ -1,0 +1,214 @@
+"""What a menu policy may do at one price: decide by its lattice, by a cascade, or by one mode's stopping.
+
+A rule decides about every state of a request. Each is one point of cost and accuracy; the policy keeps the
+upper hull of them all, so that it is as good as the best of them at every price.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from adacompute.errors import PolicyError
+from adacompute.policies.base import Floats, Ints, check_integer, check_number
+from adacompute.policies.menu.lattice import STOP, Actions, Lattice
+from adacompute.policies.menu.votes import MenuVotes
+
+__all__ = [
+    "CascadeRule",
+    "LatticeRule",
+    "Rule",
+    "RulePoint",
+    "StoppingRule",
+    "StateInputs",
+    "list_cascade_points",
+    "list_stopping_points",
+    "load_rule",
+]
+
+_CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
+_AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StateInputs:
+    """What rules look at, of several requests."""
+
+    votes: MenuVotes
+    critical: Floats  # (requests, modes) logarithms of each mode's critical price; NaN before its first sample
+    leaf: Ints | None  # (requests,) of the lattice; None: no rule needs it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatticeRule:
+    """The lattice's decisions at one price."""
+
+    actions: Actions = field(repr=False)  # (leaves,)
+
+    def decide(self, inputs: StateInputs) -> Ints:
+        """The mode to draw from, (requests,); -1 stops."""
+        assert inputs.leaf is not None
+        return self.actions[inputs.leaf].astype(np.int64)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data; the actions are kept among the arrays."""
+        return {"rule": "lattice"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRule:
+    """Samples of one mode while its critical price is above `price`, the price of one of its samples."""
+
+    mode: int
+    price: float
+    longest: int  # samples, at most
+
+    def decide(self, inputs: StateInputs) -> Ints:
+        """The mode to draw from, (requests,); -1 stops."""
+        drawn = inputs.votes.drawn[:, self.mode]
+        log = math.log(self.price) if self.price > 0 else -math.inf
+        goes_on = (drawn == 0) | (np.nan_to_num(inputs.critical[:, self.mode]) > log)
+        return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rule": "stopping", "mode": self.mode, "price": self.price, "longest": self.longest}
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeRule:
+    """Samples of one mode until so many agree; if they don't, samples of a dearer one until they do.
+
+    The answer is that of the joint vote. With `draws[0]` = 0 only the second mode is asked.
+    """
+
+    modes: tuple[int, int]
+    draws: tuple[int, int]  # samples of each, at most
+    agree: tuple[int, int]  # equal answers of each that end it
+
+    def decide(self, inputs: StateInputs) -> Ints:
+        """The mode to draw from, (requests,); -1 stops."""
+        (cheap, dear), votes = self.modes, inputs.votes
+        cheap_agrees = votes.count_first(cheap) >= self.agree[0]
+        dear_agrees = votes.count_first(dear) >= self.agree[1]
+        in_second = (votes.drawn[:, dear] > 0) | (
+            (votes.drawn[:, cheap] >= self.draws[0]) & ~(cheap_agrees & (self.draws[0] > 0))
+        )
+        second = np.where(dear_agrees | (votes.drawn[:, dear] >= self.draws[1]), STOP, dear)
+        return np.where(in_second, second, np.where(cheap_agrees, STOP, cheap))
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "rule": "cascade",
+            "modes": list(self.modes),
+            "draws": list(self.draws),
+            "agree": list(self.agree),
+        }
+
+
+Rule = LatticeRule | StoppingRule | CascadeRule
+
+
+def load_rule(stored: object, *, modes: int, actions: Iterator[Actions]) -> Rule:
+    """The rule that `dump` wrote; a lattice's takes its actions from the arrays."""
+    if not isinstance(stored, Mapping):
+        raise PolicyError(f"rule {stored!r} of a menu is not an object")
+    values = dict(stored)
+    kind = values.pop("rule", None)
+    try:
+        if kind == "lattice" and not values:
+            return LatticeRule(next(actions))
+        if kind == "stopping":
+            return StoppingRule(
+                check_integer("mode", values.pop("mode"), low=0, high=modes - 1),
+                check_number("price", values.pop("price"), low=0),
+                check_integer("longest", values.pop("longest")),
+            )
+        if kind == "cascade":
+            pairs = [_load_pair(name, values.pop(name)) for name in ("modes", "draws", "agree")]
+            if max(pairs[0]) < modes and pairs[0][0] != pairs[0][1]:
+                return CascadeRule(*pairs)
+    except (KeyError, StopIteration) as exc:
+        raise PolicyError(f"rule {stored!r} of a menu lacks {exc}") from exc
+    raise PolicyError(f"rule {stored!r} of a menu is not known")
+
+
+def _load_pair(name: str, value: object) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise PolicyError(f"{name} {value!r} of a cascade are not two numbers")
+    first, second = (check_integer(name, number, low=0) for number in value)
+    return first, second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RulePoint:
+    """A rule with its mean cost and worth on recorded problems."""
+
+    rule: Rule
+    cost: float
+    worth: float
+
+
+def list_stopping_points(
+    mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float]
+) -> list[RulePoint]:
+    """One mode's stopping at these prices of a sample; the arrays are (draws + 1, paths), from 0 draws on."""
+    longest = len(worth) - 1
+    paths = np.arange(worth.shape[1])
+    points = []
+    for price in prices:
+        goes_on = critical[1:longest] > math.log(price)  # (draws, paths) after 1, 2, ... draws
+        drawn = 1 + np.cumprod(goes_on, axis=0).sum(axis=0)
+        points.append(
+            RulePoint(
+                rule=StoppingRule(mode, float(price), longest),
+                cost=float(drawn.mean()) * cost,
+                worth=float(worth[drawn, paths].mean()),
+            )
+        )
+    return points
+
+
+def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
+    """Every sequential cascade of two of the modes, the cheaper one first."""
+    points = []
+    modes = len(lattice.caps)
+    for cheap in range(modes):
+        for dear in range(cheap + 1, modes):
+            points += _list_pair_points(lattice, cheap, dear, costs)
+    return points
+
+
+def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) -> list[RulePoint]:
+    strides, paths = lattice.strides, np.arange(lattice.worth.shape[1])
+    cheap_first = lattice.first[np.arange(lattice.caps[cheap] + 1) * strides[cheap], :, cheap]
+    dear_first = lattice.first[np.arange(lattice.caps[dear] + 1) * strides[dear], :, dear]
+    most = min(lattice.caps[dear], _CASCADE_DEAR)
+    points = []
+    for draws in range(1, lattice.caps[cheap] + 1):
+        for agree in range(1, draws + 1):
+            ends, agrees = _find_end(cheap_first, draws, agree)
+            for dear_draws in range(1, most + 1):
+                for dear_agree in _AGREEMENTS:
+                    if dear_agree > dear_draws:
+                        continue
+                    second = np.where(agrees, 0, _find_end(dear_first, dear_draws, dear_agree)[0])
+                    worth = lattice.worth[ends * strides[cheap] + second * strides[dear], paths]
+                    points.append(
+                        RulePoint(
+                            rule=CascadeRule((cheap, dear), (draws, dear_draws), (agree, dear_agree)),
+                            cost=float(ends.mean()) * costs[cheap] + float(second.mean()) * costs[dear],
+                            worth=float(worth.mean()),
+                        )
+                    )
+    return points
+
+
+def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
+    """After how many draws each path ends, (paths,), and whether so many agreed by then."""
+    reached = first[1 : draws + 1] >= agree
+    agrees = reached.any(axis=0)
+    return np.where(agrees, reached.argmax(axis=0) + 1, draws), agrees

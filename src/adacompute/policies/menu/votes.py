@@ -1,0 +1,375 @@
+"""Votes by mode and class, as arrays: of live tallies, and along recorded paths of several modes.
+
+`MenuVotes` is what a policy over a menu may look at. The numbers are whole, so they are the same to the
+last bit from a live tally and from a replayed path.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Tally, VoteWeights
+from adacompute.answers.vote import WEIGHT_UNIT, scale_units
+from adacompute.errors import TooFewSamples
+from adacompute.policies.base import Floats, Ints, VoteState
+from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.score.aggregates import compute_weight_units
+from adacompute.score.grades import grade_samples, mask_graded, measure_classes
+
+__all__ = [
+    "FEATURES_PER_MODE",
+    "JOINT_FEATURES",
+    "MenuPaths",
+    "MenuVotes",
+    "compute_class_worth",
+    "compute_features",
+    "draw_menu_paths",
+]
+
+_NEVER = 127  # the rank of a class that was not given yet; classes of a request are fewer
+_ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
+_TINY = 1e-9
+JOINT_FEATURES = 4
+FEATURES_PER_MODE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuVotes:
+    """The votes of several requests by mode and class."""
+
+    drawn: Ints  # (requests, modes) samples, with and without an answer
+    counts: Ints  # (requests, modes, classes) votes
+    weights: Ints  # (requests, modes, classes) in units, without the modes' factors
+    joint: Ints  # (requests, classes) weight of all modes' votes in units, with the factors
+    seen: Ints  # (requests, classes) in which order classes were first given; 127: not yet
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    @classmethod
+    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "MenuVotes":
+        """The votes of live tallies, whose samples have modes of these names."""
+        kinds = max([1, *(tally.kinds for tally in tallies)])
+        shape = (len(tallies), len(names), kinds)
+        drawn = np.zeros(shape[:2], dtype=np.int64)
+        counts, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        joint = np.zeros((len(tallies), kinds), dtype=np.int64)
+        seen = np.full((len(tallies), kinds), _NEVER, dtype=np.int64)
+        for row, tally in enumerate(tallies):
+            joint[row, : tally.kinds] = tally.class_weights
+            seen[row, : tally.kinds] = np.arange(tally.kinds)
+            for mode, name in enumerate(names):
+                votes = tally.get_mode_votes(name)
+                drawn[row, mode] = votes.drawn
+                for number, count in votes.counts.items():
+                    counts[row, mode, number] = count
+                    weights[row, mode, number] = votes.weights[number]
+        return cls(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+
+    @classmethod
+    def empty(cls, requests: int, modes: int) -> "MenuVotes":
+        """The votes of requests that nothing was drawn for yet."""
+        zeros = np.zeros((requests, modes, 1), dtype=np.int64)
+        return cls(
+            drawn=zeros[:, :, 0],
+            counts=zeros,
+            weights=zeros,
+            joint=zeros[:, 0],
+            seen=np.full((requests, 1), _NEVER, dtype=np.int64),
+        )
+
+    def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "MenuVotes":
+        """Some of the requests."""
+        return MenuVotes(
+            drawn=self.drawn[rows],
+            counts=self.counts[rows],
+            weights=self.weights[rows],
+            joint=self.joint[rows],
+            seen=self.seen[rows],
+        )
+
+    def find_leaders(self) -> tuple[Ints, Ints]:
+        """The classes that lead and come second in the joint vote, (requests,) each; -1: none."""
+        return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
+
+    def state_of(self, mode: int) -> VoteState:
+        """The vote state of one mode's samples alone."""
+        counts, weights = self.counts[:, mode], self.weights[:, mode]
+        top, runner = _find_first_two(weights, counts, self.seen)
+        return VoteState(
+            drawn=self.drawn[:, mode],
+            answered=counts.sum(axis=1),
+            first=_take(counts, top),
+            second=_take(counts, runner),
+            kinds=(counts > 0).sum(axis=1),
+            run=np.zeros(len(self), dtype=np.int64),
+            lead=_take(weights, top) / WEIGHT_UNIT,
+            runner=_take(weights, runner) / WEIGHT_UNIT,
+            total=weights.sum(axis=1) / WEIGHT_UNIT,
+            entropy=np.full(len(self), np.nan),
+        )
+
+    def count_first(self, mode: int) -> Ints:
+        """Votes of the commonest answer of one mode, (requests,)."""
+        return np.asarray(self.counts[:, mode].max(axis=1))
+
+
+def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
+    """The heaviest class and the next, ties to the one seen first; -1 where there is none."""
+    # weights are below 2^56 and ranks below 2^7, so that one number orders both
+    keys = np.where(counts > 0, weights * (_NEVER + 1) + (_NEVER - seen), -1)
+    rows = np.arange(len(keys))
+    top = keys.argmax(axis=1)
+    has_top = keys[rows, top] >= 0
+    keys[rows, top] = -1
+    runner = keys.argmax(axis=1)
+    has_runner = keys[rows, runner] >= 0
+    return np.where(has_top, top, -1), np.where(has_runner, runner, -1)
+
+
+def _take(values: Ints, classes: Ints) -> Ints:
+    """The value of each row's class, (requests,); 0 where the class is -1."""
+    taken = values[np.arange(len(values)), np.maximum(classes, 0)]
+    return np.asarray(np.where(classes >= 0, taken, 0))
+
+
+def compute_features(votes: MenuVotes, critical: Floats, hints: Floats) -> Floats:
+    """What trees see of a request, (requests, features).
+
+    The joint vote, then each mode's votes for the two leading answers, its own first two, how sure it was
+    and its critical price (`critical`, (requests, modes), logarithms; NaN before its first sample), then
+    what the prompts hint at.
+    """
+    top, runner = votes.find_leaders()
+    lead, second = _take(votes.joint, top) / WEIGHT_UNIT, _take(votes.joint, runner) / WEIGHT_UNIT
+    total = np.maximum(votes.joint.sum(axis=1) / WEIGHT_UNIT, _TINY)
+    columns = [
+        (votes.joint > 0).sum(axis=1),
+        lead / total,
+        lead - second,
+        np.log((lead + _ODDS_PRIOR) / (second + _ODDS_PRIOR)),
+    ]
+    for mode in range(votes.drawn.shape[1]):
+        counts, weights = votes.counts[:, mode], votes.weights[:, mode]
+        answered = counts.sum(axis=1)
+        of_leader, of_runner = _take(counts, top), _take(counts, runner)
+        largest = np.sort(counts, axis=1)
+        weight, leader_weight = weights.sum(axis=1) / WEIGHT_UNIT, _take(weights, top) / WEIGHT_UNIT
+        columns += [
+            votes.drawn[:, mode],
+            answered,
+            of_leader,
+            of_runner,
+            largest[:, -1],
+            largest[:, -2] if counts.shape[1] > 1 else np.zeros(len(votes)),
+            of_leader / np.maximum(answered, 1),
+            np.where(answered > 0, np.log(np.maximum(weight, _TINY) / np.maximum(answered, 1)), 0.0),
+            np.where(of_leader > 0, np.log(np.maximum(leader_weight, _TINY) / np.maximum(of_leader, 1)), 0.0),
+            critical[:, mode],
+        ]
+    return np.hstack([np.stack(columns, axis=1), hints])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ModePath:
+    """One mode's samples along every path, after 0, 1, ... draws; classes are numbered within a path."""
+
+    classes: npt.NDArray[np.int16]  # (longest, paths) of each draw; -1 abstains
+    counts: npt.NDArray[np.int16]  # (longest + 1, paths, classes)
+    weights: Ints  # (longest + 1, paths, classes)
+    joint: Ints  # (longest + 1, paths, classes)
+    cost: Floats  # (longest + 1, paths) of the draws so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuPaths:
+    """Recorded samples of every mode in random orders. Path i * orders + r is order r of problem i."""
+
+    orders: int  # paths a problem
+    owner: Ints  # (paths,) row of each path's problem
+    modes: tuple[_ModePath, ...] = field(repr=False)
+    grade: Floats  # (paths, classes) worth of each answer; NaN: not known
+    agrees: Floats  # (paths, classes) its share of the vote of all samples of the dearest mode
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    @property
+    def longest(self) -> tuple[int, ...]:
+        """Draws of each mode, at most."""
+        return tuple(len(mode.classes) for mode in self.modes)
+
+    @property
+    def kinds(self) -> int:
+        """The most classes of a path."""
+        return self.grade.shape[1]
+
+    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> MenuVotes:
+        """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
+
+        `seen` is in which order classes were first given, (requests, classes); None takes the cheapest
+        mode's samples for the first.
+        """
+        counts = np.stack(
+            [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
+        ).astype(np.int64)
+        weights = np.stack([mode.weights[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1)
+        joint = np.sum([mode.joint[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0)
+        if seen is None:
+            seen = np.broadcast_to(np.arange(self.kinds), (len(rows), self.kinds))
+        return MenuVotes(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+
+    def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
+        """What the draws of paths cost, (requests,)."""
+        return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
+
+    def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
+        """The worth of an answer of each path, (requests,); 0 where there is none (class -1)."""
+        values = self.agrees if by_agreement else self.grade
+        known = values[rows, np.maximum(classes, 0)]
+        return np.asarray(np.where(classes >= 0, known, known * 0.0))
+
+    def mean_per_problem(self, values: Floats | Ints) -> Floats:
+        """The mean over the orders of each problem, (problems,) from (paths,)."""
+        return np.asarray(values.reshape(-1, self.orders).mean(axis=1))
+
+
+def draw_menu_paths(
+    ballots: MenuBallots,
+    menu: Menu,
+    *,
+    weigh: VoteWeights | None,
+    longest: Sequence[int],
+    orders: int,
+    rng: np.random.Generator,
+) -> MenuPaths:
+    """Random orders of each mode's samples; `ballots` has the menu's modes, in its order."""
+    for name, votes, count in zip(ballots.modes, ballots.ballots, longest, strict=True):
+        fewest = int(votes.drawn.min(initial=count))
+        if fewest < count:
+            raise TooFewSamples(
+                f"replaying up to {count} samples of mode {name!r} needs as many of each problem, and problem "
+                f"{votes.ids[int(votes.drawn.argmin())]!r} has {fewest}; collect more, or lower `longest`"
+            )
+    problems = len(ballots)
+    chosen = [
+        _shuffle(votes, orders, count, rng) for votes, count in zip(ballots.ballots, longest, strict=True)
+    ]
+    classes = [
+        np.take_along_axis(votes.classes[:, None, :], order, axis=2).reshape(problems * orders, -1)
+        for votes, order in zip(ballots.ballots, chosen, strict=True)
+    ]
+    labels, kinds = _number_within_paths(np.concatenate(classes, axis=1))
+    owner = np.repeat(np.arange(problems), orders)
+    ends = np.cumsum(longest)
+    costs = ballots.sample_costs(menu)
+    modes = []
+    for k, (name, votes, order) in enumerate(zip(ballots.modes, ballots.ballots, chosen, strict=True)):
+        own = labels[:, ends[k] - longest[k] : ends[k]]
+        units = _compute_units(votes, weigh, name)
+        amounts = [
+            np.take_along_axis(values[:, None, :], order, axis=2).reshape(len(owner), -1)
+            for values in (units, _scale_all(units, _get_factor(weigh, name)), costs[k])
+        ]
+        modes.append(_count_prefixes(own, *amounts, kinds=kinds))
+    joined = np.concatenate(classes, axis=1)
+    return MenuPaths(
+        orders=orders,
+        owner=owner,
+        modes=tuple(modes),
+        grade=_spread_worth(compute_class_worth(ballots), owner, joined, labels, kinds),
+        agrees=_spread_worth(compute_full_share(ballots), owner, joined, labels, kinds),
+    )
+
+
+def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
+    """Random samples of each problem, in random order, (problems, orders, count)."""
+    keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
+    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # absent ones come last
+    return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
+
+
+def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
+    """Classes numbered by first appearance within each row; -1 abstains. And how many there are at most."""
+    steps = classes.shape[1]
+    first = (classes[:, :, None] == classes[:, None, :]).argmax(axis=2)
+    is_new = (first == np.arange(steps)) & (classes >= 0)
+    rank = np.cumsum(is_new, axis=1) - 1
+    labels = np.where(classes >= 0, np.take_along_axis(rank, first, axis=1), -1).astype(np.int16)
+    return labels, max(1, int(labels.max(initial=-1)) + 1)
+
+
+def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> Ints:
+    """What each sample weighs in units, without its mode's factor, (problems, samples)."""
+    if weigh is None:
+        return np.full(ballots.classes.shape, WEIGHT_UNIT)
+    return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
+
+
+def _get_factor(weigh: VoteWeights | None, name: str) -> float:
+    return 1.0 if weigh is None else weigh.get_mode(name).factor
+
+
+def _scale_all(units: Ints, factor: float) -> Ints:
+    if factor == 1.0:
+        return units
+    return np.array([scale_units(each, factor) for each in units.reshape(-1).tolist()]).reshape(units.shape)
+
+
+def _count_prefixes(
+    labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
+) -> _ModePath:
+    """Votes after each number of draws; all but `kinds` are (paths, longest)."""
+    paths, longest = labels.shape
+    counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
+    sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
+    joint = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
+    paid = np.zeros((longest + 1, paths))
+    for step in range(longest):
+        counts[step + 1], sums[step + 1], joint[step + 1] = counts[step], sums[step], joint[step]
+        rows = np.flatnonzero(labels[:, step] >= 0)
+        classes = labels[rows, step]
+        counts[step + 1, rows, classes] += 1
+        sums[step + 1, rows, classes] += weights[rows, step]
+        joint[step + 1, rows, classes] += scaled[rows, step]
+        paid[step + 1] = paid[step] + cost[:, step]
+    return _ModePath(
+        classes=np.ascontiguousarray(labels.T), counts=counts, weights=sums, joint=joint, cost=paid
+    )
+
+
+def _spread_worth(
+    worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
+) -> Floats:
+    """The worth of each path's classes, (paths, kinds), of that of its problem's, (problems, classes)."""
+    values = np.zeros((len(owner), kinds))
+    values[np.isnan(worth).any(axis=1)[owner]] = np.nan
+    rows, steps = np.nonzero(labels >= 0)
+    values[rows, labels[rows, steps]] = worth[owner[rows], classes[rows, steps]]
+    return values
+
+
+def compute_class_worth(ballots: MenuBallots) -> Floats:
+    """The mean grade of each class, (problems, classes); NaN where a problem has no grades in any mode."""
+    joined = ballots.joined
+    grades = grade_samples(joined)
+    worth = measure_classes(joined.classes, grades)[1]
+    if worth.shape[1] == 0:
+        worth = np.zeros((len(joined), 1))
+    worth[~mask_graded(joined, grades)] = np.nan
+    return worth
+
+
+def compute_full_share(ballots: MenuBallots) -> Floats:
+    """Each class's share of winning the vote of all samples of the last, dearest mode, (problems, classes)."""
+    joined, dearest = ballots.joined, ballots.ballots[-1]
+    kinds = max(1, int(joined.classes.max(initial=-1)) + 1)
+    counts = np.zeros((len(joined), kinds), dtype=np.int64)
+    row, column = np.nonzero(dearest.classes >= 0)
+    np.add.at(counts, (row, dearest.classes[row, column]), 1)
+    best = counts.max(axis=1, keepdims=True)
+    wins = (counts == best) & (best > 0)
+    return np.asarray(wins / np.maximum(wins.sum(axis=1, keepdims=True), 1))
