@@ -16,7 +16,15 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
     from adacompute.errors import AdacomputeError
     from adacompute.evaluate import Evaluation, evaluate
-    from adacompute.policies import ClassifierPolicy, CurvePolicy, Policy, StoppingPolicy, load_policy
+    from adacompute.policies import (
+        ClassifierPolicy,
+        CurvePolicy,
+        Draw,
+        MenuPolicy,
+        Policy,
+        StoppingPolicy,
+        load_policy,
+    )
     from adacompute.pool import (
         Ballots,
         Menu,
@@ -72,12 +80,14 @@ __all__ = [
     "Collected",
     "Config",
     "CurvePolicy",
+    "Draw",
     "Endpoint",
     "EndpointConfig",
     "Evaluation",
     "Failure",
     "Frontier",
     "Menu",
+    "MenuPolicy",
     "Mode",
     "Policy",
     "Pool",
@@ -132,7 +142,15 @@ _MODULES = {  # the public names of each module
     "adacompute.config": ("AnswersConfig", "Config", "EndpointConfig", "ServeConfig", "VerifierConfig"),
     "adacompute.errors": ("AdacomputeError",),
     "adacompute.evaluate": ("Evaluation", "evaluate"),
-    "adacompute.policies": ("ClassifierPolicy", "CurvePolicy", "Policy", "StoppingPolicy", "load_policy"),
+    "adacompute.policies": (
+        "ClassifierPolicy",
+        "CurvePolicy",
+        "Draw",
+        "MenuPolicy",
+        "Policy",
+        "StoppingPolicy",
+        "load_policy",
+    ),
     "adacompute.pool": (
         "Ballots",
         "Menu",

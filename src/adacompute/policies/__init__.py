@@ -11,7 +11,7 @@ from adacompute.policies.agreement import (
     PetsPolicy,
 )
 from adacompute.policies.artefact import check_folder, read_artefact
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Draw, Policy
 from adacompute.policies.baselines import (
     FixedPolicy,
     HeuristicPolicy,
@@ -32,6 +32,7 @@ __all__ = [
     "ClassifierPolicy",
     "CurvePolicy",
     "DoublingPolicy",
+    "Draw",
     "EarlyStopping",
     "FixedPolicy",
     "GuaranteePolicy",

@@ -38,6 +38,7 @@ from adacompute.errors import (
 )
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
+from adacompute.pool.menu import JoinedPool, MenuBallots
 from adacompute.records import AccuracyTable
 from adacompute.score import score
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
@@ -474,8 +475,13 @@ class Policy(ABC):
         write_artefact(check_folder(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
 
 
-def get_ballots(source: "Pool | Ballots") -> Ballots:
+def get_ballots(source: "Pool | Ballots | JoinedPool | MenuBallots") -> Ballots:
     """The votes of a pool with one source; ballots are returned as they are."""
+    if isinstance(source, JoinedPool | MenuBallots):
+        raise PolicyError(
+            f"a joined pool has the modes {', '.join(source.modes)}, and one is needed here; give one mode's "
+            "ballots, or use MenuPolicy"
+        )
     checked = check_source(source)
     return checked if isinstance(checked, Ballots) else checked.ballots()
 

@@ -15,9 +15,12 @@ import numpy as np
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
 from adacompute.policies.baselines import ShuffledPolicy
+from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Ballots
+from adacompute.pool.menu import get_menu_ballots
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
+from adacompute.replay.menu_replay import check_menu_budget, prepare_menu
 from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
 from adacompute.replay.replay import (
     check_memory,
@@ -40,7 +43,7 @@ _RESOLUTION = 1e-9  # share of a dial at which the bisection ends
 
 def calibrate(
     policy: Policy,
-    source: Pool | Ballots,
+    source: MenuSource,
     budget: float | str | Budget,
     *,
     prices: TokenPrices | None = None,
@@ -62,6 +65,12 @@ def calibrate(
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
     `too_few="drop"`, as in `replay`.
     """
+    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+        return _calibrate_menu(policy, source, budget, orders=orders, rng=rng, tolerance=tolerance)
+    if isinstance(policy, MenuPolicy):
+        # its one mode's cost is in the menu's unit, its stopping counts samples
+        source = get_menu_ballots(source).select(policy.names).ballots[0]
+        budget = check_menu_budget(policy, budget) / policy.modes[0].cost
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
@@ -80,6 +89,29 @@ def calibrate(
     costs = RequestCosts.of(average, ballots, prices)
     cost = _make_cost(settle_policy(policy, ballots), ballots, orders, rng, costs)
     return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
+
+
+def _calibrate_menu(
+    policy: MenuPolicy,
+    source: MenuSource,
+    budget: float | str | Budget,
+    *,
+    orders: int,
+    rng: np.random.Generator | None,
+    tolerance: float,
+) -> float:
+    """As `calibrate`, of a policy over several modes."""
+    amount, tolerance = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
+    seed = int(check_orders(orders, rng).integers(2**31))
+    prepared = prepare_menu(policy, source, orders=orders, seed=seed)
+    costs: dict[float, float] = {}
+
+    def cost(price: float) -> float:
+        if price not in costs:
+            costs[price] = float(prepared.run(price)[0].cost.mean())
+        return costs[price]
+
+    return find_dial(policy, cost, amount, tolerance, unit=policy.menu.currency or policy.menu.unit)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +18,11 @@ from adacompute.policies.base import (
     check_integer,
     get_ballots,
 )
+from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Ballots
+from adacompute.pool.menu import get_menu_ballots
+from adacompute.replay.menu_replay import prepare_menu
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate
 from adacompute.score.grades import Bools, mask_votable
@@ -194,7 +197,7 @@ class Replayed:
     dial: float | None  # None: the policy has none
     problems: int
     orders: int  # paths a problem; 0 where no orders were needed
-    cost: float  # mean samples a request
+    cost: float  # mean a request, in `unit`
     accuracy: MeanEstimate | None  # with its 95% interval over problems; None: correctness is not known
     agreement: float  # with the vote of all of a problem's samples, 0 to 1
     waves: float  # mean a request
@@ -208,6 +211,8 @@ class Replayed:
     protocol: str  # how it was measured, in words
     certified: float | None = None  # share of requests whose answer is certified; None: not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
+    unit: str = "samples"  # of cost; that of the menu, of a policy over one
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each mode of a menu
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -231,12 +236,13 @@ class Replayed:
             "protocol": self.protocol,
             "in_sample": self.in_sample,
             **({} if self.certified is None else {"certified": self.certified}),
+            **({"unit": self.unit, "draws": dict(self.draws)} if self.draws else {}),
         }
 
 
 def replay(
     policy: Policy,
-    source: Pool | Ballots,
+    source: MenuSource,
     *,
     price: float | None = None,
     dial: float | None = None,  # the old name of `price`, for one release
@@ -265,6 +271,10 @@ def replay(
     """
     value = resolve_dial(check_policy(policy), price, dial)
     rng = check_orders(orders, rng)
+    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+        return _replay_menu(policy, source, value, orders=orders, rng=rng)
+    if isinstance(policy, MenuPolicy):
+        source = get_menu_ballots(source).select(policy.names).ballots[0]
     ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
     policy = adapt_policy(policy, ballots)
     if can_replay_exactly(policy):
@@ -279,6 +289,25 @@ def replay(
             recorded_paths.orders,
         )
     return build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
+
+
+def _replay_menu(
+    policy: MenuPolicy,
+    source: MenuSource,
+    price: float | None,
+    *,
+    orders: int,
+    rng: np.random.Generator,
+) -> Replayed:
+    prepared = prepare_menu(policy, source, orders=orders, seed=int(rng.integers(2**31)))
+    results, drawn = prepared.run(price)
+    dearest = prepared.ballots.ballots[-1]
+    result = build_result(policy, price, dearest, results, orders=orders, dropped=(), rng=rng)
+    return replace(
+        result,
+        unit=policy.menu.currency or policy.menu.unit,
+        draws=dict(zip(policy.names, drawn.tolist(), strict=True)),
+    )
 
 
 def build_result(

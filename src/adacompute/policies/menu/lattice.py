@@ -11,6 +11,7 @@ is measured on problems that it was not taken from.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, read_array
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
-from adacompute.policies.trees import Trees, read_booster
+from adacompute.policies.trees import Trees, join_trees, read_booster
 
 __all__ = ["STOP", "Lattice", "LatticeModel", "LatticePoint", "choose_caps", "fit_lattice"]
 
@@ -301,9 +302,7 @@ def fit_lattice(lattice: Lattice, costs: Floats, *, seed: int) -> tuple[LatticeM
         leaf[cell] = numbers[tree.apply(columns[cell])]
         count += int(is_leaf.sum())
         cell_trees.append((tree.tree_, numbers))
-    model = LatticeModel(
-        caps=lattice.caps, trees=trees, partition=_join_cell_trees(cell_trees), leaves=count
-    )
+    model = LatticeModel(caps=lattice.caps, trees=trees, partition=_join_cell_trees(cell_trees), leaves=count)
     return model, LatticeSolver(lattice, leaf, folds, costs)
 
 
@@ -324,8 +323,6 @@ def _fit_trees(
     with needs_extra("fit"):
         import xgboost as xgb
 
-    from adacompute.policies.trees import join_trees
-
     cells, paths, outputs = targets.shape
     rows = lattice.features.reshape(cells * paths, -1)
     fold_of = np.tile(folds, cells)
@@ -337,20 +334,27 @@ def _fit_trees(
         "min_child_weight": _MIN_PROBLEMS * per_problem,
         "reg_lambda": _RIDGE_PROBLEMS * per_problem,
     }
-    predictions, final = np.empty(targets.shape), []
-    for fold in (*range(_FOLDS), None):
+    predictions = np.empty(targets.shape)
+
+    def fit_fold(fold: int | None) -> list[Trees]:
+        """Trees learned on the other folds, and their predictions of this one; None: on all folds."""
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
         judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
+        learned = []
         for output in range(outputs):
             labels = targets[:, :, output].reshape(-1)
             data.set_label(labels[taught])
             base = float(np.round(labels[taught].mean(), 6))
             booster = xgb.train({**settings, "base_score": base}, data, _TREES)
-            if fold is None:
-                final.append(read_booster(booster.save_raw("json"), outputs=1))
+            if judged is None:
+                learned.append(read_booster(booster.save_raw("json"), outputs=1))
             else:
                 predictions[:, folds == fold, output] = booster.predict(judged).reshape(cells, -1)
+        return learned
+
+    with ThreadPoolExecutor() as executor:
+        *_, final = executor.map(fit_fold, (*range(_FOLDS), None))
     return predictions, join_trees(final, range(outputs), base=np.zeros(outputs))
 
 
@@ -358,7 +362,9 @@ def _join_cell_trees(cell_trees: Sequence[tuple[Any, Ints]]) -> _Partition:
     """scikit-learn's trees, one a cell, in one set of arrays; children come after their parents."""
     sizes = [tree.node_count for tree, _ in cell_trees]
     starts = np.cumsum([0, *sizes[:-1]])
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", "left", "right", "leaf")}
+    parts: dict[str, list[npt.NDArray[Any]]] = {
+        name: [] for name in ("feature", "threshold", "left", "right", "leaf")
+    }
     for start, (tree, numbers) in zip(starts, cell_trees, strict=True):
         own = np.arange(tree.node_count)
         is_leaf = tree.children_left < 0

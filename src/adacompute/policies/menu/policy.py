@@ -10,7 +10,9 @@ the lattice is no better, a cascade or a single mode decides.
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -35,7 +37,7 @@ from adacompute.policies.base import (
     read_array,
     wrap_restore_errors,
 )
-from adacompute.policies.baselines import MAX_SEED, hash_to_unit
+from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
 from adacompute.policies.menu.rules import (
     LatticeRule,
@@ -54,13 +56,14 @@ from adacompute.policies.menu.votes import (
     draw_menu_paths,
 )
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["MenuPolicy", "MenuSource"]
 
-MenuSource = Pool | JoinedPool | MenuBallots
+MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
 _PATHS = 5000  # that a lattice is learned on
@@ -139,13 +142,15 @@ class MenuPolicy(Policy):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, pool: "MenuSource | Ballots", *, labels: bool | None = None) -> Self:  # type: ignore[override]
+    def fit(self, pool: MenuSource, *, labels: bool | None = None) -> Self:
         """Learns from recorded samples of every mode. `labels`: None uses them where they exist.
 
         Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
         """
         if len(self.modes) == 1:
-            votes = pool if isinstance(pool, Ballots) else get_menu_ballots(pool).select(self.names).ballots[0]
+            votes = (
+                pool if isinstance(pool, Ballots) else get_menu_ballots(pool).select(self.names).ballots[0]
+            )
             self.stoppers_[0].fit(votes, labels=labels)
             self.weigh, self.labels_ = self.stoppers_[0].weigh, labels is not False
             return self
@@ -161,20 +166,23 @@ class MenuPolicy(Policy):
             raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
         self.labels_ = bool(graded.any()) if labels is None else labels
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.ballots]
-        self.stoppers_ = tuple(
-            self._make_stopper(count).fit(votes, labels=self.labels_ and None)
-            for votes, count in zip(ballots.ballots, recorded, strict=True)
-        )
+        with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
+            self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
         return self
 
+    def _fit_stopper(self, ballots: Ballots, longest: int) -> StoppingPolicy:
+        return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
+
     def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
         """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
-        weigh = _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes)))
+        weigh = _join_weights(
+            self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
+        )
         counts = [min(8, count) for count in recorded]
         rng = np.random.default_rng(self.seed)
-        paths = draw_menu_paths(ballots, self._active_menu, weigh=weigh, longest=counts, orders=4, rng=rng)
+        paths = draw_menu_paths(ballots, self.active_menu, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
         weights = [
@@ -193,7 +201,8 @@ class MenuPolicy(Policy):
         return _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     @property
-    def _active_menu(self) -> Menu:
+    def active_menu(self) -> Menu:
+        """The menu without modes that are never drawn."""
         return replace(self.menu, modes=self.modes)
 
     def _get_worth(self, paths: MenuPaths) -> Floats:
@@ -206,7 +215,7 @@ class MenuPolicy(Policy):
         orders = int(np.clip(_PATHS // len(ballots), *_ORDERS))
         paths = draw_menu_paths(
             ballots,
-            self._active_menu,
+            self.active_menu,
             weigh=self.weigh,
             longest=recorded,
             orders=orders,
@@ -231,7 +240,7 @@ class MenuPolicy(Policy):
             found = [solver.solve(float(price)) for price in self._list_prices()]
             for _ in range(_REFINEMENTS):
                 found.sort(key=lambda point: point.price)
-                gaps = [abs(a.cost.mean() - b.cost.mean()) for a, b in zip(found, found[1:], strict=False)]
+                gaps = [abs(a.cost.mean() - b.cost.mean()) for a, b in pairwise(found)]
                 widest = int(np.argmax(gaps))
                 found.append(solver.solve(math.sqrt(found[widest].price * found[widest + 1].price)))
             points += [
@@ -250,8 +259,10 @@ class MenuPolicy(Policy):
             return np.geomspace(0.001, 1.0, _PRICES)
         return np.geomspace(0.002 / costs.max(), 0.6 / costs.min(), _PRICES)
 
-    def _follow_modes(self, paths: MenuPaths, readings: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """Each mode alone: critical prices and the leader's worth after 0, 1, ... draws, (draws + 1, paths)."""
+    def _follow_modes(
+        self, paths: MenuPaths, readings: Sequence[Floats]
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Each mode alone: critical prices and the leader's worth after 0, 1, ... draws, step first."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, worth = [], []
         for mode, stopper in enumerate(self.stoppers_):
@@ -308,7 +319,8 @@ class MenuPolicy(Policy):
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
             rows = rules == number
-            chosen[rows] = self.rules_[number].decide(_select_inputs(inputs, rows))
+            own = inputs if rows.all() else _select_inputs(inputs, rows)
+            chosen[rows] = self.rules_[number].decide(own)
         full = votes.drawn[np.arange(len(votes)), np.maximum(chosen, 0)] >= self.mode_longest
         return np.where((chosen != STOP) & full, STOP, chosen)
 
@@ -326,13 +338,14 @@ class MenuPolicy(Policy):
         critical = np.full((len(votes), len(self.modes)), np.nan)
         start = 0
         for mode, stopper in enumerate(self.stoppers_):
-            width = stopper.read([""]).shape[1] if not start and not len(votes) else _hint_width(stopper)
+            end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
             if len(rows):
+                some = votes if len(rows) == len(votes) else votes.select(rows)
                 critical[rows, mode] = stopper.estimate_critical_prices(
-                    reading[rows, start : start + width], votes.select(rows).state_of(mode)
+                    reading[rows, start:end], some.state_of(mode)
                 )
-            start += width
+            start = end
         leaf = None
         if self.model_ is not None and any(isinstance(rule, LatticeRule) for rule in rules):
             leaf = self.model_.find_leaves(votes, critical, reading[:, :-1])
@@ -416,7 +429,8 @@ class MenuPolicy(Policy):
         if not isinstance(stoppers, list) or len(stoppers) not in (0, len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
         self.stoppers_ = tuple(
-            StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}.")) for k, each in enumerate(stoppers)
+            StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
+            for k, each in enumerate(stoppers)
         )
         if len(self.modes) == 1:
             self.weigh = self.stoppers_[0].weigh
@@ -434,7 +448,9 @@ class MenuPolicy(Policy):
             if ((table < STOP) | (table >= len(self.modes))).any():
                 raise PolicyInvalid("array 'actions' names a mode that isn't there")
             actions = iter(table)
-        self.rules_ = tuple(load_rule(each, modes=len(self.modes), actions=actions) for each in learned["rules"])
+        self.rules_ = tuple(
+            load_rule(each, modes=len(self.modes), actions=actions) for each in learned["rules"]
+        )
         points = np.array(learned["points"], dtype=np.float64)
         if points.shape != (len(self.rules_), 2) or not np.isfinite(points).all():
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
@@ -478,7 +494,8 @@ def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]
 
 def _hint_width(stopper: StoppingPolicy) -> int:
     """How many numbers a stopping policy reads off a prompt."""
-    return stopper.read([]).shape[1]
+    model = stopper.pool_model_
+    return 0 if model is None or model.hints is None else HINT_COUNT
 
 
 def _join_weights(

@@ -21,8 +21,8 @@ __all__ = [
     "LatticeRule",
     "Rule",
     "RulePoint",
-    "StoppingRule",
     "StateInputs",
+    "StoppingRule",
     "list_cascade_points",
     "list_stopping_points",
     "load_rule",
@@ -37,7 +37,7 @@ class StateInputs:
     """What rules look at, of several requests."""
 
     votes: MenuVotes
-    critical: Floats  # (requests, modes) logarithms of each mode's critical price; NaN before its first sample
+    critical: Floats  # (requests, modes) logarithms of critical prices; NaN before a mode's first sample
     leaf: Ints | None  # (requests,) of the lattice; None: no rule needs it
 
 
@@ -211,4 +211,4 @@ def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints
     """After how many draws each path ends, (paths,), and whether so many agreed by then."""
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)
-    return np.where(agrees, reached.argmax(axis=0) + 1, draws), agrees
+    return np.where(agrees, reached.argmax(axis=0) + 1, draws), np.asarray(agrees)

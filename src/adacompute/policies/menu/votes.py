@@ -6,6 +6,7 @@ last bit from a live tally and from a replayed path.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 __all__ = [
     "FEATURES_PER_MODE",
     "JOINT_FEATURES",
+    "NEVER_SEEN",
     "MenuPaths",
     "MenuVotes",
     "compute_class_worth",
@@ -29,7 +31,9 @@ __all__ = [
     "draw_menu_paths",
 ]
 
-_NEVER = 127  # the rank of a class that was not given yet; classes of a request are fewer
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+NEVER_SEEN = 127  # the rank of a class that was not given yet; classes of a request are fewer
 _ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
 _TINY = 1e-9
 JOINT_FEATURES = 4
@@ -57,7 +61,7 @@ class MenuVotes:
         drawn = np.zeros(shape[:2], dtype=np.int64)
         counts, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         joint = np.zeros((len(tallies), kinds), dtype=np.int64)
-        seen = np.full((len(tallies), kinds), _NEVER, dtype=np.int64)
+        seen = np.full((len(tallies), kinds), NEVER_SEEN, dtype=np.int64)
         for row, tally in enumerate(tallies):
             joint[row, : tally.kinds] = tally.class_weights
             seen[row, : tally.kinds] = np.arange(tally.kinds)
@@ -78,7 +82,7 @@ class MenuVotes:
             counts=zeros,
             weights=zeros,
             joint=zeros[:, 0],
-            seen=np.full((requests, 1), _NEVER, dtype=np.int64),
+            seen=np.full((requests, 1), NEVER_SEEN, dtype=np.int64),
         )
 
     def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "MenuVotes":
@@ -120,7 +124,7 @@ class MenuVotes:
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
     """The heaviest class and the next, ties to the one seen first; -1 where there is none."""
     # weights are below 2^56 and ranks below 2^7, so that one number orders both
-    keys = np.where(counts > 0, weights * (_NEVER + 1) + (_NEVER - seen), -1)
+    keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
     top = keys.argmax(axis=1)
     has_top = keys[rows, top] >= 0
@@ -205,7 +209,7 @@ class MenuPaths:
     @property
     def kinds(self) -> int:
         """The most classes of a path."""
-        return self.grade.shape[1]
+        return int(self.grade.shape[1])
 
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> MenuVotes:
         """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
@@ -251,8 +255,9 @@ def draw_menu_paths(
         fewest = int(votes.drawn.min(initial=count))
         if fewest < count:
             raise TooFewSamples(
-                f"replaying up to {count} samples of mode {name!r} needs as many of each problem, and problem "
-                f"{votes.ids[int(votes.drawn.argmin())]!r} has {fewest}; collect more, or lower `longest`"
+                f"replaying up to {count} samples of mode {name!r} needs as many of each problem, and "
+                f"problem {votes.ids[int(votes.drawn.argmin())]!r} has {fewest}; collect more, or lower "
+                "`longest`"
             )
     problems = len(ballots)
     chosen = [
@@ -270,11 +275,16 @@ def draw_menu_paths(
     for k, (name, votes, order) in enumerate(zip(ballots.modes, ballots.ballots, chosen, strict=True)):
         own = labels[:, ends[k] - longest[k] : ends[k]]
         units = _compute_units(votes, weigh, name)
-        amounts = [
-            np.take_along_axis(values[:, None, :], order, axis=2).reshape(len(owner), -1)
-            for values in (units, _scale_all(units, _get_factor(weigh, name)), costs[k])
-        ]
-        modes.append(_count_prefixes(own, *amounts, kinds=kinds))
+        scaled = _scale_all(units, _get_factor(weigh, name))
+        modes.append(
+            _count_prefixes(
+                own,
+                _take_in_order(units, order),
+                _take_in_order(scaled, order),
+                _take_in_order(costs[k], order),
+                kinds=kinds,
+            )
+        )
     joined = np.concatenate(classes, axis=1)
     return MenuPaths(
         orders=orders,
@@ -295,7 +305,10 @@ def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
     """Classes numbered by first appearance within each row; -1 abstains. And how many there are at most."""
     steps = classes.shape[1]
-    first = (classes[:, :, None] == classes[:, None, :]).argmax(axis=2)
+    first = np.empty(classes.shape, dtype=np.int64)
+    for start in range(0, len(classes), 1024):  # some rows at a time: all pairs of steps take much memory
+        some = classes[start : start + 1024]
+        first[start : start + 1024] = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
     is_new = (first == np.arange(steps)) & (classes >= 0)
     rank = np.cumsum(is_new, axis=1) - 1
     labels = np.where(classes >= 0, np.take_along_axis(rank, first, axis=1), -1).astype(np.int16)
@@ -311,6 +324,12 @@ def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> In
 
 def _get_factor(weigh: VoteWeights | None, name: str) -> float:
     return 1.0 if weigh is None else weigh.get_mode(name).factor
+
+
+def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
+    """A value of each sample, (problems, samples), as paths draw them, (paths, longest)."""
+    taken = np.take_along_axis(values[:, None, :], order, axis=2)
+    return np.asarray(taken.reshape(-1, order.shape[2]))
 
 
 def _scale_all(units: Ints, factor: float) -> Ints:
@@ -346,7 +365,7 @@ def _spread_worth(
 ) -> Floats:
     """The worth of each path's classes, (paths, kinds), of that of its problem's, (problems, classes)."""
     values = np.zeros((len(owner), kinds))
-    values[np.isnan(worth).any(axis=1)[owner]] = np.nan
+    values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
     rows, steps = np.nonzero(labels >= 0)
     values[rows, labels[rows, steps]] = worth[owner[rows], classes[rows, steps]]
     return values
@@ -364,7 +383,7 @@ def compute_class_worth(ballots: MenuBallots) -> Floats:
 
 
 def compute_full_share(ballots: MenuBallots) -> Floats:
-    """Each class's share of winning the vote of all samples of the last, dearest mode, (problems, classes)."""
+    """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
     joined, dearest = ballots.joined, ballots.ballots[-1]
     kinds = max(1, int(joined.classes.max(initial=-1)) + 1)
     counts = np.zeros((len(joined), kinds), dtype=np.int64)
