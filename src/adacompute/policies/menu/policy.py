@@ -237,19 +237,21 @@ class MenuPolicy(Policy):
         self.model_ = None
         if len(ballots) >= _MIN_PROBLEMS:
             self.model_, solver = fit_lattice(lattice, self.costs, seed=self.seed)
-            found = [solver.solve(float(price)) for price in self._list_prices()]
+            lattice_points = [solver.solve(float(price)) for price in self._list_prices()]
             for _ in range(_REFINEMENTS):
-                found.sort(key=lambda point: point.price)
-                gaps = [abs(a.cost.mean() - b.cost.mean()) for a, b in pairwise(found)]
+                lattice_points.sort(key=lambda point: point.price)
+                gaps = [abs(a.cost.mean() - b.cost.mean()) for a, b in pairwise(lattice_points)]
                 widest = int(np.argmax(gaps))
-                found.append(solver.solve(math.sqrt(found[widest].price * found[widest + 1].price)))
+                lattice_points.append(
+                    solver.solve(math.sqrt(lattice_points[widest].price * lattice_points[widest + 1].price))
+                )
             points += [
                 RulePoint(
                     rule=LatticeRule(point.actions),
                     cost=float(point.cost.mean()),
                     worth=float(point.worth.mean()),
                 )
-                for point in found
+                for point in lattice_points
             ]
         self._keep_hull(points)
 
