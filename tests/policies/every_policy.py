@@ -8,6 +8,9 @@ from adacompute.answers import VoteWeights
 from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots, bundled
+from adacompute.pool.menu import Menu, Mode
+
+ONE_MODE = Menu(modes=(Mode(name="large", cost=1.0),))
 
 # each made and fitted; `weigh` says how it weighs votes, where it is to be told
 MAKERS: dict[str, Callable[..., Policy]] = {
@@ -25,6 +28,7 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "classifier": lambda kind, ballots, **given: kind(**given).fit(ballots, budget=3.0),
     "curve": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "stopping": lambda kind, ballots, **given: kind(**given).fit(ballots),
+    "menu": lambda kind, ballots, **given: kind(ONE_MODE, **given).fit(ballots),
 }
 
 

@@ -18,7 +18,6 @@ from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots
-from adacompute.pool.menu import get_menu_ballots
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.menu_replay import check_menu_budget, prepare_menu
 from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
@@ -69,7 +68,7 @@ def calibrate(
         return _calibrate_menu(policy, source, budget, orders=orders, rng=rng, tolerance=tolerance)
     if isinstance(policy, MenuPolicy):
         # its one mode's cost is in the menu's unit, its stopping counts samples
-        source = get_menu_ballots(source).select(policy.names).ballots[0]
+        source = policy.get_single_ballots(source)
         budget = check_menu_budget(policy, budget) / policy.modes[0].cost
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)

@@ -21,7 +21,6 @@ from adacompute.policies.base import (
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots
-from adacompute.pool.menu import get_menu_ballots
 from adacompute.replay.menu_replay import prepare_menu
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate
@@ -274,7 +273,7 @@ def replay(
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
         return _replay_menu(policy, source, value, orders=orders, rng=rng)
     if isinstance(policy, MenuPolicy):
-        source = get_menu_ballots(source).select(policy.names).ballots[0]
+        source = policy.get_single_ballots(source)
     ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
     policy = adapt_policy(policy, ballots)
     if can_replay_exactly(policy):
@@ -288,7 +287,8 @@ def replay(
             ProblemResults.from_policy(policy, recorded_paths, dial=value),
             recorded_paths.orders,
         )
-    return build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
+    result = build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
+    return _count_in_menu(result, policy) if isinstance(policy, MenuPolicy) else result
 
 
 def _replay_menu(
@@ -307,6 +307,18 @@ def _replay_menu(
         result,
         unit=policy.menu.currency or policy.menu.unit,
         draws=dict(zip(policy.names, drawn.tolist(), strict=True)),
+    )
+
+
+def _count_in_menu(result: Replayed, policy: MenuPolicy) -> Replayed:
+    """The result of a menu of one mode, with its cost in the menu's unit."""
+    (mode,) = policy.modes
+    return replace(
+        result,
+        cost=result.cost * mode.cost,
+        each_cost=result.each_cost * mode.cost,
+        unit=policy.menu.currency or policy.menu.unit,
+        draws={mode.name: result.cost},
     )
 
 

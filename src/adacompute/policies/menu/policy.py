@@ -8,6 +8,7 @@ with the price on the problems that it was fitted on, every budget can be met, a
 the lattice is no better, a cascade or a single mode decides.
 """
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ from adacompute.policies.base import (
     check_flag,
     check_integer,
     check_number,
+    check_source,
+    check_weights,
     dump_weights,
     load_settings,
     load_weights,
@@ -96,21 +99,19 @@ class MenuPolicy(Policy):
         menu: Menu,
         *,
         longest: int = _LONGEST,
-        weigh: Literal["auto"] | None = "auto",
+        weigh: "VoteWeights | Literal['auto'] | None" = "auto",
         features: bool = True,
         seed: int = 0,
     ) -> None:
         if not isinstance(menu, Menu):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
-        if weigh not in ("auto", None):
-            raise PolicyError(f"weigh {weigh!r} can't be used; give 'auto', or None for plain votes")
         self.menu = menu
         self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # that may be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         self.mode_longest = check_integer("longest", longest)
         self.longest = self.mode_longest * len(self.modes)
-        self.auto = weigh == "auto"
+        self._weigh = weigh if isinstance(weigh, str) and weigh == "auto" else check_weights(weigh)
         self.features = check_flag("features", features)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
@@ -121,8 +122,7 @@ class MenuPolicy(Policy):
         self.model_: LatticeModel | None = None
         self.labels_ = False
         if len(self.modes) == 1:
-            self.stoppers_ = (self._make_stopper(self.mode_longest, cost=self.modes[0].cost),)
-            self.weigh = self.stoppers_[0].weigh
+            self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,9 +136,9 @@ class MenuPolicy(Policy):
 
     def _make_stopper(self, longest: int, *, cost: float | None = None) -> StoppingPolicy:
         options: dict[str, Any] = {} if cost is None else {"unit": "money", "draw_cost": max(cost, 1e-12)}
-        if not self.auto:
-            options["weigh"] = None
-        return StoppingPolicy(longest=longest, features=self.features, seed=self.seed, **options)
+        return StoppingPolicy(
+            longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
+        )
 
     # ------------------------------------------------------------------ learning
 
@@ -148,12 +148,10 @@ class MenuPolicy(Policy):
         Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
         """
         if len(self.modes) == 1:
-            votes = (
-                pool if isinstance(pool, Ballots) else get_menu_ballots(pool).select(self.names).ballots[0]
-            )
-            self.stoppers_[0].fit(votes, labels=labels)
-            self.weigh, self.labels_ = self.stoppers_[0].weigh, labels is not False
+            self._take_stopper(self.stoppers_[0].fit(self.get_single_ballots(pool), labels=labels))
             return self
+        if not isinstance(pool, JoinedPool | MenuBallots):
+            check_source(pool)
         if isinstance(pool, Ballots):
             raise PolicyError(
                 f"one mode's samples were given, and the menu has {', '.join(self.names)}; give a joined pool"
@@ -365,6 +363,34 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].decide(reading, state, dial)
 
+    def settle(self, ballots: Ballots) -> Self:
+        """Adapts its one mode's stopping in place, as `StoppingPolicy.settle` does, and returns itself."""
+        if len(self.modes) == 1:
+            self._take_stopper(self.stoppers_[0].settle(ballots))
+        return self
+
+    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
+        """A copy whose one mode's stopping is settled on these samples; with several modes, itself."""
+        if len(self.modes) > 1:
+            return self
+        policy = copy.copy(self)
+        policy._take_stopper(self.stoppers_[0].copy_for(ballots))
+        return policy
+
+    def _take_stopper(self, stopper: StoppingPolicy) -> None:
+        """Decides by this stopping policy, where there is one mode."""
+        self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
+
+    def get_single_ballots(self, source: MenuSource) -> Ballots:
+        """The samples of its one mode; ballots of one mode are those, whatever their name."""
+        if isinstance(source, Ballots):
+            return source
+        if not isinstance(source, JoinedPool | MenuBallots):
+            check_source(source)
+        if isinstance(source, Pool) and len(source.models) == 1:
+            return source.ballots()
+        return get_menu_ballots(source).select(self.names).ballots[0]
+
     def count_in_sample(self, ballots: "Ballots | MenuBallots") -> int:
         """How many of these problems it was fitted on."""
         votes = ballots if isinstance(ballots, Ballots) else ballots.ballots[-1]
@@ -387,7 +413,7 @@ class MenuPolicy(Policy):
         return {
             "menu": self.menu.dump(),
             "longest": self.mode_longest,
-            "weigh": "auto" if self.auto else None,
+            "weigh": "auto" if isinstance(self._weigh, str) else dump_weights(self._weigh),
             "features": self.features,
             "seed": self.seed,
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
@@ -416,12 +442,15 @@ class MenuPolicy(Policy):
         """The policy that gave these."""
         with wrap_restore_errors(cls.kind):
             votes = settings.get("votes")
-            auto = settings.get("weigh")
-            arguments = load_settings({**settings, "weigh": None}, _SETTING_NAMES)
+            stored = settings.get("weigh")
+            weigh = "auto" if stored == "auto" else load_weights(stored)
+            arguments = load_settings(
+                {name: None if name == "weigh" else value for name, value in settings.items()}, _SETTING_NAMES
+            )
             learned = {name: arguments.pop(name) for name in ("stoppers", "rules", "points", "caps", "votes")}
             labels = check_flag("labels", arguments.pop("labels"))
             menu = Menu.load(arguments.pop("menu"))
-            policy = cls(menu, **{**arguments, "weigh": auto})
+            policy = cls(menu, **{**arguments, "weigh": weigh})
             policy.labels_ = labels
             policy._restore_learned(learned, votes, arrays)
         return policy
@@ -435,7 +464,7 @@ class MenuPolicy(Policy):
             for k, each in enumerate(stoppers)
         )
         if len(self.modes) == 1:
-            self.weigh = self.stoppers_[0].weigh
+            self._take_stopper(self.stoppers_[0])
             return
         if not learned["rules"]:
             return
