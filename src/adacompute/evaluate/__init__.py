@@ -19,6 +19,7 @@ from adacompute.evaluate.comparison import (
     join_points,
     match_cost,
 )
+from adacompute.evaluate.menu_evaluation import MenuEvaluation, MenuRow, evaluate_menu
 from adacompute.evaluate.oracle_bounds import (
     CrossFit,
     OracleComparison,
@@ -49,6 +50,8 @@ __all__ = [
     "Interval",
     "Match",
     "MatchedCost",
+    "MenuEvaluation",
+    "MenuRow",
     "OracleBracket",
     "OracleComparison",
     "OracleGain",
@@ -62,6 +65,7 @@ __all__ = [
     "cost_for_accuracy",
     "cross_fit",
     "evaluate",
+    "evaluate_menu",
     "join_points",
     "judge_pool",
     "match_cost",

@@ -63,6 +63,20 @@ class Bootstrap:
         rng = np.random.default_rng(_SEED) if rng is None else rng
         return cls(shares=draw_resamples(problems, rng, draws))
 
+    @classmethod
+    def of_groups(
+        cls, groups: Sequence[str], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
+    ) -> "Bootstrap":
+        """Draws of whole groups, e.g. families of problems; `groups` names that of each problem.
+
+        >>> shares = Bootstrap.of_groups(["a", "a", "b"]).shares
+        >>> bool((shares[:, 0] == shares[:, 1]).all())
+        True
+        """
+        group = number_prompts(groups)
+        drawn = cls.of(int(group.max(initial=-1)) + 1, draws=draws, rng=rng).shares[:, group]
+        return cls(shares=drawn / drawn.sum(axis=1, keepdims=True))
+
     def means(self, values: Floats) -> Floats:
         """The mean of each draw, (draws,), of values of shape (problems,)."""
         return np.asarray(self.shares @ values)

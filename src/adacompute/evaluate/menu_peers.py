@@ -1,0 +1,396 @@
+"""What a menu policy is compared with, at every setting: votes, routers and cascades along recorded paths.
+
+A setting says how many samples of each mode a request gets, perhaps by the votes so far. Each is followed
+along all paths at once, by looking up the leader of the joint vote in tables by draws of one or two modes.
+Settings are chosen on training problems: `mix_settings` takes the two neighbours of a budget on the upper
+hull of a policy's settings there, and says how often each is used.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, product
+from math import log
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.policies.base import Floats, Ints
+from adacompute.policies.curve import CurvePolicy
+from adacompute.policies.menu.votes import MenuPaths
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.replay.menu_replay import MenuRun
+from adacompute.replay.sweep import find_hull
+
+__all__ = [
+    "JointVotes",
+    "MenuMix",
+    "MenuSettings",
+    "follow_cascades",
+    "follow_joint_votes",
+    "follow_router",
+    "follow_runs",
+    "follow_stopping",
+    "follow_votes",
+    "join_settings",
+    "mix_modes",
+    "mix_settings",
+    "shuffle_runs",
+]
+
+Bools = npt.NDArray[np.bool_]
+Halves = npt.NDArray[np.float32]  # half the size of Floats
+Ends = tuple[Ints, ...]  # for each mode of a group, how many samples each path gets, (paths,)
+
+_CHEAP, _DEAR = 8, 12  # samples of the first and of the last mode of a cascade, at most
+_DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
+_AGREEMENTS = (1, 2, 3, 4, 5)  # equal answers of the last mode that end a sequential cascade
+_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # draws and equal answers, of 3 or more modes
+_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # where each mode of a chain has its own
+_CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
+_CHAIN_DRAWS = (1, 2, 3, 5)
+_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # of one sample of a mode
+_ROUTER_PRICES = 40
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuSettings:
+    """The settings of one policy, each followed on the same problems."""
+
+    cost: Floats = field(repr=False)  # (settings, problems) in the menu's unit
+    accuracy: Floats = field(repr=False)  # (settings, problems) what they are judged by
+    worth: Floats = field(repr=False)  # (settings, problems) what they are chosen by
+    draws: Floats = field(repr=False)  # (settings, modes, problems) samples
+
+    def __len__(self) -> int:
+        return len(self.cost)
+
+
+def join_settings(parts: Sequence[MenuSettings]) -> MenuSettings:
+    """The settings of several policies as if they belonged to one."""
+    names = ("cost", "accuracy", "worth", "draws")
+    return MenuSettings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuMix:
+    """Two settings, the second used with a probability."""
+
+    low: int
+    high: int
+    share: float
+
+    def apply(self, values: Floats) -> Floats:
+        """What the mix gives, of (settings, ...)."""
+        return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
+
+
+def mix_settings(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
+    """The best mix at a budget on the training problems: the two neighbours on the hull of all settings.
+
+    Below the cheapest setting it is that one, beyond the best it is the best.
+    """
+    return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
+
+
+def mix_points(cost: Floats, worth: Floats, budget: float) -> MenuMix:
+    """The same for points of cost and worth, (settings,) both.
+
+    >>> mix_points(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.8]), 2.5)
+    MenuMix(low=0, high=2, share=0.5)
+    """
+    corners = find_hull(cost, worth)
+    above = int(np.searchsorted(cost[corners], budget))
+    if above in (0, len(corners)):
+        corner = int(corners[min(above, len(corners) - 1)])
+        return MenuMix(low=corner, high=corner, share=0.0)
+    low, high = int(corners[above - 1]), int(corners[above])
+    return MenuMix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
+
+
+def mix_modes(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
+    """A random router: the cheapest or the dearest mode by chance, with as many samples of either.
+
+    `settings` are those of `follow_votes` for these two modes, as many of each. How many samples is chosen on
+    the training problems, the chance by the budget.
+    """
+    cost, worth = settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1)
+    most = len(settings) // 2
+    mixes = []
+    for cheap, dear in zip(range(most), range(most, 2 * most), strict=True):
+        gap = cost[dear] - cost[cheap]
+        share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0)) if gap > 0 else 0.0
+        mixes.append(MenuMix(low=cheap, high=dear, share=share))
+    affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
+    return max(affordable or mixes[:1], key=lambda mix: float(mix.apply(worth)))
+
+
+class JointVotes:
+    """Joint votes along recorded paths, looked up by how many samples of each mode were drawn."""
+
+    def __init__(self, paths: MenuPaths, *, judged: Floats, chosen: Floats) -> None:
+        """`judged` and `chosen` are the worth of each path's classes, (paths, classes)."""
+        self.paths = paths
+        self._judged, self._chosen = judged, chosen
+        self._rows = np.arange(len(paths))
+        self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
+
+    @property
+    def modes(self) -> int:
+        """How many modes there are."""
+        return len(self.paths.modes)
+
+    @cached_property
+    def first(self) -> list[npt.NDArray[np.int16]]:
+        """Votes of each mode's commonest answer after 0, 1, ... draws, (draws + 1, paths) each."""
+        return [mode.counts.max(axis=2) for mode in self.paths.modes]
+
+    def measure(
+        self, group: tuple[int, ...], settings: Iterator[Ends], *, by_table: bool = True
+    ) -> MenuSettings:
+        """What settings of a group of modes give on each problem; tables hold the draws of cascades."""
+        by_table = by_table and len(group) <= 2
+        rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+        for ends in settings:
+            judged, chosen = self._look_up(group, ends, by_table=by_table)
+            cost = np.sum(
+                [self.paths.modes[k].cost[end, self._rows] for k, end in zip(group, ends, strict=True)],
+                axis=0,
+            )
+            draws = np.zeros((self.modes, len(self.paths.owner) // self.paths.orders))
+            for mode, end in zip(group, ends, strict=True):
+                draws[mode] = self.paths.mean_per_problem(end)
+            means = [self.paths.mean_per_problem(values) for values in (cost, judged, chosen)]
+            rows.append((means[0], means[1], means[2], draws))
+        cost, accuracy, worth, draws = (np.stack(column) for column in zip(*rows, strict=True))
+        return MenuSettings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
+
+    def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
+        """What the leaders are worth after so many draws, by what is judged and what is chosen by."""
+        if not by_table:
+            joint = np.sum(
+                [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
+                axis=0,
+            )
+            return self._find_worth(joint)
+        tables = self._get_tables(group)
+        place = (*ends, self._rows)
+        return tables[0][place].astype(np.float64), tables[1][place].astype(np.float64)
+
+    def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
+        """Worth by draws of one mode or two, (draws + 1, ..., paths), judged and chosen by."""
+        if group not in self._tables:
+            longest = self.paths.longest
+            counts = [min(longest[group[0]], _CHEAP), min(longest[group[-1]], _DEAR)]
+            shape = (longest[group[0]],) if len(group) == 1 else tuple(counts)
+            judged = np.zeros((*(count + 1 for count in shape), len(self.paths)), dtype=np.float32)
+            chosen = judged.copy()
+            for cell in product(*(range(count + 1) for count in shape)):
+                joint = sum(self.paths.modes[k].joint[count] for k, count in zip(group, cell, strict=True))
+                judged[cell], chosen[cell] = self._find_worth(np.asarray(joint))
+            self._tables[group] = judged, chosen if self._chosen is not self._judged else judged
+        return self._tables[group]
+
+    def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
+        """Worth of the heaviest class, ties to the first on the path; 0 where there is none."""
+        leader = joint.argmax(axis=1)
+        has_leader = joint[self._rows, leader] > 0
+        judged = np.where(has_leader, self._judged[self._rows, leader], 0.0)
+        if self._chosen is self._judged:
+            return judged, judged
+        return judged, np.where(has_leader, self._chosen[self._rows, leader], 0.0)
+
+    def fill(self, count: int) -> Ints:
+        """The same number of samples for every path."""
+        return np.full(len(self.paths), count, dtype=np.int64)
+
+
+def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> MenuSettings:
+    """One mode's votes of 1, 2, ... samples, the same number for everyone."""
+    most = votes.paths.longest[mode] if most is None else most
+    return votes.measure((mode,), ((votes.fill(count),) for count in range(1, most + 1)))
+
+
+def follow_joint_votes(votes: JointVotes) -> MenuSettings:
+    """So many samples of one mode and so many of another for everyone; and as many of every mode."""
+    parts = []
+    for pair in combinations(range(votes.modes), 2):
+        counts = product(*(range(1, cap + 1) for cap in _find_caps(votes, pair)))
+        parts.append(votes.measure(pair, ((votes.fill(a), votes.fill(b)) for a, b in counts)))
+    if votes.modes > 2:
+        whole = tuple(range(votes.modes))
+        most = min(*votes.paths.longest, _CHEAP)
+        parts.append(
+            votes.measure(whole, ((votes.fill(count),) * len(whole) for count in range(1, most + 1)))
+        )
+    return join_settings(parts)
+
+
+def follow_cascades(votes: JointVotes, *, sequential: bool) -> MenuSettings:
+    """Cascades of every pair of modes, the cheaper one first; with 3 or more modes also of all of them.
+
+    A threshold cascade draws k samples of a mode and stops where the share of the commonest answer reaches a
+    threshold. A sequential one draws until m samples of the mode agree, at most k. Else the next mode's turn
+    comes; the answer is that of the joint vote.
+    """
+    steps = _step_sequentially if sequential else _step_by_share
+    parts = [votes.measure(pair, steps(votes, pair)) for pair in combinations(range(votes.modes), 2)]
+    if votes.modes > 2:
+        chain = _chain_sequentially if sequential else _chain_by_share
+        parts.append(votes.measure(tuple(range(votes.modes)), chain(votes)))
+    if sequential:
+        for mode in range(votes.modes):
+            parts.append(
+                votes.measure(
+                    (mode,),
+                    ((end,) for end in _list_ends(votes, mode, min(votes.paths.longest[mode], _DEAR))),
+                )
+            )
+    return join_settings(parts)
+
+
+def _find_caps(votes: JointVotes, pair: tuple[int, ...]) -> tuple[int, int]:
+    longest = votes.paths.longest
+    return min(longest[pair[0]], _CHEAP), min(longest[pair[-1]], _DEAR)
+
+
+def _step_by_share(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Ends]:
+    cheap, dear = _find_caps(votes, pair)
+    for count in range(1, cheap + 1):
+        first = votes.first[pair[0]][count]
+        for least in range(1, count + 1):
+            stops = first >= least
+            for draws in (each for each in _DEAR_DRAWS if each <= dear):
+                yield votes.fill(count), np.where(stops, 0, draws)
+
+
+def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Ends]:
+    cheap, dear = _find_caps(votes, pair)
+    last = list(_list_ends(votes, pair[-1], dear))
+    for count in range(1, cheap + 1):
+        for agree in range(1, count + 1):
+            ends, stops = _find_end(votes.first[pair[0]], count, agree)
+            for dear_ends in last:
+                yield ends, np.where(stops, 0, dear_ends)
+
+
+def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[Ints]:
+    """Where samples of the last mode end: after so many that agree, or after so many in all."""
+    for draws in (each for each in _DEAR_DRAWS if each <= most):
+        for agree in (each for each in _AGREEMENTS if each < draws):
+            yield _find_end(votes.first[mode], draws, agree)[0]
+        yield votes.fill(draws)
+
+
+def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools]:
+    """After how many draws each path ends, (paths,), and whether so many agreed by then."""
+    reached = first[1 : draws + 1] >= agree
+    agrees = np.asarray(reached.any(axis=0))
+    return np.where(agrees, reached.argmax(axis=0) + 1, draws), agrees
+
+
+def _chain_sequentially(votes: JointVotes) -> Iterator[Ends]:
+    """Every mode in turn, until samples of one agree."""
+    longest, early = votes.paths.longest, votes.modes - 1
+    steps = [(step,) * early for step in _CHAIN] + list(product(_CHAIN_STEPS, repeat=early))
+    for chosen in dict.fromkeys(steps):
+        if any(draws > longest[mode] for mode, (draws, _) in enumerate(chosen)):
+            continue
+        stages = [_find_end(votes.first[mode], *step) for mode, step in enumerate(chosen)]
+        for draws, agree in _CHAIN:
+            if draws <= longest[-1]:
+                yield _chain([*stages, _find_end(votes.first[-1], draws, agree)])
+
+
+def _chain_by_share(votes: JointVotes) -> Iterator[Ends]:
+    """So many samples of every mode in turn, until the commonest answer of one has a share."""
+    longest, early = votes.paths.longest, votes.modes - 1
+    for draws, share, last in product(_CHAIN_DRAWS, _CHAIN_SHARES, _CHAIN_DRAWS):
+        if draws <= min(longest[:-1]) and last <= longest[-1]:
+            stages = [(votes.fill(draws), votes.first[mode][draws] >= share * draws) for mode in range(early)]
+            yield _chain([*stages, (votes.fill(last), votes.first[-1][last] >= 0)])
+
+
+def _chain(stages: Sequence[tuple[Ints, Bools]]) -> Ends:
+    """Samples of every mode where each stage is only reached by paths that no stage before has stopped."""
+    going = np.ones(len(stages[0][0]), dtype=bool)
+    ends = []
+    for count, stops in stages:
+        ends.append(np.where(going, count, 0))
+        going &= ~stops
+    return tuple(ends)
+
+
+def follow_stopping(
+    votes: JointVotes, mode: int, stopper: StoppingPolicy, prompts: Sequence[str]
+) -> MenuSettings:
+    """One mode's samples while its fitted stopping policy goes on, at many prices of a sample."""
+    paths, longest = votes.paths, votes.paths.longest[mode]
+    rows, reading = np.arange(len(paths)), np.repeat(stopper.read(prompts), paths.orders, axis=0)
+    goes_on = np.empty((longest - 1, len(paths)))
+    drawn = np.zeros((len(paths), votes.modes), dtype=np.int64)
+    for count in range(1, longest):
+        drawn[:, mode] = count
+        state = paths.votes_after(rows, drawn).state_of(mode)
+        goes_on[count - 1] = stopper.estimate_critical_prices(reading, state)
+    return votes.measure(
+        (mode,),
+        (
+            (1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64),)
+            for price in _STOPPING_PRICES
+        ),
+    )
+
+
+def follow_router(
+    router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, MenuSettings]
+) -> MenuSettings:
+    """A router by prompt at many prices; `single` has each mode's votes of 1, 2, ... samples."""
+    names = list(single)
+    sizes = np.cumsum([0, *(len(single[name]) for name in names)])
+    every = join_settings([single[name] for name in names])
+    draws = [column.draws[0] for column in router.columns]
+    place = np.array([sizes[names.index(name)] + count - 1 for name, count in draws])
+    dearest = float(router.costs.max())
+    problems = np.arange(len(prompts))
+    chosen = [
+        place[router.choose(prompts, price)]
+        for price in np.geomspace(
+            1e-4 / dearest, 10 / max(float(router.costs.min()), 1e-3 * dearest), _ROUTER_PRICES
+        )
+    ]
+    return MenuSettings(
+        cost=np.stack([every.cost[rows, problems] for rows in chosen]),
+        accuracy=np.stack([every.accuracy[rows, problems] for rows in chosen]),
+        worth=np.stack([every.worth[rows, problems] for rows in chosen]),
+        draws=np.stack([every.draws[rows, :, problems].T for rows in chosen]),
+    )
+
+
+def follow_runs(
+    paths: MenuPaths, runs: Sequence[MenuRun], judged: Callable[[MenuRun], Floats]
+) -> MenuSettings:
+    """A policy's runs as settings; they are chosen elsewhere, so that their worth isn't known."""
+    accuracy = np.stack([paths.mean_per_problem(judged(run)) for run in runs])
+    return MenuSettings(
+        cost=np.stack([paths.mean_per_problem(run.cost) for run in runs]),
+        accuracy=accuracy,
+        worth=accuracy,
+        draws=np.stack([[paths.mean_per_problem(column) for column in run.drawn.T] for run in runs]),
+    )
+
+
+def shuffle_runs(votes: JointVotes, runs: Sequence[MenuRun], rng: np.random.Generator) -> MenuSettings:
+    """The control: what each request drew is handed to a request of another prompt, drawn by chance."""
+    problems = len(votes.paths) // votes.paths.orders
+    orders = np.arange(votes.paths.orders)
+    group = tuple(range(votes.modes))
+    settings: list[Ends] = []
+    for run in runs:
+        order = rng.permutation(problems)
+        donor = np.empty(problems, dtype=np.int64)
+        donor[order] = np.roll(order, 1)  # nobody is their own donor
+        rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
+        settings.append(tuple(run.drawn[rows].T))
+    return votes.measure(group, iter(settings), by_table=False)
