@@ -19,7 +19,7 @@ from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
-from adacompute.replay.menu_replay import check_menu_budget, prepare_menu
+from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
 from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
 from adacompute.replay.replay import (
     check_memory,
@@ -100,17 +100,10 @@ def _calibrate_menu(
     tolerance: float,
 ) -> float:
     """As `calibrate`, of a policy over several modes."""
-    amount, tolerance = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
+    amount, _ = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
     seed = int(check_orders(orders, rng).integers(2**31))
     prepared = prepare_menu(policy, source, orders=orders, seed=seed)
-    costs: dict[float, float] = {}
-
-    def cost(price: float) -> float:
-        if price not in costs:
-            costs[price] = float(prepared.run(price)[0].cost.mean())
-        return costs[price]
-
-    return find_dial(policy, cost, amount, tolerance, unit=policy.menu.currency or policy.menu.unit)
+    return find_menu_price(prepared, amount)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:

@@ -12,17 +12,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from adacompute.errors import BudgetInvalid, PolicyError
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.menu.votes import NEVER_SEEN, MenuPaths, MenuVotes, draw_menu_paths
 from adacompute.pool.menu import MenuBallots, get_menu_ballots
-from adacompute.records import Budget
+from adacompute.records import Budget, format_lower_bound
 from adacompute.replay.per_problem import ProblemResults
 
-__all__ = ["MenuChooser", "MenuReplay", "MenuRun", "prepare_menu", "replay_menu", "run_menu"]
+__all__ = [
+    "MenuChooser",
+    "MenuReplay",
+    "MenuRun",
+    "check_menu_budget",
+    "find_menu_price",
+    "prepare_menu",
+    "run_menu",
+]
 
 _CHUNK_PATHS = 6000  # paths at a time
+_KEPT_CHUNKS = 4  # whose paths are kept for the next price, each up to a hundred megabytes
 _STOP = -1
 
 
@@ -91,6 +100,7 @@ class MenuReplay:
     orders: int
     seed: int
     reading: Floats = field(repr=False)
+    _paths: dict[int, MenuPaths] = field(default_factory=dict, repr=False)  # kept where they are few
 
     def run(self, price: float | None) -> "tuple[ProblemResults, Floats]":
         """The results of each problem at a price, and the mean samples of each mode, (modes,)."""
@@ -100,15 +110,7 @@ class MenuReplay:
         counts = np.zeros(sum(longest) + 1, dtype=np.int64)
         for number, start in enumerate(range(0, len(self.ballots), each)):
             rows = np.arange(start, min(start + each, len(self.ballots)))
-            some = self.ballots.only(rows)
-            paths = draw_menu_paths(
-                some,
-                self.policy.active_menu,
-                weigh=self.policy.weigh,
-                longest=longest,
-                orders=self.orders,
-                rng=np.random.default_rng([self.seed, number]),
-            )
+            paths = self._draw(number, rows, longest)
             run = run_menu(self.policy, paths, price=price, reading=self.reading[rows])
             counts += np.bincount(run.drawn.sum(axis=1), minlength=len(counts))
             parts.append(
@@ -128,6 +130,22 @@ class MenuReplay:
         )
         return results, drawn.mean(axis=0)
 
+    def _draw(self, number: int, rows: Ints, longest: Sequence[int]) -> MenuPaths:
+        """The paths of some problems: the same ones whenever they are drawn."""
+        if number in self._paths:
+            return self._paths[number]
+        paths = draw_menu_paths(
+            self.ballots.only(rows),
+            self.policy.active_menu,
+            weigh=self.policy.weigh,
+            longest=longest,
+            orders=self.orders,
+            rng=np.random.default_rng([self.seed, number]),
+        )
+        if number < _KEPT_CHUNKS:
+            self._paths[number] = paths
+        return paths
+
 
 def prepare_menu(policy: MenuPolicy, source: MenuSource, *, orders: int, seed: int) -> MenuReplay:
     """Reads a pool's prompts for the policy; its modes must be there."""
@@ -137,12 +155,38 @@ def prepare_menu(policy: MenuPolicy, source: MenuSource, *, orders: int, seed: i
     )
 
 
-def replay_menu(
-    policy: MenuPolicy, source: MenuSource, *, price: float, orders: int, seed: int
-) -> tuple[MenuReplay, ProblemResults, Floats]:
-    """A menu policy at one price: what it was run on, each problem's results, mean samples by mode."""
-    prepared = prepare_menu(policy, source, orders=orders, seed=seed)
-    return prepared, *prepared.run(price)
+def find_menu_price(prepared: MenuReplay, budget: float) -> float:
+    """The lowest price whose mean cost is not above the budget.
+
+    Between two corners of its hull a policy divides requests by their hash, so that the cost there is known
+    from what the two corners cost on each problem: only corners are replayed.
+    """
+    policy, costs = prepared.policy, dict[int, Floats]()
+
+    def cost_of(corner: int) -> Floats:
+        if corner not in costs:
+            costs[corner] = prepared.run(float(policy.prices_[corner]))[0].cost
+        return costs[corner]
+
+    low, high = 0, len(policy.prices_) - 1  # the dearest corner within the budget is between them
+    if cost_of(low).mean() > budget:
+        least, unit = format_lower_bound(float(cost_of(low).mean())), policy.menu.currency or policy.menu.unit
+        raise BudgetOutOfRange(
+            f"budget {budget:g} is below what {policy.kind} costs at any price ({least} {unit}); "
+            f"give {least} or more"
+        )
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if cost_of(middle).mean() <= budget else (low, middle - 1)
+    if low == len(policy.prices_) - 1:
+        return float(policy.prices_[low])
+    hashes = prepared.reading[:, -1]
+    order = np.argsort(hashes, kind="stable")
+    added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
+    within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
+    ends = np.concatenate([[0.0], hashes[order], [1.0]])
+    share = (ends[within] + ends[within + 1]) / 2 if within else 0.0  # those with a lower hash are dearer
+    return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
 
 def check_menu_budget(policy: MenuPolicy, budget: float | str | Budget) -> float:

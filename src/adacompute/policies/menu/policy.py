@@ -457,7 +457,8 @@ class MenuPolicy(Policy):
 
     def _restore_learned(self, learned: Mapping[str, Any], votes: object, arrays: Arrays) -> None:
         stoppers = learned["stoppers"]
-        if not isinstance(stoppers, list) or len(stoppers) not in (0, len(self.modes)):
+        fewest = 1 if len(self.modes) == 1 or learned["rules"] else 0
+        if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))

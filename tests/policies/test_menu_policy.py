@@ -1,0 +1,271 @@
+"""A policy over a menu: what it decides live and in replay, its laws, and what it refuses."""
+
+import functools
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.policies.made_menus import make_menu_ballots
+
+from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
+from adacompute.answers import Tally
+from adacompute.errors import NotFitted, PolicyError, PolicyInvalid
+from adacompute.policies import Draw, FixedPolicy, MenuPolicy
+from adacompute.policies.menu.votes import MenuVotes, _shuffle, draw_menu_paths
+from adacompute.pool.ballots import ABSTAINS
+from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.replay.menu_replay import run_menu
+
+PRICES = (0.01, 0.1, 0.3, 1.0)
+NAMES = {"small": 0.45, "large": 0.8}
+MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
+
+
+@functools.cache
+def recorded(logprobs: bool = True, graded: bool = True, problems: int = 40) -> MenuBallots:
+    return make_menu_ballots(NAMES, logprobs=logprobs, graded=graded, problems=problems)
+
+
+@functools.cache
+def fitted(logprobs: bool = True, graded: bool = True, problems: int = 40) -> MenuPolicy:
+    return MenuPolicy(MENU, longest=8).fit(recorded(logprobs, graded, problems))
+
+
+def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: list[np.ndarray], price: float):
+    """Draws as a gateway would: a tally of samples with modes, and `next`."""
+    tally, counts = Tally(weigh=policy.weigh), dict.fromkeys(policy.names, 0)
+    while (draw := policy.next(ballots.prompts[problem], tally, price)) is not None:
+        mode = policy.names.index(draw.mode)
+        for _ in range(draw.count):
+            votes, at = ballots.ballots[mode], orders[mode][problem, 0, counts[draw.mode]]
+            number = int(votes.classes[problem, at])
+            answer = None if number == ABSTAINS else f"answer {number}"
+            logprob = float(votes.logprob[problem, at])
+            tally.add(
+                Sample(
+                    answer=answer,
+                    mode=draw.mode,
+                    tokens=int(votes.tokens[problem, at]),
+                    logprob=None if math.isnan(logprob) else logprob,
+                )
+            )
+            counts[draw.mode] += 1
+    return tally, counts
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answer(logprobs):
+    policy, ballots = fitted(logprobs), recorded(logprobs)
+    longest = [stopper.longest for stopper in policy.stoppers_]
+    for price in PRICES:
+        rng = np.random.default_rng(7)
+        orders = [
+            _shuffle(votes, 1, count, rng) for votes, count in zip(ballots.ballots, longest, strict=True)
+        ]
+        paths = draw_menu_paths(
+            ballots, MENU, weigh=policy.weigh, longest=longest, orders=1, rng=np.random.default_rng(7)
+        )
+        run = run_menu(policy, paths, price=price, reading=policy.read(ballots.prompts))
+        for problem in range(len(ballots)):
+            tally, counts = draw_live(policy, ballots, problem, orders, price)
+            assert list(counts.values()) == run.drawn[problem].tolist()
+            assert (tally.leader == "answer 0") == bool(run.grade[problem])
+
+
+def test_a_menu_of_one_mode_decides_as_stopping_does():
+    votes = recorded().ballots[1]
+    menu = Menu(modes=(Mode(name="large", cost=2.0),))
+    policy = MenuPolicy(menu, longest=8).fit(votes)
+    stopping = StoppingPolicy(longest=8, unit="money", draw_cost=2.0).fit(votes)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        count = int(rng.integers(0, 8))
+        samples = [
+            Sample(answer=str(answer), mode="large", tokens=10, logprob=float(-rng.exponential(3)))
+            for answer in rng.integers(0, 3, count)
+        ]
+        tally, price = Tally.of(samples, weigh=policy.weigh), float(np.exp(rng.uniform(-7, -1)))
+        more = stopping.more("question 1 of 40", tally, price)
+        assert policy.next("question 1 of 40", tally, price) == (
+            Draw(mode="large", count=more) if more else None
+        )
+        assert policy.more("question 1 of 40", tally, price) == more
+
+
+def test_a_menu_of_one_mode_is_replayed_in_the_unit_of_its_menu():
+    votes = recorded().ballots[1]
+    policy = MenuPolicy(Menu(modes=(Mode(name="large", cost=2.0),)), longest=8).fit(votes)
+    price = calibrate(policy, votes, 5.0)
+    result = replay(policy, votes, price=price)
+    assert result.cost == pytest.approx(5.0, rel=0.05)
+    assert result.draws["large"] * 2.0 == pytest.approx(result.cost)
+
+
+def test_a_budget_between_two_rules_is_met_by_dividing_requests():
+    policy, ballots = fitted(), recorded()
+    for budget in (0.3, 0.6, 1.2):
+        result = replay(policy, ballots, price=calibrate(policy, ballots, budget, tolerance=0.02))
+        assert result.cost == pytest.approx(budget, rel=0.08)
+        spent = sum(result.draws[name] * cost for name, cost in zip(policy.names, policy.costs, strict=True))
+        assert spent == pytest.approx(result.cost)
+        assert result.unit == "cost"
+
+
+@given(seed=st.integers(0, 10**6), small=st.floats(0.2, 0.6), cost=st.floats(0.02, 0.9))
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
+    ballots = make_menu_ballots({"small": small, "large": 0.8}, problems=30, samples=8, seed=seed)
+    menu = Menu(modes=(Mode(name="small", cost=cost), Mode(name="large", cost=1.0)))
+    policy = MenuPolicy(menu, longest=6).fit(ballots)
+    assert (np.diff(policy.cost_) > 0).all()
+    assert (np.diff(policy.prices_) < 0).all()
+    costs = [replay(policy, ballots, price=price).cost for price in np.geomspace(1e-3, 30, 12)]
+    for before, after in pairwise(costs):  # of other orders than it was fitted on
+        assert after <= before * 1.05 + 0.02
+
+
+def test_a_mode_of_infinite_cost_is_never_drawn():
+    ballots = make_menu_ballots({**NAMES, "best": 0.95})
+    menu = Menu(modes=(*MENU.modes, Mode(name="best", cost=math.inf)))
+    policy = MenuPolicy(menu, longest=6).fit(ballots)
+    assert policy.names == ("small", "large")
+    for price in (0.0, *PRICES):
+        assert set(replay(policy, ballots, price=price).draws) == {"small", "large"}
+
+
+def test_two_copies_of_a_mode_are_worth_no_less_than_one():
+    ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=60, samples=8, seed=3)
+    both = Menu(modes=(Mode(name="one", cost=1.0), Mode(name="two", cost=1.0)))
+    policy = MenuPolicy(both, longest=8).fit(ballots)
+    stopping = StoppingPolicy(longest=8).fit(ballots.ballots[0])
+    for budget in (2.0, 3.0):
+        single = replay(
+            stopping, ballots.ballots[0], price=calibrate(stopping, ballots.ballots[0], budget)
+        ).accuracy.mean
+        double = replay(policy, ballots, price=calibrate(policy, ballots, budget)).accuracy.mean
+        assert double >= single - 0.02
+
+
+def test_a_cheap_mode_that_is_as_good_takes_all_requests():
+    ballots = make_menu_ballots({"small": 0.8, "large": 0.8})
+    policy = MenuPolicy(MENU, longest=6).fit(ballots)
+    result = replay(policy, ballots, price=0.3)
+    assert result.draws["small"] >= 1.0
+    assert result.draws["large"] < 0.1
+
+
+def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
+    ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=60)
+    policy = MenuPolicy(MENU, longest=8).fit(ballots)
+    stopping = StoppingPolicy(longest=8).fit(ballots.ballots[1])
+    for budget in (1.5, 2.5):
+        alone = replay(
+            stopping, ballots.ballots[1], price=calibrate(stopping, ballots.ballots[1], budget)
+        ).accuracy.mean
+        assert replay(policy, ballots, price=calibrate(policy, ballots, budget)).accuracy.mean >= alone - 0.02
+
+
+@pytest.mark.parametrize("graded", [True, False])
+def test_with_few_problems_it_decides_by_cascades_and_single_modes(graded):
+    policy = fitted(graded=graded, problems=12)
+    assert policy.model_ is None
+    assert {rule.dump()["rule"] for rule in policy.rules_} <= {"cascade", "stopping"}
+    assert replay(policy, recorded(graded=graded, problems=12), price=0.1).cost > 0
+
+
+def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
+    policy = fitted(graded=False)
+    assert policy.labels_ is False
+    cheap, dear = (replay(policy, recorded(graded=False), price=price) for price in (1.0, 0.05))
+    assert cheap.accuracy is None
+    assert dear.agreement > cheap.agreement
+    with pytest.raises(PolicyError, match="labels were asked for"):
+        MenuPolicy(MENU, longest=6).fit(recorded(graded=False), labels=True)
+
+
+def test_a_saved_menu_decides_as_before(tmp_path):
+    policy, ballots = fitted(), recorded()
+    policy.save(tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy")
+    assert loaded.settings() == policy.settings()
+    for price in PRICES:
+        assert (
+            replay(loaded, ballots, price=price).each_cost.tolist()
+            == replay(policy, ballots, price=price).each_cost.tolist()
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rules", [{"rule": "guess"}]),
+        ("rules", [{"rule": "cascade", "modes": [0, 5], "draws": [1, 1], "agree": [1, 1]}]),
+        ("points", [[1.0, 2.0]]),
+        ("caps", [3]),
+        ("votes", [{"mode": "other", "factor": 1.0, "weigh": None}]),
+        ("stoppers", []),
+    ],
+)
+def test_a_stored_menu_that_no_policy_wrote_is_refused(name, value):
+    policy = fitted()
+    with pytest.raises(PolicyInvalid):
+        MenuPolicy.restore({**policy.settings(), name: value}, policy.arrays())
+
+
+def test_four_modes_can_be_drawn():
+    accuracies = {"a": 0.3, "b": 0.45, "c": 0.6, "d": 0.85}
+    ballots = make_menu_ballots(accuracies, problems=40, samples=6)
+    menu = Menu(
+        modes=tuple(
+            Mode(name=name, cost=cost) for name, cost in zip("abcd", (0.02, 0.1, 0.4, 1.0), strict=True)
+        )
+    )
+    policy = MenuPolicy(menu, longest=6).fit(ballots)
+    cheap, dear = (replay(policy, ballots, price=price) for price in (2.0, 0.02))
+    assert dear.cost > cheap.cost
+    assert dear.accuracy.mean > cheap.accuracy.mean
+
+
+def test_every_policy_says_what_to_draw_next():
+    policy = FixedPolicy(4)
+    assert policy.next("2 + 2?", Tally.of(["4"])) == Draw(mode=None, count=3)
+    assert policy.next("2 + 2?", Tally.of(["4"] * 4)) is None
+
+
+def test_what_a_menu_policy_cannot_use_is_refused_in_one_line():
+    policy = fitted()
+    with pytest.raises(PolicyError, match="give every Sample its mode"):
+        policy.next("question", Tally.of([Sample(answer="4")], weigh=policy.weigh), 0.1)
+    with pytest.raises(PolicyError, match="'medium'"):
+        policy.next("question", Tally.of([Sample(answer="4", mode="medium")], weigh=policy.weigh), 0.1)
+    with pytest.raises(PolicyError, match=r"call next\(prompt, tally, price\)"):
+        policy.more("question", Tally(), 0.1)
+    with pytest.raises(PolicyError, match="give a joined pool"):
+        MenuPolicy(MENU).fit(recorded().ballots[0])
+    with pytest.raises(PolicyError, match="costs infinitely much"):
+        MenuPolicy(Menu(modes=(Mode(name="a", cost=math.inf),)))
+    with pytest.raises(PolicyError, match="is not a menu"):
+        MenuPolicy({"small": 0.1})
+    with pytest.raises(NotFitted, match=r"call fit\(pool\)"):
+        MenuPolicy(MENU).next("question", Tally(), 0.1)
+    with pytest.raises(PolicyError, match="use MenuPolicy"):
+        StoppingPolicy().fit(recorded())
+
+
+def test_votes_of_a_tally_are_kept_by_mode():
+    tally = Tally.of(
+        [
+            Sample(answer="4", mode="small"),
+            Sample(answer="5", mode="small"),
+            Sample(answer="4.0", mode="large"),
+            Sample(answer=None, mode="large"),
+        ]
+    )
+    assert tally.drawn_by_mode == {"small": 2, "large": 2}
+    assert tally.votes_by_mode == {"small": {"4": 1, "5": 1}, "large": {"4": 1}}
+    votes = MenuVotes.from_tallies([tally], ("small", "large"))
+    assert votes.counts.tolist() == [[[1, 1], [1, 0]]]
+    assert votes.drawn.tolist() == [[2, 2]]
