@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.policies.made_menus import make_menu_ballots
+from made_menus import make_menu_ballots
 
 from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from menu_votes import make_menu_votes, make_prompt
 
-from adacompute import Tally, VoteWeights, bundled, load_policy
+from adacompute import Draw, Sample, Tally, VoteWeights, bundled, load_policy
 from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
@@ -75,6 +75,17 @@ def test_the_column_of_highest_accuracy_less_its_price_is_chosen_ties_to_the_che
     assert worth[np.arange(12), chosen] == pytest.approx(worth.max(axis=1), abs=1e-9)
     for row, column in enumerate(chosen):
         assert (worth[row, :column] <= worth[row, column] + 1e-9).all()
+
+
+def test_next_draws_the_column_of_its_prompt_and_stops():
+    policy = fitted()
+    easy, hard = fresh_prompts(2)
+    assert policy.next(easy, Tally(), 2.0) == Draw(mode="small", count=1)
+    assert policy.next(easy, Tally.of([Sample(answer="4", mode="small")]), 2.0) is None
+    assert policy.next(hard, Tally(), 0.3).mode == "large"
+    many = policy.next(hard, Tally(), 0.001)
+    drawn = Tally.of([Sample(answer="4", mode=many.mode)])
+    assert policy.next(hard, drawn, 0.001) == Draw(mode=many.mode, count=many.count - 1)
 
 
 def test_cost_never_rises_with_the_price():

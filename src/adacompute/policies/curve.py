@@ -16,12 +16,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import VoteWeights
+from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import NotFitted, PolicyError, format_value, needs_extra
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
+    Draw,
     Floats,
     Ints,
     VoteState,
@@ -395,6 +396,17 @@ class CurvePolicy(FeaturePolicy):
         limit = float(round_slopes(np.array([check_dial("price", price)], dtype=np.float64))[0])
         slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # (columns - 1, prompts)
         return count_steps(slopes > limit).astype(np.int64)
+
+    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
+        """What is left to draw of the prompt's column, or None: stop; as of every policy without a menu."""
+        if not self.route:
+            return super().next(prompt, tally, price)
+        (number,) = self.choose([prompt], check_dial("price", price)).tolist()
+        drawn = tally.drawn_by_mode
+        for mode, count in self.columns[number].draws:
+            if count > drawn.get(mode, 0):
+                return Draw(mode=mode, count=count - drawn.get(mode, 0))
+        return None
 
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
         """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples, in nats.
